@@ -1,0 +1,41 @@
+"""Runs that are started together: branch names for a fan-out, pairs for a multi."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.domain.ids import BatchId
+from fleet.errors import InvalidInput
+
+MOST_AGENTS = 100
+
+
+def fanout_branches(count: int, prefix: str, batch: BatchId) -> list[str]:
+    """Return PREFIX-A, PREFIX-B … PREFIX-Z, PREFIX-AA …; without a prefix it is `fanout-<batch>`."""
+    if not 1 <= count <= MOST_AGENTS:
+        raise InvalidInput(f"a fan-out starts 1 to {MOST_AGENTS} agents, not {count}")
+    stem = prefix or f"fanout-{batch}"
+    return [f"{stem}-{_letters(number)}" for number in range(count)]
+
+
+def _letters(number: int) -> str:
+    letters = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, 26)
+        letters = chr(ord("A") + place) + letters
+    return letters
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    branch: str
+    prompt: str
+
+
+def parse_pair(text: str) -> Pair:
+    """Split `BRANCH:PROMPT` at its first colon (no branch name can contain one)."""
+    branch, colon, prompt = text.partition(":")
+    if not (branch and colon and prompt.strip()):
+        raise InvalidInput(f"{text!r} is not BRANCH:PROMPT", hint='for example fix-auth:"Fix the login bug"')
+    return Pair(branch, prompt)

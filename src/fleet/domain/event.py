@@ -1,0 +1,38 @@
+"""What an agent did, one frozen record a fact. Coders make them from output lines and hook payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+
+class Kind(StrEnum):
+    """The facts that fleet tells apart. `data` holds what is listed; other keys are welcome."""
+
+    SESSION = "session"  # data: session_id; model
+    SAID = "said"  # text; data: delta=True when it continues the text before it
+    THOUGHT = "thought"  # text
+    TOOL = "tool"  # text = tool name; data: id, summary (one line: the command or the file)
+    TOOL_DONE = "tool_done"  # data: id, ok
+    USAGE = "usage"  # data: scope ("call" | "run" | "session"), input, output, cached, cost_usd, context
+    RETRY = "retry"  # the CLI tries again by itself. text = cause
+    LIMIT = "limit"  # rate limit or quota, from structured fields only. data: resets_at (unix time), rejected
+    DENIED = "denied"  # a permission was refused. text = what
+    ASKED = "asked"  # the agent needs a person's answer. text = the question
+    PROMPTED = "prompted"  # the agent took a prompt in (tmux). text = the prompt
+    READY = "ready"  # the agent waits for input (tmux)
+    NEEDS_APPROVAL = "needs_approval"  # the agent's own dialog waits for a person (tmux). text = what for
+    ERROR = "error"  # text; data: code (HTTP status or name)
+    TURN_END = "turn_end"  # data: ok; reason when not ok. text = the agent's last word
+    NOTE = "note"  # anything else worth keeping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    kind: Kind
+    text: str = ""
+    data: Mapping[str, Json] = field(default_factory=dict[str, Json])

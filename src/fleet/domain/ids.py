@@ -1,0 +1,31 @@
+"""Typed ids, and making them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import NewType
+
+RunId = NewType("RunId", str)
+BatchId = NewType("BatchId", str)
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford: no i, l, o, u to misread
+
+
+def new_run_id(now: float | None = None) -> RunId:
+    """Return a fresh id of 14 characters; later ids sort after earlier ones.
+
+    All ids have the same length, so no id is a prefix of another: the shim finds a
+    run's processes by the bare text of `FLEET_RUN=<id>` in their environment.
+    """
+    milliseconds = int((time.time() if now is None else now) * 1000)
+    return RunId(_base32(milliseconds, 9) + _base32(secrets.randbits(25), 5))
+
+
+def new_batch_id() -> BatchId:
+    """Return a fresh batch id of 8 characters, short enough to type."""
+    return BatchId(_base32(secrets.randbits(40), 8))
+
+
+def _base32(number: int, width: int) -> str:
+    return "".join(_DIGITS[(number >> 5 * place) & 31] for place in range(width - 1, -1, -1))

@@ -1,0 +1,158 @@
+"""One attempt of one agent at one task: its states, and the record that every interface shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from fleet.domain.ids import BatchId, RunId
+from fleet.domain.process import ProcessId
+from fleet.domain.usage import Usage
+from fleet.errors import IllegalTransition
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"  # wanted, not yet taken up
+    PREPARING = "preparing"  # its workspace is being made and set up
+    RUNNING = "running"  # its agent works
+    WAITING = "waiting"  # its agent lives, and waits for input
+    UNKNOWN = "unknown"  # nobody can see its agent just now
+    SETTLING = "settling"  # its agent is gone; git and the gates are being asked
+    COMPLETED = "completed"
+    COMPLETED_NO_CHANGES = "completed_no_changes"
+    BLOCKED = "blocked"  # it cannot go on without a person
+    FAILED = "failed"
+    KILLED = "killed"  # a person ended it
+
+
+ENDED = frozenset(
+    {
+        RunState.COMPLETED,
+        RunState.COMPLETED_NO_CHANGES,
+        RunState.BLOCKED,
+        RunState.FAILED,
+        RunState.KILLED,
+    }
+)
+_LIVE = {RunState.RUNNING, RunState.WAITING, RunState.UNKNOWN}
+
+MAY_BECOME: dict[RunState, frozenset[RunState]] = {
+    RunState.QUEUED: frozenset({RunState.PREPARING, RunState.FAILED, RunState.KILLED}),
+    RunState.PREPARING: frozenset({RunState.RUNNING, RunState.SETTLING, RunState.FAILED, RunState.KILLED}),
+    **{state: frozenset(_LIVE - {state} | {RunState.SETTLING, RunState.KILLED}) for state in _LIVE},
+    RunState.SETTLING: ENDED,
+    # An ended run goes on when it is given another prompt, or brought back by undo.
+    **dict.fromkeys(ENDED, frozenset({RunState.QUEUED, RunState.KILLED})),
+}
+
+
+class Mode(StrEnum):
+    HEADLESS = "headless"
+    TMUX = "tmux"
+
+
+class Role(StrEnum):
+    DOER = "doer"  # may edit and run the project's commands
+    REVIEWER = "reviewer"  # may look, and change nothing
+
+
+class Wanted(StrEnum):
+    """What a person wants of a run; the engine makes it so."""
+
+    RUN = "run"
+    STOP = "stop"  # end the agent, save and remove the workspace
+    RESTORE = "restore"  # bring a removed workspace back from its snapshot
+    CLEAN = "clean"  # the agent has ended; save and remove the workspace
+
+
+class WorkspaceState(StrEnum):
+    NONE = "none"
+    READY = "ready"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    sha: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """How a workspace differs from its base, uncommitted changes included."""
+
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a run, as git tells it."""
+
+    status: RunState
+    summary: str = ""
+    reason: str = ""
+    files_changed: tuple[str, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    tests: str = ""
+    next_steps: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One attempt by one agent at one task, in one workspace."""
+
+    id: RunId
+    project: str  # the repository's top folder
+    branch: str
+    coder: str
+    created_at: float
+    batch: BatchId | None = None
+    model: str = ""
+    mode: Mode = Mode.HEADLESS
+    role: Role = Role.DOER
+    flags: tuple[str, ...] = ()
+    skip_permissions: bool = False
+    quick: bool = False
+    base_ref: str = "HEAD"
+    base_sha: str = ""
+    wanted: Wanted = Wanted.RUN
+    delete_branch: bool = False
+    state: RunState = RunState.QUEUED
+    state_since: float = 0.0
+    state_reason: str = ""
+    prompts: int = 1  # how many prompts it was given …
+    turn: int = 0  # … and the last of them that an agent was started on, or was sent
+    session: str = ""  # the CLI's own session id
+    host: str = ""
+    workspace: str = ""
+    workspace_state: WorkspaceState = WorkspaceState.NONE
+    saved_ref: str = ""
+    tmux: str = ""  # name of its tmux session
+    agent: ProcessId | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    usage: Usage = Usage()
+    context_tokens: int = 0
+    said: str = ""  # the last line it said
+    diff: Diff = Diff()
+    result: Result | None = None
+    labels: tuple[str, ...] = field(default=())
+
+    def become(self, state: RunState, *, now: float, reason: str = "") -> Run:
+        """Return the run in another state; raise `IllegalTransition` if that cannot follow."""
+        if state == self.state:
+            return replace(self, state_reason=reason or self.state_reason)
+        if state not in MAY_BECOME[self.state]:
+            raise IllegalTransition(self.id, self.state, state)
+        return replace(self, state=state, state_since=now, state_reason=reason)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in _LIVE

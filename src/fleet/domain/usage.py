@@ -1,0 +1,78 @@
+"""Tokens and money, added up the way each CLI reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fleet.domain.event import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens + self.cached_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [usage.cost_usd for usage in (self, other) if usage.cost_usd is not None]
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cost_usd=sum(costs) if costs else None,
+        )
+
+
+def usage_from(data: Mapping[str, Json]) -> Usage:
+    """Read the numbers of a USAGE event; what is missing or no number counts as nothing."""
+    cost = data.get("cost_usd")
+    return Usage(
+        input_tokens=_count(data.get("input")),
+        output_tokens=_count(data.get("output")),
+        cached_tokens=_count(data.get("cached")),
+        cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+    )
+
+
+def _count(value: Json) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return max(0, int(value)) if value == value and abs(value) != float("inf") else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """Adds up a run's usage over its turns.
+
+    A CLI reports per call (add each), per process (the last one of a turn counts) or per
+    session, resumes included (the last one of all counts). `session` numbers replace,
+    `turn` numbers replace within a turn, `calls` add up.
+    """
+
+    earlier_turns: Usage = Usage()
+    calls: Usage = Usage()
+    turn: Usage = Usage()
+    session: Usage = Usage()
+
+    def count(self, data: Mapping[str, Json]) -> Meter:
+        usage = usage_from(data)
+        match data.get("scope"):
+            case "session":
+                return replace(self, session=usage)
+            case "run":
+                return replace(self, turn=usage)
+            case _:
+                return replace(self, calls=self.calls + usage)
+
+    def next_turn(self) -> Meter:
+        return replace(self, earlier_turns=self.earlier_turns + self.turn, turn=Usage())
+
+    @property
+    def total(self) -> Usage:
+        return self.earlier_turns + self.turn + self.calls + self.session

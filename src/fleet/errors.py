@@ -1,0 +1,138 @@
+"""Every error that fleet raises on purpose. The branch says what a caller can do about it.
+
+    FleetError                      exit code
+    ├── Failed                      1    the work itself went wrong
+    │   ├── GitFailed
+    │   ├── SetupFailed
+    │   └── LaunchFailed
+    ├── InvalidInput                2    correct the input and call again
+    │   ├── BadConfig
+    │   └── UnusableRepository
+    ├── NotFound                    3    name something that exists
+    ├── Conflict                    4    somebody else was first; look again
+    │   ├── Stale
+    │   ├── BranchTaken
+    │   └── IllegalTransition
+    ├── NeedsHuman                  5    a person must decide
+    ├── OverLimit                   6    a budget, a quota or the disk is used up
+    │   └── DiskFull
+    └── Unavailable                 7    try again later, or repair what is named
+        ├── MemberUnreachable
+        ├── CoderMissing
+        ├── StoreUnusable
+        └── SupervisorSilent
+
+A message is one sentence with the values in it; a hint is the next command to type.
+"""
+
+from __future__ import annotations
+
+
+class FleetError(Exception):
+    """Anything that fleet refuses or fails to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Failed(FleetError):
+    exit_code = 1
+
+
+class InvalidInput(FleetError):
+    exit_code = 2
+
+
+class NotFound(FleetError):
+    exit_code = 3
+
+
+class Conflict(FleetError):
+    exit_code = 4
+
+
+class NeedsHuman(FleetError):
+    exit_code = 5
+
+
+class OverLimit(FleetError):
+    exit_code = 6
+
+
+class Unavailable(FleetError):
+    exit_code = 7
+
+
+class GitFailed(Failed):
+    def __init__(self, command: str, reason: str) -> None:
+        super().__init__(f"`git {command}` failed: {reason}")
+        self.reason = reason
+
+
+class SetupFailed(Failed):
+    def __init__(self, command: str, code: int, log: str) -> None:
+        hint = f"read {log}, or create the agent with --quick to skip the setup"
+        super().__init__(f"setup command {command!r} ended with exit code {code}", hint=hint)
+
+
+class LaunchFailed(Failed):
+    pass
+
+
+class BadConfig(InvalidInput):
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}", hint="run `fleet config edit`")
+        self.path = path
+        self.reason = reason
+
+
+class UnusableRepository(InvalidInput):
+    pass
+
+
+class Stale(Conflict):
+    """Another writer changed the record since it was read."""
+
+    def __init__(self, kind: str, key: str) -> None:
+        super().__init__(f"{kind} {key!r} was changed by somebody else meanwhile", hint="look again and retry")
+
+
+class BranchTaken(Conflict):
+    pass
+
+
+class IllegalTransition(Conflict):
+    def __init__(self, run: str, old: str, new: str) -> None:
+        super().__init__(f"run {run} is {old} and cannot become {new}")
+
+
+class DiskFull(OverLimit):
+    def __init__(self, path: str, free_mb: int, wanted_mb: int) -> None:
+        super().__init__(
+            f"only {free_mb} MB are free on the disk of {path}, and {wanted_mb} MB must stay free",
+            hint="run `fleet clean`, or lower limits.min_free_mb with `fleet config set`",
+        )
+
+
+class MemberUnreachable(Unavailable):
+    def __init__(self, member: str, reason: str) -> None:
+        super().__init__(f"cannot reach member {member!r}: {reason}")
+        self.member = member
+
+
+class CoderMissing(Unavailable):
+    def __init__(self, coder: str, binary: str, install: str) -> None:
+        hint = f"install it with `{install}`, then run `fleet doctor`" if install else "run `fleet doctor`"
+        super().__init__(f"coder {coder!r} needs {binary!r}, which is not on PATH", hint=hint)
+
+
+class StoreUnusable(Unavailable):
+    pass
+
+
+class SupervisorSilent(Unavailable):
+    pass

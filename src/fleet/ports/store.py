@@ -1,0 +1,74 @@
+"""Versioned records and an event log: all the memory that fleet has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fleet.domain.event import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A document under a kind and a key, with the fields it can be found by.
+
+    `version` is opaque; "" stands for "not stored yet".
+    """
+
+    kind: str
+    key: str
+    body: Mapping[str, Json]
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    version: str = ""
+
+
+class Store(Protocol):
+    """Every call is atomic, durable when it returns, and safe beside other processes' calls.
+
+    Calls block, for a short time; asynchronous callers use a thread. When the storage itself
+    cannot be used (corrupt, of a newer fleet, unreachable) any call raises `StoreUnusable`.
+    """
+
+    def get(self, kind: str, key: str) -> Record | None: ...
+
+    def put(self, record: Record) -> Record:
+        """Write the record if nobody has since it was read; return it re-versioned.
+
+        Version "" means "must not exist yet". Raises `Stale` when another writer won.
+        Claims, leases and locks are all built on this one promise.
+        """
+        ...
+
+    def remove(self, record: Record) -> None:
+        """Delete the record if nobody has changed it since it was read; else raise `Stale`."""
+        ...
+
+    def find(
+        self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
+    ) -> Sequence[Record]:
+        """Return the records of a kind in the order of their keys, those past `after`.
+
+        With a `field`, only those whose field of that name has that value.
+        """
+        ...
+
+    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
+        """Add events to a stream, all or none; return the number of the last one.
+
+        Numbers start at 1 and have no gaps. With `expect`, raises `Stale` unless that is the
+        number of the stream's last event.
+        """
+        ...
+
+    def read(
+        self, stream: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, Mapping[str, Json]]]:
+        """Return the events of a stream with numbers past `after`, oldest first."""
+        ...
+
+    def stamp(self) -> str:
+        """Return a text that differs whenever anybody has written since; cheap enough to poll."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,63 @@
+"""Places to work: a git worktree each, outside the repository, never removed unsaved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fleet.domain.run import Commit, Diff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A workspace, named: where it is or will be, and of which repository and branch."""
+
+    repository: str  # top folder of the user's checkout (or a bare repository)
+    path: str
+    branch: str
+    base_sha: str
+    run: str  # names its recovery refs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a workspace's branch holds beyond its base."""
+
+    commits: tuple[Commit, ...]  # oldest first
+    files: tuple[str, ...]
+    diff: Diff
+
+
+class Workspaces(Protocol):
+    """All calls block (use a thread), may be repeated, and may run at the same time as any other."""
+
+    def make(self, place: Place, *, copy: Sequence[str]) -> None:
+        """Make the workspace on its new branch at its base, and copy files into it.
+
+        `copy` are the project's credential files; what `.worktreeinclude` names is copied too.
+        Does nothing where the workspace already stands. Raises `BranchTaken` if the branch exists.
+        """
+        ...
+
+    def save_leftovers(self, place: Place, message: str) -> str:
+        """Commit what is uncommitted on the branch; return the commit, or "" if nothing was."""
+        ...
+
+    def changes(self, place: Place) -> Changes: ...
+
+    def measure(self, place: Place) -> Diff:
+        """Return how far the workspace is from its base, uncommitted changes included."""
+        ...
+
+    def save(self, place: Place) -> str:
+        """Keep everything in the workspace under a recovery ref; return the ref."""
+        ...
+
+    def remove(self, place: Place, *, delete_branch: bool = False) -> None:
+        """Save the workspace, then remove it. A branch is deleted only when asked for."""
+        ...
+
+    def restore(self, place: Place, ref: str) -> None:
+        """Bring a removed workspace back as it was: files, modes, untracked ones too, and its branch."""
+        ...
