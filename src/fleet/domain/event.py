@@ -29,6 +29,8 @@ class Kind(StrEnum):
     ERROR = "error"  # text; data: code (HTTP status or name)
     TURN_END = "turn_end"  # data: ok; reason when not ok. text = the agent's last word
     NOTE = "note"  # anything else worth keeping
+    TURN_START = "turn_start"  # the engine starts, or sends, a prompt. data: turn. text = the prompt's beginning
+    STATE = "state"  # the run's state changed. text = the new state; data: reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

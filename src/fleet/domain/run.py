@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import BatchId, RunId
@@ -139,7 +139,7 @@ class Run:
     said: str = ""  # the last line it said
     diff: Diff = Diff()
     result: Result | None = None
-    labels: tuple[str, ...] = field(default=())
+    job: int = 1  # numbers the engine's durable jobs for this run, so that none is done twice
 
     def become(self, state: RunState, *, now: float, reason: str = "") -> Run:
         """Return the run in another state; raise `IllegalTransition` if that cannot follow."""
@@ -156,3 +156,25 @@ class Run:
     @property
     def is_live(self) -> bool:
         return self.state in _LIVE
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing will happen until a person does something."""
+        return self.state is RunState.WAITING or (self.has_ended and not self.has_work)
+
+    @property
+    def is_removed(self) -> bool:
+        return self.workspace_state is WorkspaceState.REMOVED
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the engine still has something to do for this run."""
+        if not self.has_ended:
+            return True
+        match self.wanted:
+            case Wanted.RUN:
+                return self.prompts > self.turn and self.state is not RunState.KILLED
+            case Wanted.STOP | Wanted.CLEAN:
+                return self.workspace_state is WorkspaceState.READY
+            case Wanted.RESTORE:
+                return self.is_removed

@@ -61,3 +61,32 @@ class Workspaces(Protocol):
     def restore(self, place: Place, ref: str) -> None:
         """Bring a removed workspace back as it was: files, modes, untracked ones too, and its branch."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A repository that a run can start from."""
+
+    top: str  # the main checkout's top folder, also when asked from inside a linked worktree
+    git_folder: str  # the one that all worktrees share
+    base_sha: str
+    is_bare: bool = False
+
+
+class Repositories(Protocol):
+    """Questions to git that change nothing. All calls block."""
+
+    def inspect(self, folder: str, base_ref: str) -> Repository:
+        """Raises `UnusableRepository` (none here, no commits) or `NotFound` (unknown base)."""
+        ...
+
+    def check_branches(self, repository: Repository, names: Sequence[str]) -> None:
+        """Raise `InvalidInput` for a name that git forbids, `BranchTaken` for one that is in use."""
+        ...
+
+    def diff_text(self, place: Place, *, stat: bool = False) -> bytes:
+        """Return all that the run changed since its base, uncommitted and untracked files included.
+
+        Works for a removed workspace too, from its branch and its snapshot.
+        """
+        ...

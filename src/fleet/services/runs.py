@@ -1,0 +1,373 @@
+"""Start agents, talk to them, end them, bring them back: wishes that the engine makes true."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from fleet.config import Settings
+from fleet.domain.batch import fanout_branches, parse_pair
+from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
+from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
+from fleet.errors import (
+    BranchTaken,
+    CoderMissing,
+    Conflict,
+    DiskFull,
+    InvalidInput,
+    NotFound,
+    Stale,
+)
+from fleet.ports.coder import Coder, Facts
+from fleet.ports.door import Door
+from fleet.ports.records import BRANCH, Runs, branch_key
+from fleet.ports.store import Record, Store
+from fleet.ports.workspace import Place, Repositories, Repository
+
+LOOK_EVERY_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One agent that is wanted."""
+
+    branch: str
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How the wished agents are to be started; what is empty comes from the settings."""
+
+    folder: str = "."
+    coder: str = ""
+    model: str = ""
+    base: str = "HEAD"
+    mode: Mode | None = None
+    role: Role = Role.DOER
+    quick: bool | None = None
+    skip_permissions: bool | None = None
+    on_terminal: bool = False  # a person watches: prefer tmux
+
+
+class RunService:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        host: str,
+        settings: Settings,
+        store: Store,
+        repositories: Repositories,
+        coder: Callable[[str], Coder],
+        door: Door,
+    ) -> None:
+        self._home = home
+        self._host = host
+        self._settings = settings
+        self._store = store
+        self._runs = Runs(store)
+        self._repositories = repositories
+        self._coder = coder
+        self._door = door
+
+    # starting
+
+    def create(self, wish: Wish, how: How) -> Run:
+        return self.start([wish], how)[0]
+
+    def fanout(self, count: int, prefix: str, prompt: str, how: How) -> list[Run]:
+        """Start several agents on the same prompt, one batch."""
+        batch = new_batch_id()
+        wishes = [Wish(branch=branch, prompt=prompt) for branch in fanout_branches(count, prefix, batch)]
+        return self.start(wishes, how, batch=batch)
+
+    def multi(self, pairs: Sequence[str], how: How) -> list[Run]:
+        """Start one agent per BRANCH:PROMPT, one batch."""
+        parsed = [parse_pair(pair) for pair in pairs]
+        return self.start([Wish(branch=pair.branch, prompt=pair.prompt) for pair in parsed], how)
+
+    def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
+        """Record the wishes and wake the supervisor. All are checked before any is recorded."""
+        coder = self._coder(how.coder or self._settings.coder_default)
+        facts = coder.facts
+        _require_binary(facts)
+        mode = self._mode_for(facts, how)
+        for wish in wishes:
+            _check_prompt(wish, mode)
+        _check_unique([wish.branch for wish in wishes])
+        repository = self._repositories.inspect(how.folder, how.base)
+        self._repositories.check_branches(repository, [wish.branch for wish in wishes])
+        self.check_disk()
+        batch = batch or new_batch_id()
+        runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
+        self._record(runs, wishes)
+        self._door.knock()
+        return runs
+
+    def _run_for(
+        self, wish: Wish, how: How, coder: str, mode: Mode, repository: Repository, batch: BatchId
+    ) -> Run:
+        now = time.time()
+        settings = self._settings
+        quick = settings.setup_quick if how.quick is None else how.quick
+        skip = settings.skips_permissions(coder) if how.skip_permissions is None else how.skip_permissions
+        return Run(
+            id=new_run_id(now),
+            project=repository.top,
+            branch=wish.branch,
+            coder=coder,
+            created_at=now,
+            batch=batch,
+            model=how.model or settings.coder_model_for(coder),
+            mode=mode,
+            role=how.role,
+            flags=tuple(settings.coder_flags(coder)),
+            skip_permissions=skip,
+            quick=quick,
+            base_ref=how.base,
+            base_sha=repository.base_sha,
+            state_since=now,
+            host=self._host,
+        )
+
+    def _record(self, runs: Sequence[Run], wishes: Sequence[Wish]) -> None:
+        for run in runs:
+            self._claim_branch(run)
+        for run, wish in zip(runs, wishes, strict=True):
+            self._runs.add_prompt(run.id, 1, wish.prompt)
+            self._runs.add(run)
+
+    def _claim_branch(self, run: Run) -> None:
+        key = branch_key(run.project, run.branch)
+        held = self._store.get(BRANCH, key)
+        if held and (holder := self._holder(held)):
+            raise BranchTaken(
+                f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
+                hint=f"talk to it with `fleet prompt {holder.branch} …`, or end it with `fleet kill {holder.branch}`",
+            )
+        claim = Record(kind=BRANCH, key=key, body={"run": run.id}, version=held.version if held else "")
+        try:
+            self._store.put(claim)
+        except Stale as stale:
+            raise BranchTaken(
+                f"branch {run.branch!r} was taken by another `fleet` command just now",
+                hint="choose another name",
+            ) from stale
+
+    def _holder(self, claim: Record) -> Run | None:
+        """Return the run that still needs the branch, if any."""
+        try:
+            run = self._runs.get(RunId(str(claim.body["run"])))
+        except NotFound:
+            return None  # whoever claimed it died before the run was recorded
+        return None if run.is_removed and not run.has_work else run
+
+    def _mode_for(self, facts: Facts, how: How) -> Mode:
+        wanted = how.mode or self._settings.coder_mode
+        if wanted is None:
+            can_show = how.on_terminal and Mode.TMUX in facts.modes and shutil.which("tmux") is not None
+            return Mode.TMUX if can_show else Mode.HEADLESS
+        if wanted not in facts.modes:
+            raise InvalidInput(f"coder {facts.name!r} cannot run in {wanted} mode")
+        if wanted is Mode.TMUX and shutil.which("tmux") is None:
+            raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
+        return wanted
+
+    def check_disk(self) -> None:
+        """Refuse new work while the disk has less room than `limits.min_free_mb`."""
+        wanted = self._settings.min_free_mb
+        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free = shutil.disk_usage(self._home).free // (1 << 20)
+        if free < wanted:
+            raise DiskFull(str(self._home), free, wanted)
+
+    # finding
+
+    def list(self, *, folder: str | None = None, everything: bool = False) -> list[Run]:
+        """Return runs, oldest first: those that still have a workspace or work, or all of them."""
+        runs = self._runs.find() if everything else self._runs.find("shown", "yes")
+        if folder is None:
+            return runs
+        return [run for run in runs if run.project == folder]
+
+    def get(self, name: str, *, folder: str = ".") -> Run:
+        """Return the newest run of that branch or id. A branch of this repository goes first."""
+        runs = [run for run in self._runs.find() if name in (run.branch, run.id)]
+        here = [run for run in runs if _is_inside(folder, run)]
+        found = here or runs
+        projects = {run.project for run in found}
+        if len(projects) > 1:
+            raise Conflict(
+                f"branch {name!r} exists in {len(projects)} projects: {', '.join(sorted(projects))}",
+                hint="call from inside one of them, or use the run's id (`fleet list --json`)",
+            )
+        if not found:
+            raise NotFound(f"no agent has the branch or id {name!r}", hint="run `fleet list --all`")
+        shown = [run for run in found if not run.is_removed]
+        return (shown or found)[-1]
+
+    def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
+        """Return the shown runs whose branch matches a glob, or that belong to a batch.
+
+        Inside a repository only its own runs are meant; elsewhere those of all.
+        """
+        shown = [run for run in self.list() if not run.is_removed or run.has_work]
+        here = [run for run in shown if _is_inside(folder, run)] or shown
+        return [
+            run
+            for run in here
+            if (batch and run.batch == batch)
+            or any(fnmatchcase(run.branch, pattern) or run.id == pattern for pattern in patterns)
+        ]
+
+    # wishes about a run that exists
+
+    def prompt(self, run_id: RunId, text: str) -> Run:
+        """Give a run a further prompt; it is delivered exactly once, after those before it."""
+        run = self._runs.get(run_id)
+        _check_prompt(Wish(branch=run.branch, prompt=text), Mode.HEADLESS)
+        if run.workspace_state is WorkspaceState.REMOVED:
+            raise Conflict(
+                f"the workspace of {run.branch!r} was removed", hint=f"bring it back with `fleet undo {run.id}`"
+            )
+        number = self._add_prompt(run, text)
+        run = self._runs.update(run_id, lambda run: replace(run, prompts=max(run.prompts, number)))
+        self._door.knock()
+        return run
+
+    def _add_prompt(self, run: Run, text: str) -> int:
+        number = run.prompts + 1
+        while True:
+            try:
+                self._runs.add_prompt(run.id, number, text)
+            except Stale:
+                number += 1  # another `fleet prompt` came first; queue up behind it
+            else:
+                return number
+
+    def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> None:
+        """Have the agents ended, their workspaces saved and removed."""
+        for run in runs:
+            self._wish(run, Wanted.STOP, delete_branch=delete_branch)
+        self._door.knock()
+
+    def clean(self, runs: Sequence[Run]) -> None:
+        """Have the workspaces of ended runs saved and removed; their branches stay."""
+        for run in runs:
+            self._wish(run, Wanted.CLEAN)
+        self._door.knock()
+
+    def cleanable(self) -> list[Run]:
+        return [
+            run
+            for run in self._runs.find("shown", "yes")
+            if run.has_ended and run.state is not RunState.BLOCKED and not run.has_work
+        ]
+
+    def restorable(self) -> list[Run]:
+        """Return the runs whose workspace was removed and can be brought back, newest last."""
+        return [run for run in self._runs.find() if run.is_removed and run.saved_ref]
+
+    def restore(self, run: Run) -> None:
+        """Have a removed workspace brought back from its snapshot."""
+        if not (run.is_removed and run.saved_ref):
+            raise Conflict(f"run {run.id} ({run.branch}) has its workspace still")
+        self._reclaim_branch(run)
+        self._wish(run, Wanted.RESTORE)
+        self._door.knock()
+
+    def _reclaim_branch(self, run: Run) -> None:
+        key = branch_key(run.project, run.branch)
+        held = self._store.get(BRANCH, key)
+        holder = self._holder(held) if held else None
+        if holder and holder.id != run.id:
+            raise BranchTaken(f"branch {run.branch!r} belongs to run {holder.id} now", hint="end that one first")
+        self._store.put(Record(kind=BRANCH, key=key, body={"run": run.id}, version=held.version if held else ""))
+
+    def _wish(self, run: Run, wanted: Wanted, *, delete_branch: bool = False) -> None:
+        self._runs.update(run.id, lambda run: replace(run, wanted=wanted, delete_branch=delete_branch))
+
+    # watching
+
+    def wait(
+        self,
+        run_ids: Sequence[RunId],
+        *,
+        until: Callable[[Run], bool] = lambda run: run.is_at_rest,
+        timeout_seconds: float | None = None,
+        progress: Callable[[Sequence[Run]], None] = lambda runs: None,
+    ) -> list[Run]:
+        """Block until each run is at rest (or `until` holds for it); return them as they are then."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        stamp = None
+        runs: list[Run] = []
+        while True:
+            newest = self._store.stamp()
+            if newest != stamp:
+                stamp = newest
+                runs = [self._runs.get(run_id) for run_id in run_ids]
+                progress(runs)
+                if all(until(run) for run in runs):
+                    return runs
+            if deadline is not None and time.monotonic() > deadline:
+                return runs
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    def folder_of(self, run_id: RunId) -> Path:
+        """Return the folder that keeps a run's prompts, raw output, events and result."""
+        return self._home / "runs" / run_id
+
+    def diff_text(self, run: Run, *, stat: bool = False) -> bytes:
+        return self._repositories.diff_text(place_of(run), stat=stat)
+
+
+def place_of(run: Run) -> Place:
+    return Place(
+        repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
+    )
+
+
+def _require_binary(facts: Facts) -> None:
+    if shutil.which(facts.binary) is None:
+        raise CoderMissing(facts.name, facts.binary, facts.install)
+
+
+def _check_prompt(wish: Wish, mode: Mode) -> None:
+    if "\0" in wish.prompt:
+        raise InvalidInput("a prompt cannot contain a NUL character")
+    try:
+        wish.prompt.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the prompt for {wish.branch!r} is not valid UTF-8: {error.reason}") from error
+    if mode is Mode.HEADLESS and not wish.prompt.strip():
+        raise InvalidInput(
+            f"branch {wish.branch!r} needs a prompt to run without a terminal",
+            hint='add -p "what the agent is to do", or --mode tmux',
+        )
+
+
+def _check_unique(branches: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for branch in branches:
+        if branch.casefold() in seen:
+            raise InvalidInput(f"branch {branch!r} is named twice")
+        seen.add(branch.casefold())
+
+
+def _is_inside(folder: str, run: Run) -> bool:
+    here = os.path.realpath(folder)
+    return any(top and (here == top or here.startswith(top + os.sep)) for top in (run.project, run.workspace))
+
+
+def exit_code_of(runs: Sequence[Run]) -> int:
+    """Return the exit code that tells how runs came out: the gravest of them."""
+    states = {run.state for run in runs}
+    if states & {RunState.FAILED, RunState.KILLED}:
+        return 1
+    return 5 if RunState.BLOCKED in states else 0
