@@ -160,7 +160,9 @@ class Run:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing will happen until a person does something."""
-        return self.state is RunState.WAITING or (self.has_ended and not self.has_work)
+        if self.state is RunState.WAITING:
+            return self.prompts <= self.turn and self.wanted is Wanted.RUN
+        return self.has_ended and not self.has_work
 
     @property
     def is_removed(self) -> bool:

@@ -61,7 +61,7 @@ class RunService:
         *,
         home: Path,
         host: str,
-        settings: Settings,
+        settings: Callable[[], Settings],
         store: Store,
         repositories: Repositories,
         coder: Callable[[str], Coder],
@@ -94,7 +94,7 @@ class RunService:
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
-        coder = self._coder(how.coder or self._settings.coder_default)
+        coder = self._coder(how.coder or self._settings().coder_default)
         facts = coder.facts
         _require_binary(facts)
         mode = self._mode_for(facts, how)
@@ -114,7 +114,7 @@ class RunService:
         self, wish: Wish, how: How, coder: str, mode: Mode, repository: Repository, batch: BatchId
     ) -> Run:
         now = time.time()
-        settings = self._settings
+        settings = self._settings()
         quick = settings.setup_quick if how.quick is None else how.quick
         skip = settings.skips_permissions(coder) if how.skip_permissions is None else how.skip_permissions
         return Run(
@@ -169,7 +169,7 @@ class RunService:
         return None if run.is_removed and not run.has_work else run
 
     def _mode_for(self, facts: Facts, how: How) -> Mode:
-        wanted = how.mode or self._settings.coder_mode
+        wanted = how.mode or self._settings().coder_mode
         if wanted is None:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and shutil.which("tmux") is not None
             return Mode.TMUX if can_show else Mode.HEADLESS
@@ -181,7 +181,7 @@ class RunService:
 
     def check_disk(self) -> None:
         """Refuse new work while the disk has less room than `limits.min_free_mb`."""
-        wanted = self._settings.min_free_mb
+        wanted = self._settings().min_free_mb
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         free = shutil.disk_usage(self._home).free // (1 << 20)
         if free < wanted:

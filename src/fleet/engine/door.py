@@ -1,0 +1,174 @@
+"""The supervisor's door: a FIFO to knock on, and a lock that only one supervisor holds.
+
+Importing this is cheap: every `fleet` command does, and none of them may load the engine.
+A FIFO rather than a socket, because its path may be long, it needs no accept loop, and opening
+it for writing tells at once whether anybody listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.errors import Conflict, SupervisorSilent
+
+KNOCK = b"k"
+STOP = b"s"
+
+# What marks a process as one of an agent's. The supervisor must never carry it, or stopping the
+# agent that happened to start it would end the supervisor too.
+_AGENT_VARIABLES = ("FLEET_RUN", "TMUX", "TMUX_PANE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the lock, in its own words."""
+
+    pid: int
+    since: float
+    is_background: bool
+    version: str
+
+
+class HomeDoor:
+    """The door of one home on one host."""
+
+    def __init__(self, home: Path, host: str) -> None:
+        self._home = home
+        self.lock_path = home / "supervisor" / f"{host}.lock"
+        self.fifo_path = home / "supervisor" / f"{host}.fifo"
+        self.log_path = home / "logs" / "supervisor.log"
+
+    # from outside
+
+    def knock(self) -> None:
+        """Make the supervisor look at the store now; start one if none runs."""
+        if not self._send(KNOCK):
+            self.start_in_background()
+
+    def is_open(self) -> bool:
+        return self._send(b"")
+
+    def start_in_background(self) -> None:
+        """Start a supervisor that stops by itself when idle. Of several, one stays."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.log_path.open("ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "fleet.engine.supervisor", "--background"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=supervisor_environment(os.environ, self._home),
+                start_new_session=True,
+            )
+
+    def stop(self, *, timeout_seconds: float = 20) -> bool:
+        """Ask the supervisor to end; agents run on. Return whether there was one."""
+        if not self._send(STOP):
+            return False
+        deadline = time.monotonic() + timeout_seconds
+        while self.holder() is not None:
+            if time.monotonic() > deadline:
+                raise SupervisorSilent(
+                    f"the supervisor did not stop within {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
+                )
+            time.sleep(0.02)
+        return True
+
+    def holder(self) -> Holder | None:
+        """Return who holds the lock now, or None if nobody does."""
+        try:
+            with self.lock_path.open("rb") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return _holder_from(lock.read())
+        except FileNotFoundError:
+            pass
+        return None
+
+    def wait_until_open(self, timeout_seconds: float = 20) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not self.is_open():
+            if time.monotonic() > deadline:
+                raise SupervisorSilent(
+                    f"no supervisor came up within {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
+                )
+            time.sleep(0.02)
+
+    def _send(self, message: bytes) -> bool:
+        """Write to the FIFO; tell whether a supervisor has it open."""
+        try:
+            fifo = os.open(self.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno in (errno.ENXIO, errno.ENOENT):  # nobody reads it, or it was never made
+                return False
+            raise
+        try:
+            # A full pipe means that plenty of knocks wait to be read already.
+            with contextlib.suppress(BlockingIOError):
+                os.write(fifo, message)
+        except BrokenPipeError:
+            return False
+        finally:
+            os.close(fifo)
+        return True
+
+    # from inside
+
+    def take(self, *, is_background: bool, version: str, patience_seconds: float = 5) -> int:
+        """Take the lock and return its descriptor; raise `Conflict` if a supervisor works already.
+
+        One that is just closing its door is given a moment to leave.
+        """
+        self.lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self.is_open() or time.monotonic() > deadline:
+                    os.close(lock)
+                    raise Conflict(
+                        "a supervisor already works for this home", hint="see `fleet run --status`"
+                    ) from None
+                time.sleep(0.02)
+            else:
+                break
+        note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(note).encode(), 0)
+        return lock
+
+    def open(self) -> int:
+        """Open the door: from now on knocks are heard. Returns the descriptor to read them from."""
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.fifo_path, 0o600)
+        # Read and write: with a writer of our own the pipe never reports end-of-file.
+        return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def supervisor_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in environ.items() if name not in _AGENT_VARIABLES}
+    return kept | {"FLEET_HOME": str(home)}
+
+
+def _holder_from(note: bytes) -> Holder:
+    try:
+        body = json.loads(note)
+        return Holder(
+            pid=body["pid"], since=body["since"], is_background=body["background"], version=body["version"]
+        )
+    except (ValueError, KeyError, TypeError):  # it has the lock and has not signed yet
+        return Holder(pid=0, since=time.time(), is_background=True, version="")

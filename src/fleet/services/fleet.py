@@ -1,0 +1,51 @@
+"""Everything an interface may call, opened and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fleet.config import Settings
+from fleet.ports.store import Store
+from fleet.ports.vitals import Gauge
+from fleet.services.runs import RunService
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """One home, seen from one folder. Parts are made on first use: a command pays only for what it needs."""
+
+    home: Path
+    host: str
+    make_settings: Callable[[], Settings]
+    make_store: Callable[[], Store]
+    make_runs: Callable[[Fleet], RunService]
+    make_gauge: Callable[[], Gauge]
+
+    @cached_property
+    def settings(self) -> Settings:
+        return self.make_settings()
+
+    @cached_property
+    def store(self) -> Store:
+        return self.make_store()
+
+    @cached_property
+    def runs(self) -> RunService:
+        return self.make_runs(self)
+
+    @cached_property
+    def gauge(self) -> Gauge:
+        return self.make_gauge()
+
+    def close(self) -> None:
+        if "store" in self.__dict__:
+            self.store.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
