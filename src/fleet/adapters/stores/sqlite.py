@@ -1,0 +1,374 @@
+"""The store in one SQLite file, shared by every fleet process of a home.
+
+Two connections: a reader, which never writes, and a writer, opened at the first write. In WAL mode
+the reader answers while somebody writes, and its `data_version` moves with every commit of anybody
+else, our own writer included: that is the stamp.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from fleet.adapters.stores.text import check_names, check_values, decode, encode
+from fleet.domain.event import Json
+from fleet.errors import Stale, StoreUnusable
+from fleet.ports.store import Record
+
+BUSY_SECONDS = 30
+_LARGEST_IDLE_WAL = 16 << 20
+
+# Each entry takes the schema one version further. Released entries are never edited.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE record (
+            kind TEXT NOT NULL, key TEXT NOT NULL, version TEXT NOT NULL,
+            fields TEXT NOT NULL, body TEXT NOT NULL,
+            PRIMARY KEY (kind, key))""",
+        """CREATE TABLE record_field (
+            kind TEXT NOT NULL, field TEXT NOT NULL, value TEXT NOT NULL, key TEXT NOT NULL,
+            PRIMARY KEY (kind, field, value, key)) WITHOUT ROWID""",
+        """CREATE TABLE event (
+            stream TEXT NOT NULL, number INTEGER NOT NULL, body TEXT NOT NULL,
+            PRIMARY KEY (stream, number)) WITHOUT ROWID""",
+    ),
+)
+
+_Row: TypeAlias = tuple[str, str, str, str]  # key, version, fields, body
+
+
+class SqliteStore:
+    def __init__(self, path: Path | str) -> None:
+        self._path = os.fspath(path)
+        self._closed = False
+        self._forget_connections()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        _open_stores.add(self)
+
+    def get(self, kind: str, key: str) -> Record | None:
+        rows = self._query(
+            "SELECT key, version, fields, body FROM record WHERE kind = ? AND key = ?", (kind, key)
+        )
+        return next(iter(self._records(kind, rows)), None)
+
+    def put(self, record: Record) -> Record:
+        check_names(record.kind, record.key, *record.fields)
+        check_values(*record.fields.values())
+        body, fields = encode(record.body), encode(record.fields)
+        # Random, not counted: the version of a removed record never comes round again.
+        version = os.urandom(8).hex()
+        with self._transaction() as connection:
+            old_fields = _claim_version(connection, record)
+            connection.execute(
+                "INSERT INTO record (kind, key, version, fields, body) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET version = excluded.version, fields = excluded.fields,"
+                " body = excluded.body",
+                (record.kind, record.key, version, fields, body),
+            )
+            if old_fields != fields:
+                _drop_index(connection, record, old_fields)
+                _add_index(connection, record)
+        return replace(record, version=version)
+
+    def remove(self, record: Record) -> None:
+        if not record.version:
+            raise Stale(record.kind, record.key)
+        with self._transaction() as connection:
+            old_fields = _claim_version(connection, record)
+            connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (record.kind, record.key))
+            _drop_index(connection, record, old_fields)
+
+    def find(
+        self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
+    ) -> Sequence[Record]:
+        if field:
+            # CROSS JOIN makes SQLite walk the index first, in the order of its keys.
+            sql = (
+                "SELECT r.key, r.version, r.fields, r.body FROM record_field f CROSS JOIN record r"
+                " ON r.kind = f.kind AND r.key = f.key"
+                " WHERE f.kind = ? AND f.field = ? AND f.value = ? AND f.key > ? ORDER BY f.key LIMIT ?"
+            )
+            rows = self._query(sql, (kind, field, value, after, max(0, limit)))
+        else:
+            sql = (
+                "SELECT key, version, fields, body FROM record"
+                " WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
+            )
+            rows = self._query(sql, (kind, after, max(0, limit)))
+        return self._records(kind, rows)
+
+    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
+        check_names(stream)
+        bodies = [encode(event) for event in events]
+        with self._transaction() as connection:
+            last = _last_number(connection, stream)
+            if expect is not None and expect != last:
+                raise Stale("stream", stream)
+            connection.executemany(
+                "INSERT INTO event (stream, number, body) VALUES (?, ?, ?)",
+                [(stream, number, body) for number, body in enumerate(bodies, start=last + 1)],
+            )
+        return last + len(bodies)
+
+    def read(
+        self, stream: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, Mapping[str, Json]]]:
+        rows = self._query(
+            "SELECT number, body FROM event WHERE stream = ? AND number > ? ORDER BY number LIMIT ?",
+            (stream, after, max(0, limit)),
+        )
+        bodies = self._decode(body for _, body in rows)
+        return [(number, body) for (number, _), body in zip(rows, bodies, strict=True)]
+
+    def stamp(self) -> str:
+        self._check_still_there()
+        ((version,),) = self._query("PRAGMA data_version")
+        # Every connection counts from the same number: what another opening saw must not look like ours.
+        return f"{self._opening}.{version}"
+
+    def close(self) -> None:
+        self._closed = True
+        with self._read_lock, self._write_lock:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def _open(self) -> None:
+        with self._in_our_words():
+            _create_if_missing(self._path)
+            self._file = _identity(self._path)
+            self._check_schema(self._reader())
+
+    def _query(self, sql: str, parameters: Sequence[str | int] = ()) -> list[Any]:
+        with self._in_our_words(), self._read_lock:
+            return self._reader().execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        with self._in_our_words(), self._write_lock:
+            self._check_still_there()
+            connection = self._writer()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                # Another process may have run a newer fleet since we opened the file.
+                self._check_not_newer(_schema_version(connection))
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def _reader(self) -> sqlite3.Connection:
+        return self._connections.get("reader") or self._connect("reader")
+
+    def _writer(self) -> sqlite3.Connection:
+        if writer := self._connections.get("writer"):
+            return writer
+        writer = self._connect("writer")
+        # Some builds of SQLite come with NORMAL for WAL, which can lose the last commits in a power cut.
+        writer.execute("PRAGMA synchronous = FULL")
+        writer.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
+        return writer
+
+    def _connect(self, name: str) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnusable(f"{self._path} is closed")
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        self._connections[name] = connection
+        return connection
+
+    def _forget_connections(self) -> None:
+        self._connections: dict[str, sqlite3.Connection] = {}
+        self._opening = os.urandom(4).hex()
+        self._read_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+
+    def leave_to_parent(self) -> None:
+        """Open anew at the next call: a connection must not be used, nor closed, after a fork."""
+        _left_to_parent.extend(self._connections.values())
+        self._forget_connections()
+
+    def _check_schema(self, connection: sqlite3.Connection) -> None:
+        version = _schema_version(connection)
+        self._check_not_newer(version)
+        if version < len(MIGRATIONS):
+            self._migrate(connection)
+
+    def _check_not_newer(self, version: int) -> None:
+        if version > len(MIGRATIONS):
+            raise StoreUnusable(
+                f"{self._path} was written by a newer fleet"
+                f" (schema {version}, this one knows {len(MIGRATIONS)})",
+                hint="update with `uv tool upgrade fleet` or `pip install --upgrade fleet`",
+            )
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if _schema_version(connection) == 0:
+            self._check_is_empty(connection)
+            _enter_wal(connection)
+        migrate(connection, MIGRATIONS)
+
+    def _check_is_empty(self, connection: sqlite3.Connection) -> None:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and _schema_version(connection) == 0:
+            raise StoreUnusable(
+                f"{self._path} is a database of another program", hint="move it away, or set FLEET_HOME"
+            )
+
+    def _check_still_there(self) -> None:
+        try:
+            same = _identity(self._path) == self._file
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnusable(
+                f"{self._path} was removed or replaced while in use", hint="start the command again"
+            )
+
+    def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
+        fields = cast("list[dict[str, str]]", self._decode(row[2] for row in rows))
+        bodies = self._decode(row[3] for row in rows)
+        return [
+            Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
+            for place, (key, version, _, _) in enumerate(rows)
+        ]
+
+    def _decode(self, texts: Iterable[str]) -> list[dict[str, Json]]:
+        try:
+            return decode(texts)
+        except ValueError as exc:
+            raise _unusable(self._path, sqlite3.SQLITE_CORRUPT, str(exc)) from exc
+
+    @contextmanager
+    def _in_our_words(self) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            # Text that is not UTF-8 has no code of its own, and cannot come from us.
+            code: int = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+            raise _unusable(self._path, code, str(exc)) from exc
+        except OSError as exc:
+            raise StoreUnusable(f"cannot use {self._path}: {exc.strerror or exc}") from exc
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
+    """Bring the schema to its newest version in one transaction, unless somebody else just has."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for number, statements in enumerate(migrations, start=1):
+            if number > _schema_version(connection):
+                for statement in statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _schema_version(connection: sqlite3.Connection) -> int:
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Switch the file to WAL. SQLite does not wait for others who are doing the same, so we do."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _create_if_missing(path: str) -> None:
+    if os.path.exists(path):  # noqa: PTH110  start-up: a Path costs more than the question
+        return
+    folder = Path(path).parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # SQLite gives its -wal and -shm files the same mode.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)  # noqa: PTH116  asked at every write
+    return found.st_dev, found.st_ino
+
+
+def _claim_version(connection: sqlite3.Connection, record: Record) -> str:
+    """Return the stored record's fields as text; raise `Stale` unless its version is the expected one."""
+    sql = "SELECT version, fields FROM record WHERE kind = ? AND key = ?"
+    version, fields = connection.execute(sql, (record.kind, record.key)).fetchone() or ("", "{}")
+    if version != record.version:
+        raise Stale(record.kind, record.key)
+    return fields
+
+
+def _drop_index(connection: sqlite3.Connection, record: Record, fields: str) -> None:
+    connection.executemany(
+        "DELETE FROM record_field WHERE kind = ? AND field = ? AND value = ? AND key = ?",
+        [(record.kind, field, value, record.key) for field, value in decode([fields])[0].items()],
+    )
+
+
+def _add_index(connection: sqlite3.Connection, record: Record) -> None:
+    connection.executemany(
+        "INSERT INTO record_field (kind, field, value, key) VALUES (?, ?, ?, ?)",
+        [(record.kind, field, value, record.key) for field, value in record.fields.items()],
+    )
+
+
+def _last_number(connection: sqlite3.Connection, stream: str) -> int:
+    sql = "SELECT coalesce(max(number), 0) FROM event WHERE stream = ?"
+    return connection.execute(sql, (stream,)).fetchone()[0]
+
+
+def _unusable(path: str, code: int, reason: str) -> StoreUnusable:
+    match code & 0xFF:  # the high bits only tell variants apart
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            message = f"{path} was locked by another process for more than {BUSY_SECONDS} s"
+            return StoreUnusable(message, hint="see who holds it with `fleet doctor`, then try again")
+        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+            message = f"{path} is damaged or no database ({reason}); nothing was changed in it"
+            return StoreUnusable(
+                message, hint=f"move it away with `mv {path} {path}.damaged`, or restore a copy"
+            )
+        case sqlite3.SQLITE_FULL:
+            hint = "free some space, for example with `fleet clean`, then try again"
+            return StoreUnusable(f"cannot write {path}: the disk is full", hint=hint)
+        case sqlite3.SQLITE_READONLY:
+            hint = "make it writable for you, or set FLEET_HOME to a folder that is"
+            return StoreUnusable(f"cannot write {path}: the file or its disk is read-only", hint=hint)
+        case _:
+            return StoreUnusable(
+                f"cannot use {path}: {reason}", hint="look at the disk and the file's permissions"
+            )
+
+
+_open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_left_to_parent: list[sqlite3.Connection] = []
+
+
+def _leave_stores_to_parent() -> None:
+    for store in _open_stores:
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_stores_to_parent)
