@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.config import Settings, load
 from fleet.engine.door import HomeDoor
@@ -13,6 +15,9 @@ from fleet.ports.store import Store
 from fleet.ports.vitals import Gauge
 from fleet.services.fleet import Fleet
 from fleet.services.runs import RunService
+
+if TYPE_CHECKING:
+    from fleet.engine.supervisor import Supervisor
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -54,6 +59,56 @@ def open_store(home: Path) -> Store:
 
 def door_of(home: Path) -> HomeDoor:
     return HomeDoor(home, host_name())
+
+
+def version() -> str:
+    from importlib.metadata import version as version_of
+
+    return version_of("fleet")
+
+
+def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
+    """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it."""
+    from fleet import plugins
+    from fleet.adapters.transports.local import LocalTransport
+    from fleet.adapters.workspaces.worktrees import GitWorkspaces
+    from fleet.engine.supervisor import Supervisor
+    from fleet.engine.workshop import Workshop
+    from fleet.shim.client import Shim
+
+    settings = SettingsCache(home)
+    transport = LocalTransport()
+    workshop = Workshop(
+        home=home,
+        host=host_name(),
+        store=open_store(home),
+        workspaces=GitWorkspaces(),
+        transport=transport,
+        shim=Shim.for_home(transport, home),
+        hook_script=hook_script(),
+        settings_for=settings.of_project,
+        coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
+    )
+    idle_seconds = load(home).idle_seconds if stops_when_idle else None
+    return Supervisor(workshop, door_of(home), idle_seconds=idle_seconds)
+
+
+class SettingsCache:
+    """Settings by project, read again every few seconds: limits change without a restart."""
+
+    def __init__(self, home: Path, keep_seconds: float = 2.0) -> None:
+        self._home = home
+        self._keep_seconds = keep_seconds
+        self._kept: dict[str, tuple[float, Settings]] = {}
+
+    def of_project(self, project: str) -> Settings:
+        now = time.monotonic()
+        kept = self._kept.get(project)
+        if kept and now - kept[0] < self._keep_seconds:
+            return kept[1]
+        settings = load(self._home, project=Path(project))
+        self._kept[project] = (now, settings)
+        return settings
 
 
 def _make_runs(fleet: Fleet) -> RunService:

@@ -37,12 +37,12 @@ ENDED = frozenset(
 _LIVE = {RunState.RUNNING, RunState.WAITING, RunState.UNKNOWN}
 
 MAY_BECOME: dict[RunState, frozenset[RunState]] = {
-    RunState.QUEUED: frozenset({RunState.PREPARING, RunState.FAILED, RunState.KILLED}),
-    RunState.PREPARING: frozenset({RunState.RUNNING, RunState.SETTLING, RunState.FAILED, RunState.KILLED}),
-    **{state: frozenset(_LIVE - {state} | {RunState.SETTLING, RunState.KILLED}) for state in _LIVE},
-    RunState.SETTLING: ENDED,
-    # An ended run goes on when it is given another prompt, or brought back by undo.
-    **dict.fromkeys(ENDED, frozenset({RunState.QUEUED, RunState.KILLED})),
+    RunState.QUEUED: frozenset({RunState.PREPARING, RunState.SETTLING}),
+    RunState.PREPARING: frozenset({RunState.RUNNING, RunState.SETTLING}),
+    **{state: frozenset(_LIVE - {state} | {RunState.SETTLING}) for state in _LIVE},
+    RunState.SETTLING: ENDED | {RunState.RUNNING},  # started over, if the journal was lost meanwhile
+    # An ended run goes on when it is given another prompt.
+    **dict.fromkeys(ENDED, frozenset({RunState.PREPARING})),
 }
 
 
@@ -67,6 +67,7 @@ class Wanted(StrEnum):
 
 class WorkspaceState(StrEnum):
     NONE = "none"
+    MADE = "made"  # it stands, but its setup did not come to a good end
     READY = "ready"
     REMOVED = "removed"
 
@@ -158,11 +159,20 @@ class Run:
         return self.state in _LIVE
 
     @property
+    def is_underway(self) -> bool:
+        """Whether an agent was started for its turn and the turn is not settled yet."""
+        return self.is_live or self.state is RunState.SETTLING
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing will happen until a person does something."""
         if self.state is RunState.WAITING:
             return self.prompts <= self.turn and self.wanted is Wanted.RUN
         return self.has_ended and not self.has_work
+
+    @property
+    def has_workspace(self) -> bool:
+        return self.workspace_state in (WorkspaceState.MADE, WorkspaceState.READY)
 
     @property
     def is_removed(self) -> bool:
@@ -175,8 +185,8 @@ class Run:
             return True
         match self.wanted:
             case Wanted.RUN:
-                return self.prompts > self.turn and self.state is not RunState.KILLED
+                return self.prompts > self.turn
             case Wanted.STOP | Wanted.CLEAN:
-                return self.workspace_state is WorkspaceState.READY
+                return self.has_workspace
             case Wanted.RESTORE:
                 return self.is_removed

@@ -29,7 +29,7 @@ class Story:
     last_error: str = ""
     question: str = ""
     resets_at: float | None = None
-    prompts_taken: int = 0  # tmux: prompts that the agent has confirmed
+    is_taken: bool = True  # tmux: the agent has confirmed the turn's prompt (or there was none)
     is_ready: bool = False  # tmux: it waits for input
     needs_approval: str = ""
 
@@ -37,7 +37,7 @@ class Story:
         """Return the story with one more event in it."""
         match event.kind:
             case Kind.TURN_START:
-                return self._start_turn()
+                return self._start_turn(event)
             case Kind.SESSION:
                 return replace(
                     self,
@@ -59,9 +59,7 @@ class Story:
             case Kind.ASKED:
                 return replace(self, question=event.text)
             case Kind.PROMPTED:
-                return replace(
-                    self, prompts_taken=self.prompts_taken + 1, is_ready=False, needs_approval=""
-                )
+                return replace(self, is_taken=True, is_ready=False, needs_approval="")
             case Kind.READY:
                 return replace(self, is_ready=True, needs_approval="")
             case Kind.NEEDS_APPROVAL:
@@ -69,10 +67,13 @@ class Story:
             case _:
                 return self
 
-    def _start_turn(self) -> Story:
+    def _start_turn(self, event: Event) -> Story:
         return replace(
             self,
             meter=self.meter.next_turn(),
+            is_taken=not event.text,
+            is_ready=self.is_ready and event.data.get("fresh") is False,
+            needs_approval="",
             said="",
             ended_well=None,
             reason="",

@@ -63,7 +63,7 @@ class HomeDoor:
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log_path.open("ab") as log:
             subprocess.Popen(
-                [sys.executable, "-m", "fleet.engine.supervisor", "--background"],
+                [sys.executable, "-m", "fleet.interfaces.supervise", "--background"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,176 @@
+"""The durable workflows, on DBOS. Nothing else in fleet knows it.
+
+A workflow's id is the name of a run's job, so starting it twice is starting it once. Its code is
+deterministic; everything else is in steps, each of which may be repeated. A workflow that was cut
+off goes on at the step it was in, in the next supervisor.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
+
+from fleet.domain.ids import RunId
+from fleet.domain.job import Job, job_id, next_job
+from fleet.domain.run import Run
+from fleet.engine import steps
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+
+log = logging.getLogger(__name__)
+
+# Journalled workflows belong to a version. It stays the same over upgrades of fleet and of dbos, and
+# changes that old journals cannot follow go through DBOS.patch(): see docs/adr/0003.
+APPLICATION_VERSION = "1"
+STRANDED_SECONDS = 30.0  # recovery at start-up takes a second or two
+MOST_RECOVERIES = 1_000_000  # a supervisor may be killed as often as it likes
+
+_shop: Workshop | None = None
+_driving: set[RunId] = set()  # runs whose job is being done in this process
+_asked: dict[str, float] = {}  # jobs asked for in this process, and when
+
+
+def shop() -> Workshop:
+    assert _shop is not None, "the engine is not open"
+    return _shop
+
+
+def open_engine(workshop: Workshop, journal: Path) -> None:
+    """Open the journal and take up the jobs that were cut off. Call it inside the loop that stays."""
+    global _shop
+    _shop = workshop
+    _prepare_journal(journal)
+    DBOS(
+        config=DBOSConfig(
+            name="fleet",
+            system_database_url=f"sqlite:///{journal}",
+            application_version=APPLICATION_VERSION,
+            executor_id=workshop.host,
+            enable_patching=True,
+            serializer=DBOSPortableJSONSerializer(),
+            log_level="WARNING",
+            # Nothing of ours waits on these; polling for them would only keep an idle host awake.
+            notification_listener_polling_interval_sec=60.0,
+            scheduler_polling_interval_sec=3600.0,
+        )
+    )
+    DBOS.launch()
+
+
+def _prepare_journal(journal: Path) -> None:
+    journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with sqlite3.connect(journal) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    connection.close()
+    journal.chmod(0o600)
+
+
+async def ensure_job(run: Run) -> None:
+    """See to it that the run's next job is under way, and under way once."""
+    job = next_job(run)
+    if job is None or run.id in _driving:
+        return
+    name = job_id(run)
+    if name not in _asked:
+        _asked[name] = time.monotonic()
+        with SetWorkflowID(name):
+            await DBOS.start_workflow_async(serve_run, run.id, run.job, str(job))
+    elif time.monotonic() - _asked[name] > STRANDED_SECONDS:
+        _asked[name] = time.monotonic()
+        await _take_up(run, name)
+
+
+async def _take_up(run: Run, name: str) -> None:
+    """Go on with a job that nobody does, though it was asked for: its journal failed it once."""
+    status = await DBOS.get_workflow_status_async(name)
+    log.error("job.stranded", extra={"run_id": run.id, "job": name, "status": status and status.status})
+    if status and status.status in ("PENDING", "ENQUEUED"):
+        await DBOS.resume_workflow_async(name)
+    else:
+        await steps.abandon(shop(), run.id, run.job)
+
+
+def is_driving() -> bool:
+    return bool(_driving)
+
+
+@DBOS.workflow(max_recovery_attempts=MOST_RECOVERIES)
+async def serve_run(run_id: str, job: int, kind: str) -> None:
+    """Do one job for a run."""
+    run = RunId(run_id)
+    _driving.add(run)
+    try:
+        match Job(kind):
+            case Job.TURN:
+                await _take_turn(run, job)
+            case Job.REMOVE:
+                await _change_workspace(remove, run, job)
+            case Job.RESTORE:
+                await _change_workspace(restore, run, job)
+    finally:
+        _driving.discard(run)
+        shop().nudge_supervisor()
+
+
+async def _take_turn(run: RunId, job: int) -> None:
+    turn, failure = 0, ""
+    try:
+        if await prepare(run):
+            turn, pastes_first = await launch(run)
+            await follow(run, turn, pastes_first)
+    except Exception as error:  # whatever went wrong, the run ends with a result
+        failure = _told(run, error)
+    await settle(run, turn, job, failure)
+
+
+async def _change_workspace(step: Callable[[RunId, int], Awaitable[None]], run: RunId, job: int) -> None:
+    try:
+        await step(run, job)
+    except Exception as error:  # the run stays as it was, and says why
+        await give_up(run, job, _told(run, error))
+
+
+def _told(run: RunId, error: Exception) -> str:
+    if not isinstance(error, FleetError):
+        log.exception("job.crashed", extra={"run_id": run}, exc_info=error)
+    return steps.reason_of(error)
+
+
+@DBOS.step()
+async def prepare(run_id: RunId) -> bool:
+    return await steps.prepare(shop(), run_id)
+
+
+@DBOS.step()
+async def launch(run_id: RunId) -> tuple[int, bool]:
+    return await steps.launch(shop(), run_id)
+
+
+@DBOS.step()
+async def follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
+    await steps.follow(shop(), run_id, turn, pastes_first)
+
+
+@DBOS.step()
+async def settle(run_id: RunId, turn: int, job: int, failure: str) -> str:
+    return await steps.settle(shop(), run_id, turn, job, failure)
+
+
+@DBOS.step()
+async def remove(run_id: RunId, job: int) -> None:
+    await steps.remove(shop(), run_id, job)
+
+
+@DBOS.step()
+async def restore(run_id: RunId, job: int) -> None:
+    await steps.restore(shop(), run_id, job)
+
+
+@DBOS.step()
+async def give_up(run_id: RunId, job: int, reason: str) -> None:
+    await steps.give_up(shop(), run_id, job, reason)

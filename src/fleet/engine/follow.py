@@ -1,0 +1,264 @@
+"""An agent's output by offset: lines to events to the run's record, until the agent has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+
+from fleet.domain.event import Event, Kind
+from fleet.domain.ids import RunId
+from fleet.domain.process import AgentProcess
+from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
+from fleet.domain.turn import Story
+from fleet.engine.lines import LineReader
+from fleet.engine.log import Position, RunLog, shorten
+from fleet.engine.tmux import submit
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError, Unavailable
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS = 300.0  # a safety net: changes are noticed by themselves
+BREATH_SECONDS = 0.2  # between two looks at a talkative agent
+RETRY_SECONDS = 2.0
+RECORD_EVERY_SECONDS = 1.0
+MEASURE_EVERY_SECONDS = 30.0
+CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again
+MOST_EVENTS = 200  # per look; the rest is in the raw output
+PROMPT_SHOWN = 200  # characters of a prompt that the log repeats
+
+
+def turn_start(turn: int, prompt: str, *, fresh: bool) -> Event:
+    """The event that opens a turn; `fresh` when a process of its own was started for it."""
+    return Event(kind=Kind.TURN_START, text=prompt[:PROMPT_SHOWN], data={"turn": turn, "fresh": fresh})
+
+
+async def await_end(shop: Workshop, run_id: RunId, folder: str, *, timeout_seconds: float) -> AgentProcess:
+    """Wait for a helper process of a run (its setup) to end; stop it when asked to, or out of time."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        process = await shop.shim.state(folder)
+        if process.has_ended:
+            return process
+        run = await shop.get(run_id)
+        if run.wanted is not Wanted.RUN or time.monotonic() > deadline:
+            return await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
+        await _wait_for_change(shop, run_id, folder, {"exit": -1}, process, deadline - time.monotonic())
+
+
+async def _wait_for_change(
+    shop: Workshop,
+    run_id: RunId,
+    folder: str,
+    known: dict[str, int],
+    process: AgentProcess,
+    timeout_seconds: float,
+) -> None:
+    """Return when the folder or the process may have changed, or somebody wants something of the run."""
+    watched = [one for one in (process.agent, process.shim) if one]
+    nudge = shop.nudge_of(run_id)
+    changed = asyncio.ensure_future(
+        shop.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
+    )
+    nudged = asyncio.ensure_future(nudge.wait())
+    try:
+        await asyncio.wait({changed, nudged}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        nudge.clear()
+        nudged.cancel()
+        if not changed.done():
+            changed.cancel()
+        await asyncio.gather(changed, nudged, return_exceptions=True)
+    if not changed.cancelled() and (problem := changed.exception()):
+        raise problem
+
+
+class Follower:
+    """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
+
+    def __init__(
+        self, shop: Workshop, run: Run, history: RunLog, folder: str, *, turn: int, pastes_first: bool
+    ) -> None:
+        coder = shop.coder(run)
+        self._shop = shop
+        self._run_id = run.id
+        self._folder = folder
+        self._history = history
+        self._out = LineReader(shop.transport, f"{folder}/out", history.position.out, coder.read)
+        self._hooks = LineReader(shop.transport, f"{folder}/hooks", history.position.hooks, coder.read_hook)
+        self._recorded = history.story
+        self._recorded_at = 0.0
+        self._measured_at = time.monotonic()
+        first_pasted = turn if pastes_first else turn + 1
+        self._screen = _Screen(shop, history, first_pasted, signals=coder.facts.signals_turns)
+
+    @property
+    def _story(self) -> Story:
+        return self._history.story
+
+    async def until_ended(self) -> AgentProcess:
+        """Follow the agent to its end. What cannot be seen for a while is tried again, never given up."""
+        while True:
+            try:
+                return await self._follow()
+            except Unavailable as problem:
+                log.warning("follow.blind", extra={"run_id": self._run_id, "reason": problem.message})
+                with contextlib.suppress(FleetError):
+                    await self._shop.become(self._run_id, RunState.UNKNOWN, reason=problem.message)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self) -> AgentProcess:
+        shop = self._shop
+        process = await shop.shim.state(self._folder)
+        has_waited = False
+        while True:
+            grew = await self._read()
+            run = await self._keep_record(await shop.get(self._run_id))
+            if process.has_ended:
+                if not grew:
+                    return await self._finish(run, process)
+            elif run.wanted is not Wanted.RUN or await self._is_over_limit(run):
+                process = await shop.shim.stop(self._folder, grace_seconds=shop.grace_seconds(run))
+            elif grew:
+                await asyncio.sleep(BREATH_SECONDS)
+                has_waited = False
+            elif has_waited:  # something happened, and it was not output
+                process = await shop.shim.state(self._folder)
+                has_waited = False
+            else:
+                if run.mode is Mode.TMUX:
+                    await self._screen.attend(run)
+                await self._wait(process)
+                has_waited = True
+
+    async def _wait(self, process: AgentProcess) -> None:
+        known = {"out": self._out.end, "hooks": self._hooks.end, "exit": -1}
+        patience = CONFIRM_SECONDS if self._screen.awaits_confirmation else LOOK_AGAIN_SECONDS
+        await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
+
+    async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
+        if events := [*self._out.finish(), *self._hooks.finish()]:
+            await self._add(events)
+        await self._keep_record(run, is_last=True)
+        return process
+
+    # output to events
+
+    async def _read(self) -> bool:
+        """Read what is new; tell whether there was anything."""
+        out_grew, said = await self._out.read()
+        hooks_grew, signalled = await self._hooks.read()
+        if events := [*said, *signalled]:
+            await self._add(events)
+        return out_grew or hooks_grew
+
+    async def _add(self, events: list[Event]) -> None:
+        position = Position(out=self._out.offset, hooks=self._hooks.offset)
+        await self._history.add(*shorten(events, MOST_EVENTS), position=position)
+
+    async def _is_over_limit(self, run: Run) -> bool:
+        most = self._shop.settings_for(run.project).max_output_mb << 20
+        if not most or self._out.end <= most:
+            return False
+        reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
+        await self._history.add(Event(kind=Kind.TURN_END, data={"ok": False, "reason": reason}))
+        return True
+
+    # events to the record
+
+    async def _keep_record(self, run: Run, *, is_last: bool = False) -> Run:
+        story, now = self._story, time.monotonic()
+        state = _state_of(run, story)
+        is_due = is_last or now - self._recorded_at >= RECORD_EVERY_SECONDS
+        if state is run.state and (story is self._recorded or not is_due):
+            return run
+        self._recorded, self._recorded_at = story, now
+        diff = await self._measure(run, now)
+        reason = f"needs approval: {story.needs_approval}" if story.needs_approval else ""
+        also = partial(_with_story, story=story, diff=diff)
+        return await self._shop.become(self._run_id, state, reason=reason, also=also)
+
+    async def _measure(self, run: Run, now: float) -> Diff:
+        """Ask git how much was changed, now and then: an agent that is silent costs nothing."""
+        if now - self._measured_at < MEASURE_EVERY_SECONDS:
+            return run.diff
+        self._measured_at = now
+        try:
+            return await self._shop.in_git_thread(
+                partial(self._shop.workspaces.measure, self._shop.place(run))
+            )
+        except FleetError as problem:
+            log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})
+            return run.diff
+
+
+def _state_of(run: Run, story: Story) -> RunState:
+    """A live agent works, unless its own signals say that it waits for somebody."""
+    is_waiting = bool(story.needs_approval) or (story.is_ready and story.is_taken)
+    return RunState.WAITING if run.mode is Mode.TMUX and is_waiting else RunState.RUNNING
+
+
+def _with_story(run: Run, story: Story, diff: Diff) -> Run:
+    return replace(
+        run,
+        session=story.session or run.session,
+        usage=story.meter.total,
+        context_tokens=story.context_tokens,
+        said=story.last_line,
+        diff=diff,
+    )
+
+
+class _Screen:
+    """Sends prompts into a live screen, each one once.
+
+    A prompt's turn is recorded before it is pasted. After a crash in between, an agent whose hooks
+    confirm prompts gets it again if it has not confirmed it; for the others it is never sent twice.
+    """
+
+    def __init__(self, shop: Workshop, history: RunLog, first_pasted: int, *, signals: bool) -> None:
+        self._shop = shop
+        self._history = history
+        self._signals = signals
+        self._first_pasted = first_pasted  # prompts before it came with the process itself
+        self._pasted = 0
+        self._pasted_at = 0.0
+
+    @property
+    def awaits_confirmation(self) -> bool:
+        return self._signals and self._pasted == self._history.turn and not self._history.story.is_taken
+
+    async def attend(self, run: Run) -> None:
+        story = self._history.story
+        if self.awaits_confirmation:
+            if time.monotonic() - self._pasted_at >= CONFIRM_SECONDS:
+                await self._shop.tmux(run).press_enter()
+                self._pasted_at = time.monotonic()
+        elif self._signals and not story.is_ready:
+            return  # it is at work; the prompt is sent when it asks for one
+        elif self._is_unsent(run):
+            await self._paste(run, run.turn)
+        elif run.prompts > run.turn and story.is_taken:
+            await self._next_turn(run)
+
+    def _is_unsent(self, run: Run) -> bool:
+        by_paste = run.turn >= self._first_pasted and self._pasted != run.turn
+        return self._signals and by_paste and not self._history.story.is_taken
+
+    async def _next_turn(self, run: Run) -> None:
+        turn = run.turn + 1
+        text = await self._shop.prompt(run.id, turn)
+        if text is None:
+            return
+        run = await self._shop.update(run.id, lambda run: replace(run, turn=turn))
+        await self._history.add(turn_start(turn, text, fresh=False))
+        await self._paste(run, turn)
+
+    async def _paste(self, run: Run, turn: int) -> None:
+        text = await self._shop.prompt(run.id, turn) or ""
+        await submit(self._shop.tmux(run), text)
+        self._pasted, self._pasted_at = turn, time.monotonic()

@@ -1,0 +1,113 @@
+"""A run's event log as its engine sees it: read once, then only added to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+
+from fleet.domain.event import Event, Json, Kind
+from fleet.domain.ids import RunId
+from fleet.domain.turn import Story
+from fleet.errors import Stale
+from fleet.ports.records import Runs, decode_event, encode_event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far the raw output of one process was read: of its own stream, and of its hooks."""
+
+    out: int = 0
+    hooks: int = 0
+
+
+@dataclass(slots=True)
+class RunLog:
+    """The story so far, and how far each turn's raw output was read into it.
+
+    Events and read positions are written in one append, so a crash can neither lose an event
+    nor store it twice: reading goes on where the last stored event ended.
+    """
+
+    runs: Runs
+    run_id: RunId
+    thread: Executor
+    last: int = 0
+    turn: int = 0
+    story: Story = Story()
+    position: Position = Position()
+
+    @classmethod
+    async def open(cls, runs: Runs, run_id: RunId, thread: Executor) -> RunLog:
+        log = cls(runs, run_id, thread)
+        await log._catch_up()
+        return log
+
+    async def add(self, *events: Event, position: Position | None = None) -> None:
+        """Append events; those of the agent's output come with the position after them."""
+        position = position or self.position
+        now = time.time()
+        bodies = [self._body(event, now, position) for event in events]
+        loop = asyncio.get_running_loop()
+        append = partial(self.runs.append, self.run_id, bodies, expect=self.last)
+        try:
+            self.last = await loop.run_in_executor(self.thread, append)
+        except Stale:
+            await self._catch_up()
+            raise
+        for event, body in zip(events, bodies, strict=True):
+            self._take(event, body)
+
+    def _body(self, event: Event, now: float, position: Position) -> dict[str, Json]:
+        turn = self.turn
+        if event.kind is Kind.TURN_START:
+            turn = _int(event.data.get("turn"))
+        body = encode_event(event, at=now, turn=turn, offset=position.out)
+        if position.hooks:
+            body["hooks"] = position.hooks
+        return body
+
+    async def _catch_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        page = await loop.run_in_executor(
+            self.thread, lambda: list(self.runs.events(self.run_id, after=self.last))
+        )
+        for number, body in page:
+            self.last = number
+            self._take(decode_event(body), body)
+
+    def _take(self, event: Event, body: Mapping[str, Json]) -> None:
+        if event.kind is Kind.TURN_START:
+            self.turn = _int(event.data.get("turn"))
+            if event.data.get("fresh") is not False:
+                self.position = Position()
+        else:
+            self.position = Position(out=_int(body.get("offset")), hooks=_int(body.get("hooks")))
+        self.story = self.story.take(event)
+
+
+def shorten(events: Sequence[Event], most: int) -> list[Event]:
+    """Bound what one look adds to the log: facts stay, a flood of words is cut to its end.
+
+    Every byte stays in the raw output; the log says how much of it is told only there.
+    """
+    if len(events) <= most:
+        return list(events)
+    chatter = {Kind.SAID, Kind.THOUGHT, Kind.NOTE}
+    surplus = len(events) - most
+    kept: list[Event] = []
+    dropped = 0
+    for event in events:
+        if dropped < surplus and event.kind in chatter:
+            dropped += 1
+        else:
+            kept.append(event)
+    note = Event(kind=Kind.NOTE, text=f"{dropped} more lines are in the raw output only")
+    return [note, *kept]
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,367 @@
+"""The idempotent steps that jobs are made of. Each may be cut off anywhere and done again.
+
+A step asks what is already so, and does the rest: a workspace that stands is not made again, an
+agent that was started is attached to, a result that is recorded stays.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fleet.config import Settings
+from fleet.domain.event import Event, Kind
+from fleet.domain.ids import RunId
+from fleet.domain.naming import tmux_name, workspace_name
+from fleet.domain.process import AgentProcess, Phase
+from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.turn import Verdict, judge_turn
+from fleet.engine import cgroups
+from fleet.engine.follow import Follower, await_end, turn_start
+from fleet.engine.workshop import Workshop
+from fleet.errors import DiskFull, FleetError, SetupFailed
+from fleet.ports.coder import Launch, Turn
+from fleet.ports.records import encode_value
+from fleet.ports.workspace import Changes
+
+log = logging.getLogger(__name__)
+
+
+
+async def prepare(shop: Workshop, run_id: RunId) -> bool:
+    """Make the workspace and set it up. Return whether an agent may be started in it."""
+    if (await shop.get(run_id)).is_underway:
+        return True  # its journal was lost; its agent was not
+    run = await shop.become(run_id, RunState.PREPARING, also=partial(_with_places, shop))
+    if run.wanted is not Wanted.RUN:
+        return False
+    settings = shop.settings_for(run.project)
+    _check_disk(shop.home, settings)
+    if run.workspace_state is WorkspaceState.READY:
+        return True
+    place = shop.place(run)
+    await shop.in_git_thread(partial(shop.workspaces.make, place, copy=settings.credential_files))
+    if settings.setup_commands and not run.quick:
+        run = await shop.update(run_id, lambda run: replace(run, workspace_state=WorkspaceState.MADE))
+        await _set_up(shop, run, settings)
+    run = await shop.update(run_id, lambda run: replace(run, workspace_state=WorkspaceState.READY))
+    return run.wanted is Wanted.RUN
+
+
+def _with_places(shop: Workshop, run: Run) -> Run:
+    if run.workspace:
+        return run
+    settings = shop.settings_for(run.project)
+    return replace(
+        run,
+        workspace=str(settings.workspaces_root(Path(run.project)) / workspace_name(run.branch, run.id)),
+        tmux=tmux_name(settings.tmux_prefix, run.branch, run.id) if run.mode is Mode.TMUX else "",
+    )
+
+
+def _check_disk(home: Path, settings: Settings) -> None:
+    free = shutil.disk_usage(home).free // (1 << 20)
+    if free < settings.min_free_mb:
+        raise DiskFull(str(home), free, settings.min_free_mb)
+
+
+async def _set_up(shop: Workshop, run: Run, settings: Settings) -> None:
+    """Run the project's setup commands once, their output kept; a failing one fails the run."""
+    folder = _setup_folder(shop, run)
+    await shop.shim.start(
+        folder,
+        argv=("sh", "-c", _setup_script(settings.setup_commands)),
+        env=_agent_environment(shop, run),
+        cwd=run.workspace,
+        stdin=None,
+        marker=run.id,
+    )
+    process = await await_end(shop, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
+    if process.code != 0 and (await shop.get(run.id)).wanted is Wanted.RUN:
+        failed = (await shop.transport.read(f"{folder}/err")).decode(errors="replace").rpartition("fleet-setup: ")[2]
+        raise SetupFailed(failed.strip() or "setup", process.code or -1, f"{folder}/out")
+
+
+def _setup_folder(shop: Workshop, run: Run) -> str:
+    """Each job has a setup of its own: one that failed can be tried again with the next prompt."""
+    return str(shop.run_folder(run.id) / f"setup-{run.job}")
+
+
+def _setup_script(commands: Sequence[str]) -> str:
+    """Chain the commands; the one that fails is named on stderr, the last thing there."""
+    lines: list[str] = []
+    for command in commands:
+        quoted = "'" + command.replace("'", "'\\''") + "'"
+        lines.append(f"printf '$ %s\\n' {quoted}")
+        lines.append(f"sh -c {quoted} || {{ code=$?; printf 'fleet-setup: %s\\n' {quoted} >&2; exit $code; }}")
+    return "\n".join(lines)
+
+
+async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
+    """Start the agent on its next prompt, or attach to it if it was started.
+
+    Return the turn, and whether its prompt is still to be pasted into the agent's screen.
+    """
+    run = await shop.get(run_id)
+    history = await shop.log(run_id)
+    turn = run.turn if run.is_underway else run.turn + 1
+    prompt = await shop.prompt(run_id, turn) or ""
+    folder = shop.turn_folder(run_id, turn)
+    plan = shop.coder(run).launch(_turn_for(shop, run, turn, prompt, folder))
+    process = await _start(shop, run, turn, plan, prompt)
+    events = (turn_start(turn, prompt, fresh=True),) if history.turn < turn else ()
+
+    def started(run: Run) -> Run:
+        return replace(
+            run,
+            turn=turn,
+            session=run.session or plan.session,
+            agent=process.agent,
+            started_at=run.started_at or time.time(),
+            ended_at=None,
+            result=None,
+        )
+
+    await shop.become(run_id, RunState.RUNNING, also=started, events=events)
+    return turn, plan.paste
+
+
+def _turn_for(shop: Workshop, run: Run, turn: int, prompt: str, folder: str) -> Turn:
+    settings = shop.settings_for(run.project)
+    return Turn(
+        prompt=prompt,
+        folder=folder,
+        workspace=run.workspace,
+        git_folders=_git_folders(run),
+        hook=("sh", str(shop.hook_script), f"{folder}/hooks"),
+        mode=run.mode,
+        role=run.role,
+        model=run.model,
+        session=run.session,
+        # The same at every try, so that a second try of this step is the same launch.
+        new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{run.id}/{turn}")),
+        flags=run.flags,
+        allow_commands=tuple(settings.allow_commands),
+        skip_permissions=run.skip_permissions,
+    )
+
+
+def _git_folders(run: Run) -> tuple[str, ...]:
+    """Return the git folders outside the workspace that a commit in it writes to."""
+    try:
+        private = Path(Path(run.workspace, ".git").read_text().removeprefix("gitdir:").strip())
+    except OSError:
+        return ()
+    return (str(private.parent.parent), str(private))
+
+
+async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str) -> AgentProcess:
+    folder = shop.turn_folder(run.id, turn)
+    await shop.transport.write(f"{folder}/prompt", prompt.encode())
+    for name, content in plan.files.items():
+        await shop.transport.write(f"{folder}/{name}", content)
+    environment = _agent_environment(shop, run) | dict(plan.env)
+    group = cgroups.make(run.id)
+    if run.mode is Mode.HEADLESS:
+        return await shop.shim.start(
+            folder,
+            argv=plan.argv,
+            env=environment,
+            cwd=run.workspace,
+            stdin=plan.stdin,
+            marker=run.id,
+            cgroup=group,
+        )
+    await shop.shim.prepare(
+        folder, argv=plan.argv, env=environment, cwd=run.workspace, stdin=None, marker=run.id, cgroup=group
+    )
+    process = await shop.shim.state(folder)
+    if process.phase is Phase.ABSENT:
+        await shop.tmux(run).start(shop.shim.pane_argv(folder), run.workspace)
+        process = await shop.shim.await_start(folder)
+    return process
+
+
+def _agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
+    return {
+        "FLEET_RUN": run.id,
+        "FLEET_HOME": str(shop.home),
+        "FLEET_BRANCH": run.branch,
+        "FLEET_RUN_DIR": str(shop.run_folder(run.id)),
+    }
+
+
+async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -> None:
+    """Read the agent's output into events until it has ended."""
+    run = await shop.get(run_id)
+    history = await shop.log(run_id)
+    folder = shop.turn_folder(run_id, turn)
+    await Follower(shop, run, history, folder, turn=turn, pastes_first=pastes_first).until_ended()
+
+
+async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: str = "") -> str:
+    """Ask git what came of it, record the result, and close the job. Return the status."""
+    run = await shop.get(run_id)
+    if run.job > job:
+        return run.state  # done before, and cut off just before it was journalled
+    run = await shop.become(run_id, RunState.SETTLING)
+    process = await _end_processes(shop, run, turn)
+    changes = await _collect(shop, run)
+    verdict = await _judge(shop, run, process, bool(changes.commits), failure)
+    story = (await shop.log(run_id)).story
+    result = Result(
+        status=verdict.status,
+        summary=story.said,
+        reason=verdict.reason,
+        files_changed=changes.files,
+        commits=changes.commits,
+        next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
+        usage=story.meter.total,
+    )
+
+    def ended(run: Run) -> Run:
+        # A prompt that could not even be started counts as done: it failed. A kill drops the waiting ones.
+        done = run.turn if turn else run.turn + 1
+        return replace(
+            run,
+            turn=run.prompts if verdict.status is RunState.KILLED else done,
+            job=max(run.job, job + 1),
+            session=story.session or run.session,
+            ended_at=time.time(),
+            usage=result.usage,
+            context_tokens=story.context_tokens,
+            said=story.last_line,
+            diff=changes.diff,
+            agent=None,
+            result=result,
+        )
+
+    await _keep_in_folder(shop, run_id, result)
+    await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
+    cgroups.drop(run_id)
+    shop.forget(run_id)
+    return verdict.status
+
+
+async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
+    """Leave no process of the run behind, whatever the agent left running."""
+    setup = _setup_folder(shop, run)
+    if Path(setup).exists():
+        await shop.shim.stop(setup, grace_seconds=0)
+    if not turn:
+        return AgentProcess(phase=Phase.NEVER)
+    process = await shop.shim.stop(shop.turn_folder(run.id, turn), grace_seconds=shop.grace_seconds(run))
+    if run.mode is Mode.TMUX:
+        await shop.tmux(run).end()
+    return process
+
+
+async def _collect(shop: Workshop, run: Run) -> Changes:
+    if not run.has_workspace:
+        return Changes(commits=(), files=(), diff=run.diff)
+    place = shop.place(run)
+
+    def ask_git() -> Changes:
+        shop.workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
+        return shop.workspaces.changes(place)
+
+    return await shop.in_git_thread(ask_git)
+
+
+async def _judge(
+    shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str
+) -> Verdict:
+    was_stopped = run.wanted is Wanted.STOP
+    if failure and not was_stopped:
+        return Verdict(status=RunState.FAILED, reason=failure)
+    facts = shop.coder(run).facts
+    return judge_turn(
+        (await shop.log(run.id)).story,
+        process,
+        has_changes=has_changes,
+        closes_stream=facts.closes_stream and run.mode is Mode.HEADLESS,
+        was_stopped=was_stopped,
+    )
+
+
+async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:
+    """Put the result and the events beside the raw output, for people and scripts."""
+    folder = shop.run_folder(run_id)
+    text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
+    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
+
+    def event_lines() -> bytes:
+        lines = (json.dumps({"seq": number, **body}, ensure_ascii=False) for number, body in shop.runs.events(run_id))
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+
+    await shop.transport.write(f"{folder}/events.jsonl", await shop.in_git_thread(event_lines))
+
+
+async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
+    """Save the workspace, remove it, and close the job."""
+    run = await shop.get(run_id)
+    if run.job > job:
+        return
+    place = shop.place(run)
+
+    def save_and_remove() -> str:
+        ref = shop.workspaces.save(place)
+        shop.workspaces.remove(place, delete_branch=run.delete_branch)
+        return ref
+
+    ref = await shop.in_git_thread(save_and_remove)
+
+    def removed(run: Run) -> Run:
+        return replace(
+            run, workspace_state=WorkspaceState.REMOVED, saved_ref=ref or run.saved_ref, job=max(run.job, job + 1)
+        )
+
+    await shop.update(run_id, removed)
+    shop.forget(run_id)
+
+
+async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
+    """Bring a removed workspace back, and close the job."""
+    run = await shop.get(run_id)
+    if run.job > job:
+        return
+    await shop.in_git_thread(partial(shop.workspaces.restore, shop.place(run), run.saved_ref))
+
+    def restored(run: Run) -> Run:
+        return replace(
+            run, workspace_state=WorkspaceState.READY, wanted=Wanted.RUN, job=max(run.job, job + 1)
+        )
+
+    await shop.update(run_id, restored)
+
+
+async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
+    """Close a job that cannot be done: the run is as it was, and says why."""
+    await (await shop.log(run_id)).add(Event(kind=Kind.ERROR, text=reason))
+
+    def as_before(run: Run) -> Run:
+        wanted = Wanted.RUN if run.has_workspace else Wanted.STOP
+        return replace(run, wanted=wanted, job=max(run.job, job + 1), state_reason=reason)
+
+    await shop.update(run_id, as_before)
+
+
+async def abandon(shop: Workshop, run_id: RunId, job: int) -> None:
+    """Close a job whose journal says that it ended although its run did not: the next one takes over."""
+    await shop.update(run_id, lambda run: replace(run, job=max(run.job, job + 1)))
+
+
+def reason_of(error: Exception) -> str:
+    """Put an error into one line for a record; its hint goes with it."""
+    if isinstance(error, FleetError):
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    return f"{type(error).__name__}: {error}"
+
+

@@ -1,0 +1,109 @@
+"""One per home and host: it hears knocks, sees wishes, and keeps a job going for each run with work.
+
+It is crash-only: to stop it is to end it. Agents live on under their shims, jobs go on in the next
+supervisor, so there is no second way out that would need tests of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+
+from fleet.domain.ids import RunId
+from fleet.domain.run import Run, Wanted
+from fleet.engine import flows
+from fleet.engine.door import STOP, HomeDoor
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
+
+
+class Supervisor:
+    def __init__(self, workshop: Workshop, door: HomeDoor, *, idle_seconds: float | None) -> None:
+        self._shop = workshop
+        self._door = door
+        self._idle_seconds = idle_seconds
+        self._knocked = asyncio.Event()
+        self._is_stopping = False
+        self._busy_at = time.monotonic()
+        self._seen: dict[RunId, tuple[Wanted, int]] = {}
+
+    async def serve(self) -> None:
+        """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
+        self._shop.nudge_supervisor = self._knocked.set
+        await self._shop.shim.install()
+        flows.open_engine(self._shop, self._shop.home / "engine.db")
+        fifo = self._open_door()
+        log.info("supervisor.up", extra={"pid": os.getpid()})
+        while not self._is_stopping:
+            self._knocked.clear()
+            await self._look()
+            if self._is_idle():
+                fifo = await self._leave(fifo)
+            await self._wait()
+        log.info("supervisor.down", extra={"pid": os.getpid()})
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._knocked.set()
+
+    def _open_door(self) -> int:
+        fifo = self._door.open()
+        asyncio.get_running_loop().add_reader(fifo, self._hear, fifo)
+        return fifo
+
+    def _hear(self, fifo: int) -> None:
+        if STOP in os.read(fifo, 65536):
+            self._is_stopping = True
+        self._knocked.set()
+
+    async def _wait(self) -> None:
+        if self._is_stopping:
+            return
+        patience = LOOK_EVERY_SECONDS
+        if self._idle_seconds is not None:
+            patience = min(patience, max(0.1, self._idle_seconds))
+        try:
+            async with asyncio.timeout(patience):
+                await self._knocked.wait()
+        except TimeoutError:
+            pass
+
+    async def _look(self) -> None:
+        """Keep a job going for every run that has work, and pass on what is newly wanted."""
+        try:
+            working = await self._shop.working()
+            for run in working:
+                self._pass_on(run)
+            await asyncio.gather(*(flows.ensure_job(run) for run in working))
+        except FleetError as problem:  # the store is away for a while: the next look tries again
+            log.error("supervisor.blind", extra={"reason": problem.message})
+            self._busy_at = time.monotonic()
+            return
+        if working or flows.is_driving():
+            self._busy_at = time.monotonic()
+
+    def _pass_on(self, run: Run) -> None:
+        wish = (run.wanted, run.prompts)
+        if self._seen.get(run.id, wish) != wish:
+            self._shop.nudge_of(run.id).set()
+        self._seen[run.id] = wish
+
+    def _is_idle(self) -> bool:
+        return self._idle_seconds is not None and time.monotonic() - self._busy_at >= self._idle_seconds
+
+    async def _leave(self, fifo: int) -> int:
+        """Close the door and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
+        asyncio.get_running_loop().remove_reader(fifo)
+        os.close(fifo)
+        # From here on a knock finds nobody and starts a new supervisor, which waits for our lock.
+        if await self._shop.working():
+            self._busy_at = time.monotonic()
+            return self._open_door()
+        self._is_stopping = True
+        return -1

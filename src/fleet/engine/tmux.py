@@ -1,0 +1,68 @@
+"""An agent's own screen: one tmux server per run, so that no run can disturb another.
+
+A server of its own also gives each agent the environment of now, not that of whenever a shared
+server was first started, and it ends with its only session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fleet.errors import LaunchFailed
+from fleet.ports.transport import Completed, Transport
+
+COLUMNS, LINES = "200", "50"
+
+
+def socket_name(run_id: str) -> str:
+    return f"fleet-{run_id}"
+
+
+class Tmux:
+    def __init__(self, transport: Transport, run_id: str, session: str) -> None:
+        self._transport = transport
+        self._socket = socket_name(run_id)
+        self._session = session
+
+    async def start(self, argv: Sequence[str], folder: str) -> None:
+        """Start the session with `argv` as its only process; do nothing if it stands already."""
+        if await self.exists():
+            return
+        size = ("-x", COLUMNS, "-y", LINES)
+        done = await self._tmux("new-session", "-d", "-s", self._session, *size, "-c", folder, "--", *argv)
+        if done.code != 0 and not await self.exists():
+            raise LaunchFailed(f"tmux could not start: {done.err.decode(errors='replace').strip()}")
+
+    async def exists(self) -> bool:
+        return (await self._tmux("has-session", "-t", f"={self._session}")).code == 0
+
+    async def paste(self, text: str) -> None:
+        """Put text into the agent's input box, byte for byte, as a bracketed paste."""
+        await self._tmux("load-buffer", "-b", "fleet", "-", stdin=text.encode())
+        # -p brackets the paste where the program asked for it; -r keeps line feeds as they are.
+        done = await self._tmux("paste-buffer", "-d", "-p", "-r", "-b", "fleet", "-t", self._pane)
+        if done.code != 0:
+            raise LaunchFailed(f"tmux could not paste: {done.err.decode(errors='replace').strip()}")
+
+    async def press_enter(self) -> None:
+        await self._tmux("send-keys", "-t", self._pane, "Enter")
+
+    async def end(self) -> None:
+        await self._tmux("kill-server")
+
+    @property
+    def _pane(self) -> str:
+        return f"={self._session}:"
+
+    async def _tmux(self, *words: str, stdin: bytes = b"") -> Completed:
+        # No configuration: a person's key bindings and hooks are theirs, not our agents'.
+        return await self._transport.run(["tmux", "-L", self._socket, "-f", "/dev/null", *words], stdin=stdin)
+
+
+async def submit(tmux: Tmux, text: str, pause_seconds: float = 0.3) -> None:
+    """Paste a prompt and send it off."""
+    await tmux.paste(text)
+    # Some programs take an Enter that comes with the paste for a line break of the text.
+    await asyncio.sleep(pause_seconds)
+    await tmux.press_enter()

@@ -1,0 +1,136 @@
+"""What the engine's steps work with, and the few things they all do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from fleet.config import Settings
+from fleet.domain.event import Event, Kind
+from fleet.domain.ids import RunId
+from fleet.domain.run import Run, RunState
+from fleet.engine.log import RunLog
+from fleet.engine.tmux import Tmux
+from fleet.ports.coder import Coder
+from fleet.ports.records import Runs
+from fleet.ports.store import Store
+from fleet.ports.transport import Transport
+from fleet.ports.workspace import Place, Workspaces
+from fleet.shim.client import Shim
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(kw_only=True)
+class Workshop:
+    """The engine's tools. One per supervisor."""
+
+    home: Path
+    host: str
+    store: Store
+    workspaces: Workspaces
+    transport: Transport
+    shim: Shim
+    hook_script: Path
+    settings_for: Callable[[str], Settings]  # of a project's top folder
+    coder_for: Callable[[str, str], Coder]  # name, project
+    nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
+    nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
+
+    def __post_init__(self) -> None:
+        self.runs = Runs(self.store)
+        self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
+        self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
+        self._logs: dict[RunId, RunLog] = {}
+
+    # records
+
+    async def get(self, run_id: RunId) -> Run:
+        return await self._in_store_thread(self.runs.get, run_id)
+
+    async def prompt(self, run_id: RunId, number: int) -> str | None:
+        return await self._in_store_thread(self.runs.prompt, run_id, number)
+
+    async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
+        return await self._in_store_thread(self.runs.update, run_id, change)
+
+    async def working(self) -> list[Run]:
+        """Return the runs of this host that the engine has something to do for."""
+        return await self._in_store_thread(self.runs.find, "work", self.host)
+
+    async def become(
+        self,
+        run_id: RunId,
+        state: RunState,
+        *,
+        reason: str = "",
+        also: Callable[[Run], Run] = lambda run: run,
+        events: tuple[Event, ...] = (),
+    ) -> Run:
+        """Move a run to another state, change what goes with it, and tell it in its log."""
+        before = state
+
+        def change(run: Run) -> Run:
+            nonlocal before
+            before = run.state
+            return also(run.become(state, now=time.time(), reason=reason))
+
+        run = await self.update(run_id, change)
+        if before is not state:
+            events = (*events, Event(kind=Kind.STATE, text=state, data={"reason": reason} if reason else {}))
+        if events:
+            await (await self.log(run_id)).add(*events)
+        return run
+
+    async def log(self, run_id: RunId) -> RunLog:
+        if run_id not in self._logs:
+            self._logs[run_id] = await RunLog.open(self.runs, run_id, self.store_threads)
+        return self._logs[run_id]
+
+    def forget(self, run_id: RunId) -> None:
+        """Drop what is remembered of a run whose job is done."""
+        self._logs.pop(run_id, None)
+        self.nudges.pop(run_id, None)
+
+    async def _in_store_thread(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.store_threads, partial(function, *arguments))
+
+    # git
+
+    async def in_git_thread(self, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self.git_threads, function)
+
+    def place(self, run: Run) -> Place:
+        return Place(
+            repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
+        )
+
+    # places and programs
+
+    def run_folder(self, run_id: str) -> Path:
+        return self.home / "runs" / run_id
+
+    def turn_folder(self, run_id: str, turn: int) -> str:
+        return str(self.run_folder(run_id) / f"turn-{turn}")
+
+    def coder(self, run: Run) -> Coder:
+        return self.coder_for(run.coder, run.project)
+
+    def tmux(self, run: Run) -> Tmux:
+        return Tmux(self.transport, run.id, run.tmux)
+
+    def grace_seconds(self, run: Run) -> float:
+        return self.settings_for(run.project).grace_seconds
+
+    # being woken
+
+    def nudge_of(self, run_id: RunId) -> asyncio.Event:
+        return self.nudges.setdefault(run_id, asyncio.Event())

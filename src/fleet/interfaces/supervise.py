@@ -1,0 +1,99 @@
+"""The supervisor as a program: `python -m fleet.interfaces.supervise [--background]`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from fleet.engine.door import supervisor_environment
+from fleet.errors import Conflict, FleetError
+
+BIGGEST_LOG = 10 << 20
+
+
+def main(home: Path, *, is_background: bool) -> int:
+    """Serve until stopped; return the exit code. Agents run on."""
+    from fleet import bootstrap
+
+    os.environ.clear()
+    os.environ.update(supervisor_environment(_environment, home))
+    _set_up_logging(is_background)
+    door = bootstrap.door_of(home)
+    _turn_log(door.log_path)
+    try:
+        door.take(is_background=is_background, version=bootstrap.version())
+    except Conflict as conflict:
+        if is_background:
+            return 0  # another one was faster, and it will see the wish
+        print(f"error: {conflict.message}\nhint: {conflict.hint}", file=sys.stderr)
+        return conflict.exit_code
+    try:
+        asyncio.new_event_loop().run_until_complete(_serve(home, is_background))
+    except FleetError as error:
+        logging.getLogger(__name__).error("supervisor.failed", extra={"reason": error.message})
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+_environment = dict(os.environ)
+
+
+async def _serve(home: Path, is_background: bool) -> None:
+    from fleet import bootstrap
+
+    supervisor = bootstrap.make_supervisor(home, stops_when_idle=is_background)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, supervisor.stop)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    if not is_background:
+        print(f"supervisor of {home} is up; Ctrl-C stops it, agents run on", file=sys.stderr)
+    await supervisor.serve()
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, event, and what came with it."""
+
+    _STANDARD = frozenset(vars(logging.makeLogRecord({})))
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = {name: value for name, value in vars(record).items() if name not in self._STANDARD}
+        line = {"at": round(time.time(), 3), "level": record.levelname, "event": record.getMessage(), **extra}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _set_up_logging(is_background: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.INFO if is_background else logging.WARNING, handlers=[handler])
+    logging.getLogger("dbos").setLevel(logging.WARNING)
+
+
+def _turn_log(path: Path) -> None:
+    """Start a new log file when the old one has grown big; the one before stays as `.1`."""
+    try:
+        if path.stat().st_size > BIGGEST_LOG:
+            path.replace(path.with_suffix(".log.1"))
+    except FileNotFoundError:
+        pass
+
+
+def run() -> None:
+    home = Path(os.environ["FLEET_HOME"])
+    code = main(home, is_background="--background" in sys.argv)
+    logging.shutdown()
+    # Crash-only: no orderly end that would cancel jobs, which the next supervisor goes on with.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    run()
