@@ -1,0 +1,263 @@
+"""This machine, as a member."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from fleet.domain.process import ProcessId
+from fleet.errors import Failed, InvalidInput, Unavailable
+from fleet.ports.transport import Completed
+
+QUICKEST_LOOK = 0.04  # seconds between two looks at a folder that has just changed …
+SLOWEST_LOOK = 0.25  # … and at one that has long been silent
+SILENT_PART = 8  # the longer the silence, the longer the next look may wait: by this part of it
+
+
+class LocalTransport:
+    """Runs commands as children, reads and writes files, and watches folders with one task for all."""
+
+    def __init__(self) -> None:
+        self._watches: set[_Watch] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60) -> Completed:
+        # Files, not pipes: a grandchild that keeps them open holds nobody up.
+        with _scratch(stdin) as given, _scratch() as out, _scratch() as err:
+            try:
+                process = _spawn(argv, given, out, err)
+            except OSError as exc:
+                return Completed(code=_spawn_code(exc), out=b"", err=f"{argv[0]}: {exc.strerror}".encode())
+            await _await_exit(process, argv, timeout_seconds)
+            code = process.returncode
+            return Completed(code=128 - code if code < 0 else code, out=_content(out), err=_content(err))
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        with _in_our_words("write", path):
+            _write_file(Path(path), data, mode)
+
+    async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        with _in_our_words("read", path):
+            return _read_file(path, offset, limit)
+
+    async def changed(
+        self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
+    ) -> None:
+        watch = _Watch({os.path.join(folder, name): size for name, size in known.items()})  # noqa: PTH118 - polled
+        with contextlib.ExitStack() as stack:
+            if not watch.is_same() or not all(stack.enter_context(_until_gone(one, watch)) for one in agents):
+                return
+            self._add(watch)
+            stack.callback(self._watches.discard, watch)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds):
+                    await watch.happened.wait()
+
+    async def close(self) -> None:
+        for watch in self._watches:
+            watch.happened.set()
+        if self._watcher:
+            self._watcher.cancel()
+            await asyncio.wait([self._watcher])
+            self._watcher = None
+
+    def _add(self, watch: _Watch) -> None:
+        self._watches.add(watch)
+        self._woken.set()
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._look_around(), name="watch folders")
+
+    async def _look_around(self) -> None:
+        """Look at each watched folder when its time has come, until nobody watches any."""
+        while self._watches:
+            now = time.monotonic()
+            for watch in self._watches:
+                if watch.due <= now:
+                    watch.look(now)
+            pause = min(watch.due for watch in self._watches) - time.monotonic()
+            self._woken.clear()
+            # A new watch is due sooner than the silent ones, and ends the pause.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, QUICKEST_LOOK)):
+                    await self._woken.wait()
+
+
+class _Watch:
+    """One caller that waits for files to change or processes to end."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self._sizes = list(sizes.items())
+        self._since = time.monotonic()
+        self.due = self._since + QUICKEST_LOOK
+        self.happened = asyncio.Event()
+        self.processes: list[ProcessId] = []  # those without a pidfd, looked at as the files are
+
+    def look(self, now: float) -> None:
+        if not self.is_same() or not all(map(_is_alive, self.processes)):
+            self.happened.set()
+        pause = min(max((now - self._since) / SILENT_PART, QUICKEST_LOOK), SLOWEST_LOOK)
+        # Silent folders are looked at together, on the same beat: fewer wake-ups.
+        self.due = (now + pause) if pause < SLOWEST_LOOK else (now // SLOWEST_LOOK + 1) * SLOWEST_LOOK
+
+    def is_same(self) -> bool:
+        return all(_size(path) == size for path, size in self._sizes)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - half the cost of Path, a thousand times a second
+    except OSError:
+        return -1
+
+
+@contextlib.contextmanager
+def _until_gone(process: ProcessId, watch: _Watch) -> Generator[bool]:
+    """Tell the watch when the process ends; yield False if it already has."""
+    with _on_exit(process.pid, watch.happened.set) as is_told:
+        if not is_told:
+            watch.processes.append(process)
+        # Looked at while the handle is held, so that the pid cannot pass to another in between.
+        yield _is_alive(process)
+
+
+@contextlib.contextmanager
+def _on_exit(pid: int, tell: Callable[[], None]) -> Generator[bool]:
+    """Call `tell` when the process has ended; yield False where that cannot be arranged."""
+    try:
+        handle = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # no such process, no more handles, or a system without them
+        yield False
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(handle, tell)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def _is_alive(process: ProcessId) -> bool:
+    try:
+        text = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    fields = text.rpartition(") ")[2].split()
+    return fields[0] not in "ZX" and fields[19] == process.start and _boot_id() == process.boot
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _spawn(argv: Sequence[str], given: BinaryIO, out: BinaryIO, err: BinaryIO) -> subprocess.Popen[bytes]:
+    if not argv or any("\0" in word for word in argv):
+        raise InvalidInput("a command has at least one word, and none with a NUL character")
+    return subprocess.Popen(list(argv), stdin=given, stdout=out, stderr=err, start_new_session=True)
+
+
+def _spawn_code(problem: OSError) -> int:
+    """As a shell would tell it."""
+    return 127 if isinstance(problem, FileNotFoundError | NotADirectoryError) else 126
+
+
+async def _await_exit(process: subprocess.Popen[bytes], argv: Sequence[str], timeout_seconds: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await _exit_of(process)
+    except TimeoutError as exc:
+        raise Unavailable(f"`{argv[0]}` did not end within {timeout_seconds:g} seconds") from exc
+    finally:
+        if process.returncode is None and process.poll() is None:
+            _kill(process)
+
+
+async def _exit_of(process: subprocess.Popen[bytes]) -> None:
+    ended = asyncio.Event()
+    with _on_exit(process.pid, ended.set) as is_told:
+        while process.poll() is None:
+            if is_told:
+                await ended.wait()
+            else:
+                await asyncio.sleep(0.01)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End what was started, its group included. It is our child, so the number is still its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    # One that hangs in the kernel may take its time to die; nobody waits for that.
+    threading.Thread(target=process.wait, name="reap", daemon=True).start()
+
+
+def _scratch(content: bytes = b"") -> BinaryIO:
+    """Return a file in memory, at its beginning."""
+    file: BinaryIO
+    try:
+        file = os.fdopen(os.memfd_create("fleet"), "w+b", buffering=0)
+    except (OSError, AttributeError):
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+    if content:
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[file.write(remaining) :]
+        file.seek(0)
+    return file
+
+
+def _content(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+# Local files are read and written at once: handing over to a thread costs more than most of them.
+
+
+def _read_file(path: str, offset: int, limit: int) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(offset)
+            return file.read(limit)
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
+def _write_file(target: Path, data: bytes, mode: int) -> None:
+    _make_folder(target.parent)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+        Path(temporary).replace(target)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [folder] if not folder.exists() else []
+    while missing and not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextlib.contextmanager
+def _in_our_words(verb: str, path: str) -> Generator[None]:
+    try:
+        yield
+    except ValueError as exc:  # a NUL in the path
+        raise InvalidInput(f"cannot {verb} {path!r}: {exc}") from exc
+    except OSError as exc:
+        raise Failed(f"cannot {verb} {path}: {exc.strerror}") from exc

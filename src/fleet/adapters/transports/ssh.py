@@ -1,0 +1,333 @@
+"""A machine that is reached over ssh. It needs nothing of ours: sh, and the tools that come with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shlex
+import signal
+from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass, field
+
+import asyncssh
+
+from fleet.domain.process import ProcessId
+from fleet.errors import Failed, InvalidInput, MemberUnreachable, Unavailable
+from fleet.ports.transport import Completed
+
+MOST_CHANNELS = 8  # per connection; an sshd of the usual configuration refuses the eleventh
+KEEPALIVE_SECONDS = 15
+KEEPALIVES_MISSED = 3
+CONNECT_SECONDS = 20
+LOOK_SECONDS = 1.0  # between two looks at all that is being watched
+STRAGGLER_SECONDS = 0.5  # how long output may stay away after the command's end
+
+# $1 path, $2 temporary, $3 mode, $4 size. A cut connection looks like the end of the input: hence the size.
+_WRITE = """
+umask 077
+[ ! -d "$1" ] || { echo 'is a folder' >&2; exit 1; }
+mkdir -p "${1%/*}/" || exit 1
+cat > "$2" && [ "$(wc -c < "$2")" -eq "$4" ] && chmod "$3" "$2" && mv -f "$2" "$1" && exit
+rm -f "$2"
+exit 1
+"""
+
+# $1 path, $2 first byte (counted from 1), $3 limit
+_READ = """
+[ -e "$1" ] || exit 0
+[ -f "$1" ] || { echo 'is no file' >&2; exit 1; }
+exec < "$1" || exit 1
+tail -c "+$2" | head -c "$3"
+"""
+
+# Words: pid … -- path … . Prints "process PID BOOT STAT…" for each, then "SIZE PATH" for each file.
+_LOOK = """
+read -r boot < /proc/sys/kernel/random/boot_id
+while [ "$1" != -- ]; do
+  if IFS= read -r line 2>/dev/null < "/proc/$1/stat"; then
+    printf 'process %s %s %s\\n' "$1" "$boot" "${line##*) }"
+  fi
+  shift
+done
+shift
+[ $# = 0 ] || stat -c '%s %n' -- "$@" 2>/dev/null
+exit 0
+"""
+
+
+class SshTransport:
+    """Runs commands over a few lasting connections, and watches all folders with one command a second."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int = 22,
+        username: str | None = None,
+        client_keys: Sequence[str] = (),
+        known_hosts: str | None = None,
+        *,
+        name: str = "",
+    ) -> None:
+        """Without `client_keys` and `known_hosts` the user's own are used. `name` is the member's."""
+        self._name = name or host
+        self._host = host
+        self._port = port
+        self._options: dict[str, object] = {"username": username} if username else {}
+        if client_keys:
+            self._options["client_keys"] = list(client_keys)
+        if known_hosts:
+            self._options["known_hosts"] = known_hosts
+        self._lines: list[_Line] = []
+        self._connecting = asyncio.Lock()
+        self._watches: set[_Watch] = set()
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60) -> Completed:
+        if not argv or any("\0" in word for word in argv):
+            raise InvalidInput("a command has at least one word, and none with a NUL character")
+        with _in_our_words(self._name):
+            async with self._line() as line:
+                return await self._run_on(line, shlex.join(argv), stdin, timeout_seconds)
+
+    async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        temporary = f"{path}.{secrets.token_hex(4)}"
+        await self._script("write", _WRITE, path, temporary, f"{mode:o}", str(len(data)), stdin=data)
+
+    async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        return await self._script("read", _READ, path, str(offset + 1), str(limit))
+
+    async def changed(
+        self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
+    ) -> None:
+        watch = _Watch({f"{folder}/{name}": size for name, size in known.items()}, tuple(agents))
+        self._watches.add(watch)
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._look_around(), name=f"watch {self._name}")
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await watch.happened
+        except TimeoutError:
+            pass
+        finally:
+            self._watches.discard(watch)
+
+    async def close(self) -> None:
+        if self._watcher:
+            self._watcher.cancel()
+            await asyncio.wait([self._watcher])
+        for watch in self._watches:
+            watch.tell()
+        for line in self._lines:
+            line.connection.close()
+        for line in self._lines:
+            await line.connection.wait_closed()
+        self._lines.clear()
+
+    async def _script(self, verb: str, text: str, path: str, *words: str, stdin: bytes = b"") -> bytes:
+        if not path.startswith("/"):
+            raise InvalidInput(f"cannot {verb} {path!r}: it is not absolute")
+        answer = await self.run(("sh", "-c", text, "sh", path, *words), stdin=stdin)
+        if answer.code:
+            reason = answer.err.decode(errors="replace").strip() or f"exit code {answer.code}"
+            raise Failed(f"cannot {verb} {path} on {self._name}: {reason}")
+        return answer.out
+
+    async def _run_on(self, line: _Line, command: str, stdin: bytes, timeout_seconds: float) -> Completed:
+        try:
+            async with asyncio.timeout(timeout_seconds), _started(line.connection, command) as session:
+                return await session.outcome(stdin)
+        except TimeoutError as exc:
+            raise Unavailable(
+                f"a command on {self._name} did not end within {timeout_seconds:g} seconds"
+            ) from exc
+
+    @contextlib.asynccontextmanager
+    async def _line(self) -> AsyncGenerator[_Line]:
+        """Lend a connection that has room for one more channel."""
+        async with self._connecting:
+            self._lines = [line for line in self._lines if line.connection_is_open]
+            line = next((line for line in self._lines if line.channels < MOST_CHANNELS), None)
+            if line is None:
+                line = _Line(await self._connect())
+                self._lines.append(line)
+            line.channels += 1
+        try:
+            yield line
+        finally:
+            line.channels -= 1
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        return await asyncssh.connect(
+            self._host,
+            self._port,
+            keepalive_interval=KEEPALIVE_SECONDS,
+            keepalive_count_max=KEEPALIVES_MISSED,
+            connect_timeout=CONNECT_SECONDS,
+            **self._options,
+        )
+
+    async def _look_around(self) -> None:
+        """Look at everything that is watched, until nothing is."""
+        while self._watches:
+            watches = list(self._watches)
+            try:
+                answer = await self.run(("sh", "-c", _LOOK, "sh", *_words(watches)))
+            except Unavailable as problem:
+                for watch in watches:
+                    watch.tell(problem)
+            else:
+                seen = _Seen.parse(answer.out.decode(errors="surrogateescape"))
+                for watch in watches:
+                    if not watch.is_same(seen):
+                        watch.tell()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+@dataclass(eq=False)
+class _Line:
+    connection: asyncssh.SSHClientConnection
+    channels: int = 0
+
+    @property
+    def connection_is_open(self) -> bool:
+        return not self.connection.is_closed()
+
+
+class _Command(asyncssh.SSHClientSession[bytes]):
+    """Collects what a command prints, and how it ends."""
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+        self._err = bytearray()
+        self._code: int | None = None
+        self._stirred = asyncio.Event()
+        self._is_closed = False
+        self._problem: Exception | None = None
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._channel = chan
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        (self._out if datatype is None else self._err).extend(data)
+        self._stirred.set()
+
+    def exit_status_received(self, status: int) -> None:
+        self._code = status
+        self._stirred.set()
+
+    def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        self._code = 128 + _signal_number(signal)
+        self._stirred.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._problem = exc
+        self._is_closed = True
+        self._stirred.set()
+
+    @property
+    def _is_running(self) -> bool:
+        return self._code is None and not self._is_closed
+
+    def leave(self) -> None:
+        if self._channel is None:
+            return
+        if self._is_running:
+            with contextlib.suppress(OSError):  # the channel may be closed already
+                self._channel.kill()
+        self._channel.close()
+
+    async def outcome(self, stdin: bytes) -> Completed:
+        """Wait for the end of the command. What it left running may hold the channel open: not for long."""
+        if self._channel and not self._is_closed:
+            self._channel.write(stdin)
+            self._channel.write_eof()
+        while self._is_running:
+            await self._stir()
+        with contextlib.suppress(TimeoutError):
+            while not self._is_closed:
+                async with asyncio.timeout(STRAGGLER_SECONDS):
+                    await self._stir()
+        if self._code is None:
+            # No word of how it ended is no success: the connection is gone.
+            raise ConnectionResetError("the connection was lost") from self._problem
+        return Completed(code=self._code, out=bytes(self._out), err=bytes(self._err))
+
+    async def _stir(self) -> None:
+        await self._stirred.wait()
+        self._stirred.clear()
+
+
+@contextlib.asynccontextmanager
+async def _started(connection: asyncssh.SSHClientConnection, command: str) -> AsyncGenerator[_Command]:
+    """Run a command on the member; kill it when it is left before its end."""
+    session = _Command()
+    # asyncssh leaves the kind of its channels open where a session is made by a factory.
+    await connection.create_session(lambda: session, command, encoding=None)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        yield session
+    finally:
+        session.leave()
+
+
+def _signal_number(name: str) -> int:
+    try:
+        return signal.Signals[f"SIG{name}"].value
+    except KeyError:
+        return 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One look at a member: sizes of files, and the processes that live."""
+
+    sizes: dict[str, int]
+    processes: frozenset[ProcessId]
+
+    @staticmethod
+    def parse(text: str) -> _Seen:
+        sizes: dict[str, int] = {}
+        processes: set[ProcessId] = set()
+        for line in text.split("\n"):
+            word, _, rest = line.partition(" ")
+            if word == "process":
+                pid, boot, status, *fields = rest.split()
+                # Too few fields: a hostile name broke the line. It counts as gone, and will be looked at.
+                if status not in "ZX" and len(fields) > 18:
+                    processes.add(ProcessId(pid=int(pid), start=fields[18], boot=boot))
+            elif word.isdigit():
+                sizes[rest] = int(word)
+        return _Seen(sizes, frozenset(processes))
+
+
+@dataclass(eq=False)
+class _Watch:
+    sizes: dict[str, int]
+    processes: tuple[ProcessId, ...]
+    happened: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def is_same(self, seen: _Seen) -> bool:
+        sizes_hold = all(seen.sizes.get(path, -1) == size for path, size in self.sizes.items())
+        return sizes_hold and seen.processes.issuperset(self.processes)
+
+    def tell(self, problem: Unavailable | None = None) -> None:
+        if self.happened.done():
+            return
+        if problem:
+            self.happened.set_exception(problem)
+        else:
+            self.happened.set_result(None)
+
+
+def _words(watches: Sequence[_Watch]) -> list[str]:
+    pids = {str(process.pid) for watch in watches for process in watch.processes}
+    return [*sorted(pids), "--", *(path for watch in watches for path in watch.sizes)]
+
+
+@contextlib.contextmanager
+def _in_our_words(member: str) -> Generator[None]:
+    try:
+        yield
+    except (OSError, asyncssh.Error) as exc:
+        raise MemberUnreachable(member, reason=str(exc) or type(exc).__name__) from exc

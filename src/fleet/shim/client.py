@@ -1,0 +1,187 @@
+"""Starting, watching and ending an agent's process through the shim, over any transport."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+from fleet.domain.process import AgentProcess, Phase, ProcessId
+from fleet.errors import Failed, InvalidInput, LaunchFailed, Unavailable
+from fleet.ports.transport import Completed, Transport
+from fleet.shim import SOURCE
+
+MARKER = "FLEET_RUN"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RUN = re.compile(r"[A-Za-z0-9_-]{4,}")
+# Some shells forbid to set these, and end where it is tried.
+_OWNED_BY_SHELLS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
+_PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
+
+
+class Shim:
+    """The shim on one member. Every call may be repeated, by anyone, at any time.
+
+    A turn has a folder of its own. Whoever calls how often: at most one agent ever runs for it.
+    """
+
+    def __init__(self, transport: Transport, script: str, shell: str = "sh") -> None:
+        self._transport = transport
+        self._script = script
+        self._shell = shell
+
+    async def install(self) -> None:
+        """Put the shim in place on the member, unless it is there."""
+        source = SOURCE.read_bytes()
+        if await self._transport.read(self._script) != source:
+            await self._transport.write(self._script, source)
+
+    async def start(
+        self,
+        folder: str,
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bytes | None,
+        marker: str,
+        cgroup: str = "",
+    ) -> AgentProcess:
+        """Start the agent unless it was started before, and return how it stands.
+
+        `env` comes on top of the member's own environment. `marker` is the run's id.
+        Raises `LaunchFailed` when the shim could not even begin; it may be tried again then.
+        """
+        await self.prepare(folder, argv=argv, env=env, cwd=cwd, stdin=stdin, marker=marker, cgroup=cgroup)
+        answer = await self._run("start", folder, self._shell)
+        process = _read_answer(answer, "start", folder)
+        if process.phase is Phase.ABSENT:
+            raise LaunchFailed(f"the shim of {folder} did not start: {_reason(answer)}")
+        return process
+
+    async def prepare(
+        self,
+        folder: str,
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bytes | None,
+        marker: str,
+        cgroup: str = "",
+    ) -> None:
+        """Put everything into the folder that a start needs."""
+        text = marker_text(marker)
+        launch = launch_script(argv, {**env, MARKER: text.partition("=")[2]}, cwd)
+        files = {"marker": f"{text}\n".encode()}
+        if stdin is not None:
+            files["in"] = stdin
+        if cgroup:
+            files["cgroup"] = _encode(cgroup) + b"\n"
+        await asyncio.gather(
+            *(self._transport.write(f"{folder}/{name}", data) for name, data in files.items())
+        )
+        # Last: the shim refuses to start without it, and must not without the rest.
+        await self._transport.write(f"{folder}/launch", launch)
+
+    def pane_argv(self, folder: str) -> tuple[str, ...]:
+        """The command to run in a terminal, once the folder is prepared."""
+        return (self._shell, self._script, "pane", folder, self._shell)
+
+    async def await_start(self, folder: str, *, timeout_seconds: float = 10) -> AgentProcess:
+        """Wait for an agent that somebody else is starting (a terminal)."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            process = await self.state(folder)
+            if process.phase not in (Phase.ABSENT, Phase.STARTING) or time.monotonic() > deadline:
+                return process
+            await asyncio.sleep(0.02)
+
+    async def state(self, folder: str) -> AgentProcess:
+        return _read_answer(await self._run("state", folder), "state", folder)
+
+    async def void(self, folder: str) -> AgentProcess:
+        """Forbid the agent from ever starting, if it has not."""
+        return _read_answer(await self._run("void", folder), "void", folder)
+
+    async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
+        """End every process of the run, by force after the grace. One that is not up yet never starts."""
+        answer = await self._run("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
+        return _read_answer(answer, "stop", folder)
+
+    async def members(self, folder: str) -> tuple[int, ...]:
+        """Return the pid of every live process of the run, also of those that left the agent's session."""
+        answer = await self._run("members", folder)
+        if answer.code:
+            raise Failed(f"the shim cannot tell the processes of {folder}: {_reason(answer)}")
+        return tuple(int(word) for word in answer.out.split())
+
+    async def _run(self, verb: str, folder: str, *more: str, patience: float = 0) -> Completed:
+        return await self._transport.run(
+            (self._shell, self._script, verb, folder, *more), timeout_seconds=_PATIENCE_SECONDS + patience
+        )
+
+
+def launch_script(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
+    """Return sh text that becomes the command. Every word is quoted, so that no shell reads into it."""
+    if not argv or not argv[0] or argv[0].startswith("-"):
+        raise InvalidInput(f"{argv[0] if argv else ''!r} is no command")
+    if not cwd.startswith("/"):
+        raise InvalidInput(f"the folder {cwd!r} to work in is not absolute")
+    for name in env:
+        if not _NAME.fullmatch(name) or name in _OWNED_BY_SHELLS:
+            raise InvalidInput(f"{name!r} cannot be the name of an environment variable")
+    exports = b"".join(b"export %s=%s\n" % (name.encode(), _quote(value)) for name, value in env.items())
+    return b"cd %s || exit 126\n%sexec %s\n" % (_quote(cwd), exports, b" ".join(map(_quote, argv)))
+
+
+def marker_text(marker: str) -> str:
+    """Return the text that all processes of a run have in their environment, from the run's id."""
+    run = marker.removeprefix(f"{MARKER}=")
+    if not _RUN.fullmatch(run):
+        raise InvalidInput(f"{run!r} cannot mark the processes of a run")
+    return f"{MARKER}={run}"
+
+
+def parse_state(line: str) -> AgentProcess:
+    """Read the line that the shim answers with; raise `ValueError` for any other."""
+    word, *rest = line.split() or [""]
+    details = dict(part.split("=", 1) for part in rest)
+    pid, boot, shim = details.get("pid"), details.get("boot", ""), details.get("shim", "")
+    shim_pid, _, shim_start = shim.partition(":")
+    return AgentProcess(
+        phase=Phase(word),
+        agent=ProcessId(pid=int(pid), start=details.get("start", ""), boot=boot) if pid else None,
+        shim=ProcessId(pid=int(shim_pid), start=shim_start, boot=boot) if shim else None,
+        code=int(details["code"]) if word == Phase.EXITED else None,
+        reason=details.get("reason", ""),
+    )
+
+
+def _read_answer(answer: Completed, verb: str, folder: str) -> AgentProcess:
+    if answer.code == _REFUSED:
+        raise LaunchFailed(f"the shim refused to {verb} {folder}: {_reason(answer)}")
+    try:
+        return parse_state(answer.out.decode(errors="replace"))
+    except (ValueError, KeyError) as exc:
+        raise Unavailable(f"the shim did not answer to {verb} {folder}: {_reason(answer)}") from exc
+
+
+_REFUSED = 75
+
+
+def _reason(answer: Completed) -> str:
+    said = (answer.err or answer.out).decode(errors="replace").strip()
+    return said or f"exit code {answer.code}"
+
+
+def _quote(word: str) -> bytes:
+    return b"'" + _encode(word).replace(b"'", b"'\\''") + b"'"
+
+
+def _encode(word: str) -> bytes:
+    if "\0" in word:
+        raise InvalidInput("a word with a NUL character cannot be handed to a program")
+    return os.fsencode(word)

@@ -1,0 +1,364 @@
+#!/bin/sh
+# Owns the process of one turn: starts its agent at most once, records how it ended, and can end all of it.
+#
+#   shim.sh start   DIR [SHELL]   start the agent, detached; print the state. Repeating it changes nothing.
+#   shim.sh pane    DIR [SHELL]   the same in the foreground of this terminal; prints nothing
+#   shim.sh state   DIR           print absent | starting | running | orphaned | exited | lost | never, with details
+#   shim.sh void    DIR           forbid it from ever starting; print the state
+#   shim.sh stop    DIR [GRACE]   end every process of the run: TERM, and KILL after GRACE seconds; print the state
+#   shim.sh members DIR           print the pid of every live process of the run
+#
+# The caller puts into DIR: `launch` (sh text, sourced; ends in exec), and if wanted `in` (the agent's stdin),
+# `marker` (FLEET_RUN=<id>, as exported by `launch`) and `cgroup` (a folder that the agent moves itself into).
+# The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader), and
+#   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
+#   child                  "pid start boot shim:start sid" of the agent, or "void". Made with O_EXCL by the agent's
+#                          process before it becomes the agent, or by an observer who settles that none will come.
+#                          An empty one means that its maker died in between, so that nobody can ever start.
+#   exit                   the exit code. Its block is reserved beforehand: a full disk cannot lose it.
+# A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
+# POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
+
+# First in the file, being on the way from the call to the agent's first instruction.
+if [ "$1" = _agent ]; then
+  # The odd names keep clear of variables that the agent is to inherit.
+  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4
+  IFS= read -r _fleet_x < /proc/self/stat
+  set -- ${_fleet_x##*) }
+  _fleet_sid=$4
+  shift 19
+  if [ -e "$_fleet_d/cgroup" ] && IFS= read -r _fleet_x < "$_fleet_d/cgroup"; then
+    { echo "$$" > "$_fleet_x/cgroup.procs"; } 2>/dev/null
+  fi
+  { echo 500 > /proc/self/oom_score_adj; } 2>/dev/null  # short of memory, the kernel takes the agent, not the shim
+  printf '' > "$_fleet_d/claim.$$.$1.$_fleet_boot" || exit 72
+  set -C
+  { echo "$$ $1 $_fleet_boot $_fleet_shim $_fleet_sid" > "$_fleet_d/child"; } 2>/dev/null || exit 72
+  set +C
+  shift "$#"
+  . "$_fleet_d/launch"
+  exit 126
+fi
+
+verb=$1 d=$2
+case $d in
+  /*) ;;
+  *) d=$PWD/$d ;;
+esac
+boot=none
+{ read -r boot < /proc/sys/kernel/random/boot_id; } 2>/dev/null
+
+nap() { sleep "$1" 2>/dev/null || sleep 1; }
+
+fail() {
+  echo "$1" >&2
+  exit 75
+}
+
+look() { # Look at process $1: ppid, pgrp, session, born. Fails for none (born is empty then) and for a zombie.
+  born= text=
+  { while IFS= read -r part; do text=$text$part; done < "/proc/$1/stat"; } 2>/dev/null
+  [ -n "$text" ] || return 1
+  set -- ${text##*) }
+  status=$1 ppid=$2 pgrp=$3 session=$4
+  shift 19
+  born=$1
+  case $status in Z | X) return 1 ;; esac
+}
+
+is_alive() { look "$1" && [ "$born" = "$2" ]; }
+
+is_free_or() { # Is number $1 unused, or still that of the process born at $2? (Zombies count.)
+  look "$1"
+  case $born in '' | "$2") ;; *) return 1 ;; esac
+}
+
+has_ended() { { read -r code < "$d/exit"; } 2>/dev/null && [ -n "$code" ]; }
+
+read_child() { { read -r pid start was shim sid < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
+
+settle() { # Take the agent's place for good, if it is free.
+  set -C
+  { echo void > "$d/child"; } 2>/dev/null
+  set +C
+}
+
+look_at_claims() { # claims: none | live | dead | reboot
+  claims=none
+  for file in "$d"/claim.*; do
+    [ -e "$file" ] || continue
+    name=${file##*/claim.}
+    number=${name%%.*} name=${name#*.}
+    if [ "${name#*.}" != "$boot" ]; then
+      claims=reboot
+    elif is_alive "$number" "${name%%.*}"; then
+      claims=live
+      return
+    elif [ "$claims" = none ]; then
+      claims=dead
+    fi
+  done
+}
+
+state_of_child() { # The state once `child` names an agent; fails while the shim is about to record its end.
+  if [ "$pid" = void ]; then
+    echo never
+  elif [ "$was" != "$boot" ]; then
+    echo "lost reason=reboot"
+  elif is_alive "${shim%:*}" "${shim#*:}"; then
+    is_alive "$pid" "$start" || [ "$rounds" -gt 150 ] || return 1
+    echo "running pid=$pid start=$start boot=$boot shim=$shim"
+  elif is_alive "$pid" "$start"; then
+    echo "orphaned pid=$pid start=$start boot=$boot"
+  elif has_ended; then
+    echo "exited code=$code"
+  else
+    echo "lost reason=shimdied"
+  fi
+}
+
+state() {
+  rounds=0
+  while :; do
+    rounds=$((rounds + 1))
+    if has_ended; then
+      echo "exited code=$code"
+      return
+    elif read_child; then
+      state_of_child && return
+      nap 0.01
+      continue
+    fi
+    look_at_claims
+    case $claims in
+      none) [ -e "$d/child" ] || { echo absent; return; } ;;
+      live) echo starting; return ;;
+      # Its last seconds may not have reached the disk, so that this is all that is left of an agent that ran.
+      reboot) echo "lost reason=reboot"; return ;;
+    esac
+    # Nobody is on the way any more. What `child` says now is final, once it is there.
+    settle
+    read_child || { echo never; return; }
+  done
+}
+
+record() { # Write how the agent ended, if it was ours. A full disk is waited for.
+  trap '' EXIT
+  settle
+  if read_child && [ "$shim" = "$me" ]; then
+    # After a hang-up some shells give up between the agent's end and here; the code is still to be had.
+    [ -n "$ended_with" ] || { wait "$pid"; ended_with=$?; }
+    tries=0
+    until { printf '%-63s\n' "$ended_with" 1<> "$reserved" && mv -f "$reserved" "$d/exit"; } 2>/dev/null; do
+      tries=$((tries + 1))
+      [ -d "$d" ] && [ "$tries" -lt 600 ] || exit 73
+      nap 1
+    done
+    rm -f "$d"/claim.* "$d"/exit.[0-9]*
+    sync "$d/exit" 2>/dev/null
+  else
+    rm -f "$d/claim.$$."* "$reserved"
+  fi
+}
+
+reserve() { # Make room for the exit code before there is anything to record.
+  reserved=$d/exit.$$
+  { printf '%-63s\n' '' > "$reserved"; } 2>/dev/null && return
+  rm -f "$reserved"
+  fail "cannot write to $d: is the disk full?"
+}
+
+own() { # Become the shim of this folder.
+  look "$$"
+  me=$$:$born ended_with=
+  # Handlers, not '': an ignored signal would stay ignored in the agent.
+  trap : HUP INT QUIT TERM
+  trap record EXIT
+  printf '' > "$d/claim.$$.$born.$boot" || exit 71
+}
+
+own_detached() {
+  own
+  input=/dev/null
+  [ ! -e "$d/in" ] || input=$d/in
+  # In the foreground of this shell: what it starts with & would ignore INT and QUIT for ever.
+  setsid "$shell" "$0" _agent "$d" "$me" "$boot" < "$input" >> "$d/out" 2>> "$d/err"
+  ended_with=$?
+}
+
+own_pane() {
+  own
+  set -m 2>/dev/null
+  "$shell" "$0" _agent "$d" "$me" "$boot"
+  stopped_with=$?
+  # Suspended (ctrl-z) is not ended: nobody else is there to bring it back.
+  while read_child && [ "$shim" = "$me" ] && is_alive "$pid" "$start"; do
+    fg > /dev/null 2>&1
+    stopped_with=$?
+  done
+  ended_with=$stopped_with
+}
+
+start() {
+  [ ! -e "$d/child" ] || return
+  [ -e "$d/launch" ] || fail "nothing to launch in $d"
+  reserve
+  unset FLEET_RUN  # of whoever calls: the shim is no process of that run
+  if ! setsid -f "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1; then
+    # busybox has no -f. An agent that is started this way ignores INT and QUIT.
+    setsid "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1 &
+  fi
+  naps=0
+  until [ -s "$d/child" ] || [ "$naps" -ge 200 ]; do
+    naps=$((naps + 1))
+    if [ "$naps" -lt 100 ]; then nap 0.004; else nap 0.1; fi
+  done
+}
+
+find_callers() { # This process and its ancestors: they must live to see the end of it.
+  callers=" 1 " next=$$
+  while [ "$next" -gt 1 ] && look "$next"; do
+    callers="$callers$next "
+    next=$ppid
+  done
+}
+
+find_marked() { # Processes that carry the run's marker in their environment.
+  marked=" "
+  { IFS= read -r marker < "$d/marker"; } 2>/dev/null
+  case $marker in FLEET_RUN=????*) ;; *) return ;; esac
+  for file in $(grep -lsF -e "$marker" /proc/[0-9]*/environ); do
+    file=${file#/proc/}
+    marked="$marked${file%/environ} "
+  done
+}
+
+find_confined() { # Processes in the run's cgroup. One that holds our callers is not the run's own.
+  confined=" "
+  { IFS= read -r cgroup < "$d/cgroup"; } 2>/dev/null || return
+  while read -r number; do
+    case $callers in *" $number "*) confined=" "; return ;; esac
+    confined="$confined$number "
+  done 2>/dev/null < "$cgroup/cgroup.procs"
+}
+
+gather() { # members: " pid:start pid:start " of every live process of the run
+  members=" " related=" " table= group=- home=-
+  find_marked
+  find_confined
+  if [ "$was" = "$boot" ]; then
+    # The kernel gives out no number that still names a group or session, so a free one is still ours.
+    if is_free_or "$pid" "$start"; then group=$pid; fi
+    if [ "$sid" = "$pid" ]; then
+      home=$group
+    elif [ "$sid" = "${shim%:*}" ] && is_free_or "$sid" "${shim#*:}"; then
+      home=$sid
+    fi
+    if is_alive "$pid" "$start"; then related=" $pid "; fi
+  fi
+  for file in /proc/[0-9]*; do
+    number=${file#/proc/}
+    case $callers in *" $number "*) continue ;; esac
+    look "$number" && [ "$number:$born" != "$shim" ] || continue
+    case "$group $home" in
+      "$pgrp "* | *" $session") add ;;
+      *) case "$marked$confined$related" in *" $number "*) add ;; *) table="$table $number:$born/$ppid" ;; esac ;;
+    esac
+  done
+  find_descendants
+}
+
+add() {
+  members="$members$number:$born "
+  related="$related$number "
+}
+
+find_descendants() {
+  grown=yes
+  while [ -n "$grown" ]; do
+    grown= rest=
+    for row in $table; do
+      case $related in
+        *" ${row#*/} "*)
+          number=${row%%:*} born=${row#*:}
+          born=${born%/*}
+          add
+          grown=yes
+          ;;
+        *) rest="$rest $row" ;;
+      esac
+    done
+    table=$rest
+  done
+}
+
+signal_members() {
+  for member in $members; do
+    if is_alive "${member%:*}" "${member#*:}"; then kill -s "$1" "${member%:*}" 2>/dev/null; fi
+  done
+}
+
+is_any_alive() {
+  for member in $members; do
+    if is_alive "${member%:*}" "${member#*:}"; then return 0; fi
+  done
+  return 1
+}
+
+count_ticks() { # $1 seconds, with up to two decimals, in ticks of 0.05 s
+  whole=${1%%.*}
+  decimals=${1#"$whole"}00
+  decimals=${decimals#.}
+  decimals=${decimals%"${decimals#??}"}
+  ticks=$((${whole:-0} * 20 + (1$decimals - 100) / 5))
+}
+
+end_politely() { # until none is left, or the time is up
+  while gather && [ "$members" != " " ]; do
+    signal_members TERM
+    while is_any_alive; do
+      [ "$ticks" -gt 0 ] || return
+      ticks=$((ticks - 1))
+      nap 0.05
+    done
+  done
+}
+
+kill_all() { # New ones may be born while the last are being killed: look until there is none.
+  rounds=0
+  while gather && [ "$members" != " " ] && [ "$rounds" -lt 200 ]; do
+    rounds=$((rounds + 1))
+    if [ "$confined" != " " ]; then { echo 1 > "$cgroup/cgroup.kill"; } 2>/dev/null; fi
+    signal_members KILL
+    is_any_alive && nap 0.01
+  done
+}
+
+stop() {
+  [ -d "$d" ] || mkdir -p "$d" || exit 70
+  settle
+  until read_child || { look_at_claims && [ "$claims" != live ]; }; do nap 0.01; done
+  read_child && [ "$pid" != void ] || return
+  find_callers
+  count_ticks "$1"
+  end_politely
+  kill_all
+}
+
+shell=${3:-sh}
+case $verb in
+  start) start; state ;;
+  _own) reserved=$4; own_detached ;;
+  pane) [ -e "$d/child" ] || { [ -e "$d/launch" ] || fail "nothing to launch in $d"; reserve; own_pane; } ;;
+  state) state ;;
+  void) [ -d "$d" ] || mkdir -p "$d" || exit 70; settle; state ;;
+  stop) stop "${3:-10}"; state ;;
+  members)
+    if read_child && [ "$pid" != void ]; then
+      find_callers
+      gather
+      for member in $members; do echo "${member%:*}"; done
+    fi
+    ;;
+  *) fail "usage: shim.sh start|pane|state|void|stop|members DIR" ;;
+esac
