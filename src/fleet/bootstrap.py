@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from fleet.config import Settings, load
-from fleet.engine.door import HomeDoor
+from fleet.ports.door import Door
 from fleet.ports.store import Store
 from fleet.ports.vitals import Gauge
+from fleet.ports.workspace import Repositories
 from fleet.services.fleet import Fleet
 from fleet.services.runs import RunService
 
 if TYPE_CHECKING:
+    from fleet.engine.door import HomeDoor
     from fleet.engine.supervisor import Supervisor
+    from fleet.ports.coder import Coder
+    from fleet.services.doctor import Doctor
+    from fleet.services.loads import Loads
+    from fleet.services.logs import LogService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -26,7 +32,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def host_name() -> str:
-    return socket.gethostname() or "localhost"
+    return os.uname().nodename or "localhost"
 
 
 def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
@@ -58,13 +64,15 @@ def open_store(home: Path) -> Store:
 
 
 def door_of(home: Path) -> HomeDoor:
+    from fleet.engine.door import HomeDoor
+
     return HomeDoor(home, host_name())
 
 
 def version() -> str:
-    from importlib.metadata import version as version_of
+    from fleet import __version__
 
-    return version_of("fleet")
+    return __version__
 
 
 def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
@@ -74,6 +82,7 @@ def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
     from fleet.adapters.workspaces.worktrees import GitWorkspaces
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
+    from fleet.shim import HOOK, script_path
     from fleet.shim.client import Shim
 
     settings = SettingsCache(home)
@@ -84,12 +93,12 @@ def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
         store=open_store(home),
         workspaces=GitWorkspaces(),
         transport=transport,
-        shim=Shim.for_home(transport, home),
-        hook_script=hook_script(),
+        shim=Shim(transport, script_path(str(home))),
+        hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
     )
-    idle_seconds = load(home).idle_seconds if stops_when_idle else None
+    idle_seconds = load(home).supervisor_idle_seconds if stops_when_idle else None
     return Supervisor(workshop, door_of(home), idle_seconds=idle_seconds)
 
 
@@ -111,25 +120,82 @@ class SettingsCache:
         return settings
 
 
-def _make_runs(fleet: Fleet) -> RunService:
-    from fleet import plugins
-    from fleet.adapters.workspaces.git import GitRepositories
+class Later:
+    """Stands for a part until it is used: most commands need few of them, and loading takes time."""
 
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+
+    @cached_property
+    def _part(self) -> object:
+        return self._make()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
+
+
+def _make_runs(fleet: Fleet) -> RunService:
     def settings() -> Settings:
         return fleet.settings
+
+    def coder(name: str) -> Coder:
+        from fleet import plugins
+
+        return plugins.coder_named(name, fleet.settings)
 
     return RunService(
         home=fleet.home,
         host=fleet.host,
         settings=settings,
         store=fleet.store,
-        repositories=GitRepositories(),
-        coder=lambda name: plugins.coder_named(name, fleet.settings),
-        door=HomeDoor(fleet.home, fleet.host),
+        repositories=cast("Repositories", Later(_make_repositories)),
+        coder=coder,
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
     )
+
+
+def _make_repositories() -> Repositories:
+    from fleet.adapters.workspaces.git import GitRepositories
+
+    return GitRepositories()
 
 
 def _make_gauge() -> Gauge:
     from fleet.adapters.gauges import ProcGauge
 
     return ProcGauge()
+
+
+def loads_of(fleet: Fleet) -> Loads:
+    from fleet.services.loads import Loads
+
+    return Loads(home=fleet.home, host=fleet.host, gauge=lambda: fleet.gauge)
+
+
+def logs_of(fleet: Fleet) -> LogService:
+    from fleet.services.logs import LogService
+
+    return LogService(home=fleet.home, store=fleet.store)
+
+
+def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
+    """Make the doctor of a home. It reads the settings strictly: a broken file is what it is to find."""
+    from fleet import plugins
+    from fleet.services.doctor import Doctor, Supervisor
+
+    def settings() -> Settings:
+        return load(fleet.home, project=project_of(folder), strict=True)
+
+    def supervisor() -> Supervisor | None:
+        holder = door_of(fleet.home).holder()
+        return Supervisor(holder.pid, holder.since) if holder else None
+
+    return Doctor(
+        home=fleet.home,
+        settings=settings,
+        open_store=lambda: open_store(fleet.home),
+        coders=lambda: [
+            plugins.coder_named(name, fleet.settings).facts for name in plugins.coder_names(fleet.settings)
+        ],
+        supervisor=supervisor,
+    )

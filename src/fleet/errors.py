@@ -98,7 +98,7 @@ class Stale(Conflict):
     """Another writer changed the record since it was read."""
 
     def __init__(self, kind: str, key: str) -> None:
-        super().__init__(f"{kind} {key!r} was changed by somebody else meanwhile", hint="look again and retry")
+        super().__init__(f"{kind} {key!r} was changed by somebody else meanwhile", hint="look again")
 
 
 class BranchTaken(Conflict):

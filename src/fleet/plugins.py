@@ -51,5 +51,5 @@ def _coder_from_package(name: str, settings: Settings) -> Coder:
             raise InvalidInput(f"coder {name!r} of {entry.value} cannot be loaded: {error}") from error
     raise NotFound(
         f"there is no coder {name!r}",
-        hint=f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] in the configuration",
+        hint=f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] yourself",
     )

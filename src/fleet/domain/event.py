@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class Kind(StrEnum):
@@ -18,7 +18,7 @@ class Kind(StrEnum):
     THOUGHT = "thought"  # text
     TOOL = "tool"  # text = tool name; data: id, summary (one line: the command or the file)
     TOOL_DONE = "tool_done"  # data: id, ok
-    USAGE = "usage"  # data: scope ("call" | "run" | "session"), input, output, cached, cost_usd, context
+    USAGE = "usage"  # data: scope ("call", "run" or "session"), input, output, cached, cost_usd, context
     RETRY = "retry"  # the CLI tries again by itself. text = cause
     LIMIT = "limit"  # rate limit or quota, from structured fields only. data: resets_at (unix time), rejected
     DENIED = "denied"  # a permission was refused. text = what
@@ -29,7 +29,7 @@ class Kind(StrEnum):
     ERROR = "error"  # text; data: code (HTTP status or name)
     TURN_END = "turn_end"  # data: ok; reason when not ok. text = the agent's last word
     NOTE = "note"  # anything else worth keeping
-    TURN_START = "turn_start"  # the engine starts, or sends, a prompt. data: turn. text = the prompt's beginning
+    TURN_START = "turn_start"  # a prompt is started on, or sent. data: turn, fresh. text = how it begins
     STATE = "state"  # the run's state changed. text = the new state; data: reason
 
 

@@ -90,9 +90,7 @@ class Story:
     def _count(self, event: Event) -> Story:
         context = event.data.get("context")
         known = context if isinstance(context, int) and not isinstance(context, bool) else 0
-        return replace(
-            self, meter=self.meter.count(event.data), context_tokens=known or self.context_tokens
-        )
+        return replace(self, meter=self.meter.count(event.data), context_tokens=known or self.context_tokens)
 
     def _end_turn(self, event: Event) -> Story:
         said = event.text or self.said
@@ -107,8 +105,9 @@ class Story:
 
     def _limit(self, event: Event) -> Story:
         resets_at = event.data.get("resets_at")
-        is_time = isinstance(resets_at, int | float) and not isinstance(resets_at, bool)
-        return replace(self, resets_at=float(resets_at) if is_time else self.resets_at)
+        if isinstance(resets_at, bool) or not isinstance(resets_at, int | float):
+            return self
+        return replace(self, resets_at=float(resets_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

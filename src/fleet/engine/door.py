@@ -79,9 +79,8 @@ class HomeDoor:
         deadline = time.monotonic() + timeout_seconds
         while self.holder() is not None:
             if time.monotonic() > deadline:
-                raise SupervisorSilent(
-                    f"the supervisor did not stop within {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
-                )
+                message = f"the supervisor did not stop within {timeout_seconds:.0f} s"
+                raise SupervisorSilent(message, hint=f"read {self.log_path}")
             time.sleep(0.02)
         return True
 

@@ -34,7 +34,6 @@ from fleet.ports.workspace import Changes
 log = logging.getLogger(__name__)
 
 
-
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
     if (await shop.get(run_id)).is_underway:
@@ -85,8 +84,9 @@ async def _set_up(shop: Workshop, run: Run, settings: Settings) -> None:
     )
     process = await await_end(shop, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
     if process.code != 0 and (await shop.get(run.id)).wanted is Wanted.RUN:
-        failed = (await shop.transport.read(f"{folder}/err")).decode(errors="replace").rpartition("fleet-setup: ")[2]
-        raise SetupFailed(failed.strip() or "setup", process.code or -1, f"{folder}/out")
+        said = (await shop.transport.read(f"{folder}/err")).decode(errors="replace")
+        failed = said.rpartition("fleet-setup: ")[2].strip()
+        raise SetupFailed(failed or "setup", process.code or -1, f"{folder}/out")
 
 
 def _setup_folder(shop: Workshop, run: Run) -> str:
@@ -99,8 +99,9 @@ def _setup_script(commands: Sequence[str]) -> str:
     lines: list[str] = []
     for command in commands:
         quoted = "'" + command.replace("'", "'\\''") + "'"
+        told = f"printf 'fleet-setup: %s\\n' {quoted} >&2"
         lines.append(f"printf '$ %s\\n' {quoted}")
-        lines.append(f"sh -c {quoted} || {{ code=$?; printf 'fleet-setup: %s\\n' {quoted} >&2; exit $code; }}")
+        lines.append(f"sh -c {quoted} || {{ code=$?; {told}; exit $code; }}")
     return "\n".join(lines)
 
 
@@ -252,9 +253,8 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
 
 async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
     """Leave no process of the run behind, whatever the agent left running."""
-    setup = _setup_folder(shop, run)
-    if Path(setup).exists():
-        await shop.shim.stop(setup, grace_seconds=0)
+    if run.workspace_state is WorkspaceState.MADE:
+        await shop.shim.stop(_setup_folder(shop, run), grace_seconds=0)
     if not turn:
         return AgentProcess(phase=Phase.NEVER)
     process = await shop.shim.stop(shop.turn_folder(run.id, turn), grace_seconds=shop.grace_seconds(run))
@@ -275,9 +275,7 @@ async def _collect(shop: Workshop, run: Run) -> Changes:
     return await shop.in_git_thread(ask_git)
 
 
-async def _judge(
-    shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str
-) -> Verdict:
+async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
     was_stopped = run.wanted is Wanted.STOP
     if failure and not was_stopped:
         return Verdict(status=RunState.FAILED, reason=failure)
@@ -298,8 +296,8 @@ async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None
     await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
 
     def event_lines() -> bytes:
-        lines = (json.dumps({"seq": number, **body}, ensure_ascii=False) for number, body in shop.runs.events(run_id))
-        return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+        numbered = ({"seq": number, **body} for number, body in shop.runs.events(run_id))
+        return "".join(f"{json.dumps(event)}\n" for event in numbered).encode()
 
     await shop.transport.write(f"{folder}/events.jsonl", await shop.in_git_thread(event_lines))
 
@@ -320,7 +318,10 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
 
     def removed(run: Run) -> Run:
         return replace(
-            run, workspace_state=WorkspaceState.REMOVED, saved_ref=ref or run.saved_ref, job=max(run.job, job + 1)
+            run,
+            workspace_state=WorkspaceState.REMOVED,
+            saved_ref=ref or run.saved_ref,
+            job=max(run.job, job + 1),
         )
 
     await shop.update(run_id, removed)
@@ -363,5 +364,3 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, FleetError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
     return f"{type(error).__name__}: {error}"
-
-

@@ -128,7 +128,7 @@ class Workshop:
         return Tmux(self.transport, run.id, run.tmux)
 
     def grace_seconds(self, run: Run) -> float:
-        return self.settings_for(run.project).grace_seconds
+        return self.settings_for(run.project).stop_grace_seconds
 
     # being woken
 

@@ -62,7 +62,7 @@ class Turn:
 class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # name in the turn's folder → content
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # by name in the turn's folder
     stdin: bytes = b""  # a headless agent reads it to its end; an agent in tmux has the terminal
     session: str = ""  # the session id, where it is known before the start
     paste: bool = False  # tmux: the prompt is not in argv; paste it once the CLI says READY

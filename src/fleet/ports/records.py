@@ -196,5 +196,7 @@ def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str
 def decode_event(body: Mapping[str, Json]) -> Event:
     data = body.get("data")
     return Event(
-        kind=Kind(str(body["kind"])), text=str(body.get("text", "")), data=data if isinstance(data, dict) else {}
+        kind=Kind(str(body["kind"])),
+        text=str(body.get("text", "")),
+        data=data if isinstance(data, dict) else {},
     )

@@ -23,9 +23,7 @@ class Transport(Protocol):
     The command may or may not have run then: callers repeat only what is idempotent.
     """
 
-    async def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60
-    ) -> Completed:
+    async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60) -> Completed:
         """Run a short command to its end. No word of `argv` is ever read by a shell."""
         ...
 

@@ -149,7 +149,7 @@ class RunService:
         if held and (holder := self._holder(held)):
             raise BranchTaken(
                 f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
-                hint=f"talk to it with `fleet prompt {holder.branch} …`, or end it with `fleet kill {holder.branch}`",
+                hint=f"`fleet prompt {holder.branch} …` talks to it, `fleet kill {holder.branch}` ends it",
             )
         claim = Record(kind=BRANCH, key=key, body={"run": run.id}, version=held.version if held else "")
         try:
@@ -169,7 +169,8 @@ class RunService:
         return None if run.is_removed and not run.has_work else run
 
     def _mode_for(self, facts: Facts, how: How) -> Mode:
-        wanted = how.mode or self._settings().coder_mode
+        set_to = self._settings().coder_mode
+        wanted = how.mode or (Mode(set_to) if set_to else None)
         if wanted is None:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and shutil.which("tmux") is not None
             return Mode.TMUX if can_show else Mode.HEADLESS
@@ -234,7 +235,8 @@ class RunService:
         _check_prompt(Wish(branch=run.branch, prompt=text), Mode.HEADLESS)
         if run.workspace_state is WorkspaceState.REMOVED:
             raise Conflict(
-                f"the workspace of {run.branch!r} was removed", hint=f"bring it back with `fleet undo {run.id}`"
+                f"the workspace of {run.branch!r} was removed",
+                hint=f"bring it back with `fleet undo {run.id}`",
             )
         number = self._add_prompt(run, text)
         run = self._runs.update(run_id, lambda run: replace(run, prompts=max(run.prompts, number)))
@@ -287,8 +289,10 @@ class RunService:
         held = self._store.get(BRANCH, key)
         holder = self._holder(held) if held else None
         if holder and holder.id != run.id:
-            raise BranchTaken(f"branch {run.branch!r} belongs to run {holder.id} now", hint="end that one first")
-        self._store.put(Record(kind=BRANCH, key=key, body={"run": run.id}, version=held.version if held else ""))
+            message = f"branch {run.branch!r} belongs to run {holder.id} now"
+            raise BranchTaken(message, hint=f"end that one first: `fleet kill {holder.id}`")
+        version = held.version if held else ""
+        self._store.put(Record(kind=BRANCH, key=key, body={"run": run.id}, version=version))
 
     def _wish(self, run: Run, wanted: Wanted, *, delete_branch: bool = False) -> None:
         self._runs.update(run.id, lambda run: replace(run, wanted=wanted, delete_branch=delete_branch))

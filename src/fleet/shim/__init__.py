@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("shim.sh")
+HOOK = Path(__file__).with_name("hook.sh")
 
 
 def script_path(home: str) -> str:
