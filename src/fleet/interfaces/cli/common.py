@@ -1,0 +1,79 @@
+"""What several commands share: opening the fleet, common options, asking, completing names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from fleet.errors import FleetError, InvalidInput
+from fleet.interfaces.cli import render
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from fleet.services.fleet import Fleet
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+@contextmanager
+def opened() -> Generator[Fleet]:
+    """Give the fleet of this home, as seen from this folder."""
+    from fleet.bootstrap import open_fleet
+
+    with open_fleet() as fleet:
+        yield fleet
+
+
+def json_option(function: Function) -> Function:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON (field names are stable).")(
+        function
+    )
+
+
+def branch_argument(function: Function) -> Function:
+    return click.argument("branch", shell_complete=complete_branch)(function)
+
+
+def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the branches of the store. A shell that waits for completions must never see an error."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        with opened() as fleet:
+            found = fleet.runs.list(everything=ctx.info_name == "undo")
+    except (FleetError, OSError):
+        return []
+    branches = {run.branch: str(run.state) for run in found if run.branch.startswith(incomplete)}
+    return [CompletionItem(branch, help=state) for branch, state in sorted(branches.items())]
+
+
+@contextmanager
+def leaving(note: str) -> Generator[None]:
+    """Say on Ctrl-C what goes on without us."""
+    from fleet.interfaces.cli.main import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(note) from None
+
+
+AGENTS_GO_ON = "the agents work on in the background; look with `fleet list`, end them with `fleet kill`"
+
+
+def confirm(question: str, *, is_sure: bool, flag: str) -> None:
+    """Ask a person, or refuse: without a terminal only `flag` says yes."""
+    if is_sure:
+        return
+    if not render.has_person():
+        raise InvalidInput(f"{question} Nobody is at a terminal to be asked", hint=f"repeat with {flag}")
+    sys.stdout.flush()
+    if not click.confirm(question, err=True):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,146 @@
+"""`fleet logs`: what an agent said and did."""
+
+from __future__ import annotations
+
+import click
+
+from fleet.domain.event import Kind
+from fleet.domain.run import Mode, Run
+from fleet.errors import InvalidInput
+from fleet.interfaces import wire
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import branch_argument, leaving, opened
+from fleet.interfaces.cli.outcome import wake
+from fleet.services.logs import Entry, LogService
+
+DEFAULT_ENTRIES = 50
+# Facts for machines; a person reads the table of `fleet list` instead.
+_UNTOLD = frozenset({Kind.USAGE, Kind.SESSION, Kind.TOOL_DONE, Kind.READY})
+_COLOURS = {
+    Kind.SAID: "",
+    Kind.TOOL: "cyan",
+    Kind.ERROR: "red",
+    Kind.DENIED: "red",
+    Kind.LIMIT: "yellow",
+    Kind.ASKED: "yellow",
+    Kind.NEEDS_APPROVAL: "yellow",
+    Kind.STATE: "blue",
+    Kind.TURN_START: "bold",
+}
+_MARGIN = " " * 23  # clock, gap and kind
+
+
+@click.command()
+@branch_argument
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    default=DEFAULT_ENTRIES,
+    show_default=True,
+    metavar="N",
+    help="How many of the newest entries; 0 is all.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the agent is at rest.")
+@click.option("--raw", is_flag=True, help="The bytes it printed in its newest turn; with -n 0 in all turns.")
+@click.option("--stderr", is_flag=True, help="The bytes it printed on stderr instead.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line (field names are stable).")
+def logs(branch: str, count: int, follow: bool, raw: bool, stderr: bool, as_json: bool) -> None:
+    """Show what an agent said and did.
+
+    \b
+    Example:
+      fleet logs fix-auth -f
+      fleet logs fix-auth --raw -n 0 > transcript.jsonl
+    """
+    if as_json and (raw or stderr):
+        raise InvalidInput("--json and raw bytes exclude each other", hint="leave one of them out")
+    from fleet.bootstrap import logs_of
+
+    with opened() as fleet:
+        run = fleet.runs.get(branch)
+        if follow:
+            wake([run])
+        service = logs_of(fleet)
+        with leaving("the agent works on in the background"):
+            if raw or stderr:
+                _show_raw(service, run, "err" if stderr else "out", everything=count == 0, follow=follow)
+            else:
+                _show_entries(service, run, count, follow=follow, as_json=as_json)
+
+
+def _show_raw(service: LogService, run: Run, name: str, *, everything: bool, follow: bool) -> None:
+    if run.mode is Mode.TMUX:
+        raise InvalidInput(
+            f"{run.branch!r} runs in tmux: its screen is its output",
+            hint=f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`",
+        )
+    turns = service.turns(run.id)
+    for turn in turns[:-1] if everything else ():
+        for chunk in service.raw(run.id, turn, name):
+            render.out_bytes(chunk)
+    newest = turns[-1] if turns else 1
+    if follow:
+        service.follow_raw(run.id, newest, name, render.out_bytes)
+        return
+    for chunk in service.raw(run.id, newest, name):
+        render.out_bytes(chunk)
+
+
+def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as_json: bool) -> None:
+    entries = [entry for entry in service.entries(run.id) if as_json or _is_told(entry)]
+    for entry in entries[-count:] if count else entries:
+        _show(entry, as_json=as_json)
+    if not entries and not follow:
+        render.say(f"{run.branch} has said nothing yet ({run.state})")
+    if not follow:
+        return
+    for entry in service.follow(run.id, after=entries[-1].number if entries else 0):
+        if as_json or _is_told(entry):
+            _show(entry, as_json=as_json, at_once=True)
+
+
+def _is_told(entry: Entry) -> bool:
+    return entry.event.kind not in _UNTOLD
+
+
+def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
+    if as_json:
+        import json
+
+        render.out(json.dumps(wire.entry(entry), ensure_ascii=False))
+    else:
+        _show_for_people(entry)
+    if at_once:
+        render.flush()
+
+
+def _show_for_people(entry: Entry) -> None:
+    kind = entry.event.kind
+    lines = render.printable_lines(_words(entry)) or [""]
+    colour = _COLOURS.get(kind, "dim")
+    label = f"{kind:13}"
+    render.out(
+        f"{render.paint(render.clock(entry.at), 'dim')}  {render.paint(label, colour)}{render.paint(lines[0], colour)}"
+    )
+    for line in lines[1:]:
+        render.out(_MARGIN + render.paint(line, colour))
+
+
+def _words(entry: Entry) -> str:
+    event = entry.event
+    match event.kind:
+        case Kind.TOOL:
+            summary = event.data.get("summary")
+            return f"{event.text}: {summary}" if summary else event.text
+        case Kind.STATE | Kind.TURN_END:
+            reason = event.data.get("reason")
+            return f"{event.text} ({reason})" if reason else event.text
+        case Kind.TURN_START:
+            return f"prompt {event.data.get('turn', entry.turn)}: {event.text}"
+        case Kind.LIMIT:
+            resets_at = event.data.get("resets_at")
+            until = f", until {render.date(resets_at)}" if isinstance(resets_at, int | float) else ""
+            return f"{event.text or 'limit reached'}{until}"
+        case _:
+            return event.text

@@ -1,0 +1,258 @@
+"""The `fleet` command: finds a command by name, runs it, and puts errors into words and exit codes.
+
+The names and one-line helps of all commands stand in a table here, so that `fleet --help` and a
+typing error load no command at all, and each command loads itself alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from fleet.errors import FleetError, InvalidInput
+from fleet.interfaces.cli import render
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # what a shell reports of any program that ends so
+
+
+class Entry(NamedTuple):
+    """Where a command is, and what it does in one line."""
+
+    place: str  # module:attribute, below this package
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Set up": {
+        "init": Entry("setup:init", "Prepare this project for agents."),
+        "config": Entry("setup:config", "Show, change and check the configuration."),
+        "doctor": Entry("doctor:doctor", "Check that everything agents need is in place."),
+        "demo": Entry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
+        "update": Entry("update:update", "Bring fleet up to date."),
+        "completion": Entry("completion:completion", "Print a script that completes commands in your shell."),
+    },
+    "Start agents": {
+        "create": Entry("create:create", "Start an agent on a new branch."),
+        "fanout": Entry("create:fanout", "Start several agents on the same prompt."),
+        "multi": Entry("create:multi", "Start several agents, each on a prompt of its own."),
+    },
+    "Follow and talk": {
+        "list": Entry("listing:list_agents", "Show the agents and what they are doing."),
+        "prompt": Entry("talk:prompt", "Give an agent a further prompt."),
+        "attach": Entry("talk:attach", "Take over the screen of an agent."),
+        "logs": Entry("logs:logs", "Show what an agent said and did."),
+        "diff": Entry("outcome:diff", "Show what an agent changed."),
+        "result": Entry("outcome:result", "Show what came of an agent's work."),
+        "wait": Entry("outcome:wait", "Wait until agents are at rest."),
+    },
+    "End and bring back": {
+        "kill": Entry("removal:kill", "End agents; their work is saved first."),
+        "undo": Entry("removal:undo", "Bring a removed workspace back."),
+        "clean": Entry("removal:clean", "Remove the workspaces of agents that have ended."),
+    },
+    "Supervisor": {
+        "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),
+    },
+}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+ALIASES = {"l": "list", "ls": "list"}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
+        if entry is None:
+            return None
+        module, _, attribute = entry.place.partition(":")
+        found: object = getattr(import_module(f"fleet.interfaces.cli.{module}"), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        command = self.get_command(ctx, args[0])
+        if command is None and not args[0].startswith("-"):
+            raise InvalidInput(f"there is no command {args[0]!r}", hint=_meant(args[0]))
+        if command is None:
+            return super().resolve_command(ctx, args)
+        return ALIASES.get(args[0], args[0]), command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, entries in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [
+            CompletionItem(name, help=entry.help)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+
+
+def _meant(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, n=1)
+    return f"did you mean `fleet {close[0]}`?" if close else "run `fleet --help`"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what goes on all the same."""
+
+
+def _version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        from fleet import __version__
+
+        render.out(f"fleet {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Try it without any key or network: fleet demo. Each command has --help with an example.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+def cli() -> None:
+    """Launch, supervise and collect the work of many AI coding agents, and lose none of it.
+
+    \b
+    Example:
+      fleet create fix-auth -p "Fix the login bug" --wait
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code. The only broad `except` of the command line is here."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _never_fail_to_print()
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return BROKEN_PIPE
+    except Exception as error:
+        return _crashed(error, given)
+    return code
+
+
+def _run(given: list[str]) -> int:
+    try:
+        answer: object = cli.main(args=given, prog_name=_program_name(), standalone_mode=False)
+        return answer if isinstance(answer, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.UsageError as error:
+        return _refuse(given, _sentence(error.format_message()), _usage_hint(error), 2)
+    except click.ClickException as error:
+        return _refuse(given, _sentence(error.format_message()), "", error.exit_code)
+    except FleetError as error:
+        return _refuse(given, error.message, error.hint, error.exit_code)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        hint = str(stop) if isinstance(stop, Interrupted) else ""
+        return _refuse(given, "interrupted", hint, INTERRUPTED)
+
+
+def _program_name() -> str:
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (loading pathlib takes 5 ms)
+    return name if name in ("fleet", "flt") else "fleet"
+
+
+def _never_fail_to_print() -> None:
+    """Let no letter that the terminal's encoding lacks end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    return "--json" in given
+
+
+def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:
+    sys.stdout.flush()
+    if _wants_json(given):
+        import json
+
+        from fleet.interfaces import wire
+
+        render.say(json.dumps(wire.error(message, hint, code), ensure_ascii=False))
+        return code
+    label = render.paint("error:", "red", "bold", stream=sys.stderr)
+    render.say(f"{label} {_harmless(message)}")
+    if hint:
+        render.say(f"{render.paint('hint:', 'cyan', stream=sys.stderr)} {_harmless(hint)}")
+    return code
+
+
+def _harmless(text: str) -> str:
+    return "\n".join(render.printable_lines(text))
+
+
+def _sentence(text: str) -> str:
+    """Put a message of click's into our voice: lower-case start, no full stop."""
+    text = text.strip().removesuffix(".")
+    return text[:1].lower() + text[1:]
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx else "fleet"
+    return f"run `{path} --help`"
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has gone: let the interpreter's own last flush go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _crashed(error: Exception, given: Sequence[str]) -> int:
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    if os.environ.get("FLEET_DEBUG") == "1":
+        render.say(text)
+    try:
+        hint = f"this is a fault of fleet's; the traceback is in {_keep(text)}"
+    except OSError as trouble:
+        hint = f"the traceback could not be kept ({trouble}); run again with FLEET_DEBUG=1 to see it"
+    return _refuse(given, f"unexpected {type(error).__name__}: {error}", hint, 1)
+
+
+def _keep(text: str) -> str:
+    import time
+
+    from fleet.bootstrap import home_folder
+
+    folder = home_folder() / "logs"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
+        file.write(text)
+    return str(path)

@@ -1,0 +1,218 @@
+"""What came of an agent's work: `diff`, `result`, `wait`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fleet.domain.ids import RunId
+from fleet.domain.run import Run
+from fleet.errors import InvalidInput, NotFound, Unavailable
+from fleet.interfaces import wire
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import (
+    AGENTS_GO_ON,
+    branch_argument,
+    complete_branch,
+    json_option,
+    leaving,
+    opened,
+)
+from fleet.interfaces.cli.progress import STATE_COLOURS, progress
+
+if TYPE_CHECKING:
+    from fleet.services.fleet import Fleet
+
+
+@click.command()
+@branch_argument
+@click.option("--stat", is_flag=True, help="Only which files, and how much.")
+def diff(branch: str, stat: bool) -> None:
+    """Show what an agent changed.
+
+    All since its base: committed, uncommitted and untracked, also after its workspace was removed.
+
+    \b
+    Example:
+      fleet diff fix-auth --stat
+    """
+    with opened() as fleet:
+        text = fleet.runs.diff_text(fleet.runs.get(branch), stat=stat)
+    if render.is_terminal(sys.stdout) and text:
+        _page(text)
+    else:
+        render.out_bytes(text)
+
+
+def _page(text: bytes) -> None:
+    """Show text the way git does: in its pager, which leaves at once what fits on the screen."""
+    import os
+    import subprocess
+
+    asked = subprocess.run(["git", "var", "GIT_PAGER"], capture_output=True, check=False)
+    pager = asked.stdout.decode().strip()
+    if asked.returncode != 0 or pager in ("", "cat"):
+        render.out_bytes(_coloured(text))
+        return
+    environment = {"LESS": "FRX", "LV": "-c"} | dict(os.environ)
+    # GIT_PAGER is a shell command line by git's own definition; nothing of ours is put into it.
+    with subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env=environment) as process:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(_coloured(text))
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # the person has seen enough
+
+
+def _coloured(diff: bytes) -> bytes:
+    if not render.is_coloured(sys.stdout):
+        return diff
+    codes = {b"+": b"32", b"-": b"31", b"@": b"36", b"d": b"1"}
+    lines: list[bytes] = []
+    for line in diff.split(b"\n"):
+        code = codes.get(line[:1])
+        lines.append(b"\x1b[%sm%s\x1b[m" % (code, line) if code else line)
+    return b"\n".join(lines)
+
+
+@click.command()
+@branch_argument
+@json_option
+def result(branch: str, as_json: bool) -> None:
+    """Show what came of an agent's work.
+
+    As git tells it: commits, files changed, and the agent's last words.
+
+    \b
+    Example:
+      fleet result fix-auth
+      fleet result fix-auth --json | jq .result.commits
+    """
+    with opened() as fleet:
+        run = fleet.runs.get(branch)
+    if as_json:
+        render.out_json(wire.run(run))
+    else:
+        show_result(run)
+
+
+def show_result(run: Run) -> None:
+    """Print everything that is known of how a run came out."""
+    state = render.paint(str(run.state), STATE_COLOURS[run.state])
+    reason = f": {render.printable(run.state_reason)}" if run.state_reason else ""
+    render.out(f"{render.paint(run.branch, 'bold')}  {state}{reason}")
+    for name, value in _facts(run):
+        render.out(f"  {name:9} {value}")
+    if run.result is None:
+        render.out(f"  {'result':9} none yet ({run.state} for {render.age(time.time() - run.state_since)})")
+        return
+    for commit in run.result.commits:
+        render.out(f"  {'commit':9} {commit.sha[:10]} {render.printable(commit.subject)}")
+    for file in run.result.files_changed:
+        render.out(f"  {'changed':9} {render.printable(file)}")
+    for step in run.result.next_steps:
+        render.out(f"  {'next':9} {render.printable(step)}")
+    if run.result.summary:
+        render.out()
+        for line in render.printable_lines(run.result.summary):
+            render.out(f"  {line}")
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    took = (run.ended_at or time.time()) - run.started_at if run.started_at else None
+    saved = f"saved as {run.saved_ref} (fleet undo {run.id})" if run.is_removed else ""
+    tests = run.result.tests if run.result else ""
+    facts = [
+        ("run", f"{run.id} (batch {run.batch})"),
+        ("project", run.project),
+        ("coder", f"{run.coder} {run.model}".strip()),
+        ("workspace", saved or run.workspace),
+        ("took", "" if took is None else render.age(took)),
+        ("turns", str(run.turn) if run.turn > 1 else ""),
+        ("diff", difference(run)),
+        ("tests", render.printable(tests)),
+        ("tokens", render.count(run.usage.total_tokens) if run.usage.total_tokens else ""),
+        ("cost", render.money(run.usage.cost_usd)),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def difference(run: Run) -> str:
+    """Put how far a run is from its base into a few letters."""
+    if not run.diff.files:
+        return ""
+    return f"+{run.diff.added} −{run.diff.removed} in {render.plural(run.diff.files, 'file')}"
+
+
+@click.command()
+@click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=complete_branch)
+@click.option("--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer (exit code 7)."
+)
+@json_option
+def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: bool) -> int:
+    """Wait until agents are at rest.
+
+    At rest means ended, or waiting for a person. The exit code tells how they came out: 0 well,
+    1 failed or killed, 5 a person must decide.
+
+    \b
+    Example:
+      fleet wait fix-auth docs --timeout 600
+    """
+    if not branches and not batch:
+        raise InvalidInput("name a branch or a batch to wait for", hint="for example `fleet wait fix-auth`")
+    with opened() as fleet:
+        runs = [fleet.runs.get(branch) for branch in branches]
+        if batch:
+            of_batch = [run for run in fleet.runs.list(everything=True) if run.batch == batch]
+            if not of_batch:
+                raise NotFound(f"there is no batch {batch!r}", hint="run `fleet list --all`")
+            runs += of_batch
+        wake(runs)
+        return follow_to_the_end(fleet, runs, as_json=as_json, timeout=timeout)
+
+
+def wake(runs: Sequence[Run]) -> bool:
+    """Start a supervisor if these runs have work and none is up. Return whether it was so."""
+    if not any(run.has_work for run in runs):
+        return False
+    from fleet.bootstrap import door_of, home_folder
+
+    door = door_of(home_folder())
+    if door.is_open():
+        return False
+    door.start_in_background()
+    render.say("no supervisor was up; started one")
+    return True
+
+
+def follow_to_the_end(
+    fleet: Fleet, runs: Sequence[Run], *, as_json: bool, is_one: bool = False, timeout: float | None = None
+) -> int:
+    """Wait for runs with progress, print their results, and return the exit code that tells how they ended."""
+    from fleet.services.runs import exit_code_of
+
+    ids = list(dict.fromkeys(RunId(run.id) for run in runs))
+    with leaving(AGENTS_GO_ON), progress(is_quiet=as_json) as show:
+        runs = fleet.runs.wait(ids, timeout_seconds=timeout, progress=show)
+    if as_json:
+        render.out_json(wire.run(runs[0]) if is_one else wire.runs(runs))
+    else:
+        for number, run in enumerate(runs):
+            if number:
+                render.out()
+            show_result(run)
+    unfinished = [run.branch for run in runs if not run.is_at_rest]
+    if unfinished:
+        raise Unavailable(
+            f"still at work after {timeout:g} s: {', '.join(unfinished)}",
+            hint="wait again, or run `fleet list`",
+        )
+    return exit_code_of(runs)

@@ -1,0 +1,98 @@
+"""Show on stderr how runs go on while a command waits for them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleet.domain.run import Run, RunState
+from fleet.interfaces.cli import render
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Show = Callable[[Sequence[Run]], None]
+
+STATE_COLOURS = {
+    RunState.QUEUED: "dim",
+    RunState.PREPARING: "blue",
+    RunState.RUNNING: "cyan",
+    RunState.WAITING: "yellow",
+    RunState.UNKNOWN: "magenta",
+    RunState.SETTLING: "blue",
+    RunState.COMPLETED: "green",
+    RunState.COMPLETED_NO_CHANGES: "green",
+    RunState.BLOCKED: "yellow",
+    RunState.FAILED: "red",
+    RunState.KILLED: "red",
+}
+
+
+@contextmanager
+def progress(*, is_quiet: bool = False) -> Generator[Show]:
+    """Give a function that shows runs: a live table on a terminal, else a line per change."""
+    if is_quiet:
+        yield lambda runs: None
+    elif render.is_coloured(sys.stderr):
+        with _live() as show:
+            yield show
+    else:
+        yield Changes()
+
+
+class Changes:
+    """Says each change of state once, in a line of its own."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def __call__(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            now = describe(run)
+            if self._told.get(run.id) != now:
+                self._told[run.id] = now
+                render.say(f"{render.clock(time.time())}  {run.branch}  {now}")
+
+
+def describe(run: Run) -> str:
+    if run.is_removed:
+        return f"{run.state}, workspace saved and removed"
+    reason = render.printable(run.state_reason)
+    return f"{run.state}: {reason}" if reason else str(run.state)
+
+
+@contextmanager
+def _live() -> Generator[Show]:
+    from rich.console import Console
+    from rich.live import Live
+
+    shown: list[Run] = []
+
+    def show(runs: Sequence[Run]) -> None:
+        shown[:] = runs
+
+    with Live(
+        get_renderable=lambda: live_table(shown),
+        console=Console(stderr=True),
+        refresh_per_second=5,
+        transient=True,
+    ):
+        yield show
+
+
+def live_table(runs: Sequence[Run]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    now = time.time()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("branch", "state", "age", "last line"):
+        table.add_column(heading, no_wrap=True, header_style="dim")
+    for run in runs:
+        state = Text(str(run.state), style=STATE_COLOURS[run.state])
+        said = render.printable(run.said or run.state_reason)
+        table.add_row(run.branch, state, render.age(now - run.state_since), Text(said, overflow="ellipsis"))
+    return table

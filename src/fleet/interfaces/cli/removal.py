@@ -1,0 +1,187 @@
+"""End agents, and bring them back: `kill`, `undo`, `clean`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fleet.domain.run import Run
+from fleet.errors import Failed, InvalidInput, NotFound
+from fleet.interfaces import wire
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import complete_branch, confirm, json_option, leaving, opened
+from fleet.interfaces.cli.outcome import difference
+from fleet.interfaces.cli.progress import progress
+
+if TYPE_CHECKING:
+    from fleet.services.fleet import Fleet
+
+_REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fleet list --all`"
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_branch)
+@click.option("-b", "--batch", default="", metavar="ID", help="All agents of a batch.")
+@click.option("-f", "--force", is_flag=True, help="Do not ask.")
+@click.option("-d", "--delete-branch", is_flag=True, help="Delete the branches too (undo brings them back).")
+@json_option
+def kill(patterns: tuple[str, ...], batch: str, force: bool, delete_branch: bool, as_json: bool) -> None:
+    """End agents; their work is saved first.
+
+    PATTERN is a branch, a run id, or a glob such as 'login-*'. Everything in the workspace is kept
+    under a recovery ref before it is removed.
+
+    \b
+    Example:
+      fleet kill fix-auth
+      fleet kill 'login-*' --force
+    """
+    if not patterns and not batch:
+        raise InvalidInput("name a branch, a pattern or a batch to end", hint="see `fleet list`")
+    with opened() as fleet:
+        runs = fleet.runs.matching(patterns, batch=batch)
+        if not runs:
+            wanted = ", ".join([*map(repr, patterns), *([f"batch {batch!r}"] if batch else [])])
+            raise NotFound(f"no agent matches {wanted}", hint="run `fleet list`")
+        if not as_json or not force:
+            _show_victims(runs)
+        branches = " and their branches" if delete_branch else ""
+        question = f"End {render.plural(len(runs), 'agent')} and remove their workspaces{branches}?"
+        confirm(question, is_sure=force, flag="--force")
+        fleet.runs.stop(runs, delete_branch=delete_branch)
+        _finish(fleet, runs, as_json=as_json)
+
+
+def _show_victims(runs: Sequence[Run]) -> None:
+    rows = [(run.branch, run.id, str(run.state), difference(run) or "nothing changed") for run in runs]
+    for line in render.table(("branch", "run", "state", "work"), rows):
+        render.say(line)
+
+
+def _finish(fleet: Fleet, runs: Sequence[Run], *, as_json: bool) -> None:
+    """Wait until the workspaces are saved and removed; say where the work is."""
+    with leaving(_REMOVAL_GOES_ON), progress(is_quiet=as_json) as show:
+        runs = fleet.runs.wait(
+            [run.id for run in runs],
+            until=lambda run: run.is_at_rest or (run.is_removed and not run.has_work),
+            progress=show,
+        )
+    if as_json:
+        render.out_json(wire.runs(runs))
+    else:
+        for run in runs:
+            render.out(_removed(run))
+        if any(run.saved_ref for run in runs):
+            last = runs[-1].branch if len(runs) == 1 else "BRANCH"
+            render.say(f"undo: fleet undo {last}")
+    standing = [run for run in runs if run.has_workspace]
+    if standing:
+        reasons = "; ".join(f"{run.branch}: {run.state_reason or 'unknown'}" for run in standing)
+        raise Failed(f"not removed: {reasons}", hint="nothing is lost; see `fleet logs`, then try again")
+
+
+def _removed(run: Run) -> str:
+    if run.has_workspace:
+        return f"{run.branch}  {run.state}, still in {run.workspace}"
+    if run.is_removed and run.saved_ref:
+        return f"{run.branch}  {run.state}, saved as {run.saved_ref}"
+    return f"{run.branch}  {run.state}, it had no workspace"
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[RUN|BRANCH]", shell_complete=complete_branch)
+@click.option("--list", "is_list", is_flag=True, help="Show what can be brought back.")
+@json_option
+def undo(name: str | None, is_list: bool, as_json: bool) -> None:
+    """Bring a removed workspace back.
+
+    As it was: files, modes, untracked files, and its branch. Without a name, the one removed last.
+
+    \b
+    Example:
+      fleet undo fix-auth
+      fleet undo --list
+    """
+    with opened() as fleet:
+        restorable = fleet.runs.restorable()
+        if is_list:
+            _show_restorable(restorable, as_json=as_json)
+            return
+        run = fleet.runs.get(name) if name else _last_removed(restorable)
+        fleet.runs.restore(run)
+        with leaving(_REMOVAL_GOES_ON), progress(is_quiet=as_json) as show:
+            run = fleet.runs.wait([run.id], until=lambda run: not run.has_work, progress=show)[0]
+    if as_json:
+        render.out_json(wire.run(run))
+    if not run.has_workspace:
+        raise Failed(
+            f"{run.branch!r} could not be brought back: {run.state_reason}",
+            hint=f"its work is safe under {run.saved_ref}; look at it with `git -C {run.project} show {run.saved_ref}`",
+        )
+    if not as_json:
+        render.out(f"{run.branch}  is back in {run.workspace}")
+
+
+def _last_removed(restorable: Sequence[Run]) -> Run:
+    if not restorable:
+        raise NotFound("nothing was removed that could be brought back", hint="see `fleet list`")
+    return max(restorable, key=lambda run: (run.ended_at or run.state_since, run.id))
+
+
+def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
+    if as_json:
+        render.out_json(wire.runs(runs))
+        return
+    now = time.time()
+    rows = [
+        (
+            run.branch,
+            run.id,
+            str(run.state),
+            render.age(now - (run.ended_at or run.state_since)),
+            difference(run),
+        )
+        for run in runs
+    ]
+    if rows:
+        render.show_table(("branch", "run", "state", "ended", "work"), rows, right=("ended",))
+    else:
+        render.say("nothing was removed that could be brought back")
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@json_option
+def clean(yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove the workspaces of agents that have ended.
+
+    Each is saved first and can be brought back; branches stay. Agents that wait for a person stay.
+
+    \b
+    Example:
+      fleet clean --dry-run
+    """
+    with opened() as fleet:
+        runs = fleet.runs.cleanable()
+        if not runs:
+            if as_json:
+                render.out_json([])
+            render.say("nothing to clean")
+            return
+        if dry_run:
+            if as_json:
+                render.out_json(wire.runs(runs))
+            else:
+                rows = [(run.branch, run.id, str(run.state), difference(run), run.workspace) for run in runs]
+                render.show_table(("branch", "run", "state", "work", "workspace"), rows)
+            return
+        if not as_json:
+            _show_victims(runs)
+        question = f"Remove {render.plural(len(runs), 'workspace')}? Their work is saved and branches stay."
+        confirm(question, is_sure=yes, flag="--yes")
+        fleet.runs.clean(runs)
+        _finish(fleet, runs, as_json=as_json)

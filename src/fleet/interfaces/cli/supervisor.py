@@ -1,0 +1,89 @@
+"""`fleet run`: the supervisor, in the foreground or not."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from fleet.errors import InvalidInput
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import json_option
+
+
+@click.command()
+@click.option("--background", is_flag=True, help="Start one that stops by itself when idle.")
+@click.option("--status", is_flag=True, help="Tell whether one works (exit code 7 if not).")
+@click.option("--stop", is_flag=True, help="Stop it; agents run on, and the next command starts it anew.")
+@json_option
+def run(background: bool, status: bool, stop: bool, as_json: bool) -> int:
+    """Run, start, stop or ask about the supervisor.
+
+    Without an option it runs in the foreground until Ctrl-C. You need it rarely: every command that
+    has work for it starts one.
+
+    \b
+    Example:
+      fleet run --status
+    """
+    if background + status + stop > 1:
+        raise InvalidInput("--background, --status and --stop exclude each other", hint="give one of them")
+    if as_json and not status:
+        raise InvalidInput("--json goes with --status", hint="run `fleet run --status --json`")
+    if status:
+        return _tell_status(as_json=as_json)
+    if stop:
+        return _stop()
+    if background:
+        return _start()
+    from fleet.bootstrap import home_folder
+    from fleet.interfaces.supervise import main
+
+    return main(home_folder(), is_background=False)
+
+
+def _tell_status(*, as_json: bool) -> int:
+    from fleet.bootstrap import door_of, home_folder
+    from fleet.interfaces import wire
+
+    door = door_of(home_folder())
+    holder = door.holder()
+    if as_json:
+        render.out_json(
+            wire.supervisor(
+                pid=holder.pid if holder else None,
+                since=holder.since if holder else None,
+                is_background=holder.is_background if holder else None,
+                version=holder.version if holder else None,
+                log=str(door.log_path),
+            )
+        )
+    elif holder is None:
+        render.out("no supervisor is up")
+    else:
+        kind = "background" if holder.is_background else "foreground"
+        render.out(
+            f"up for {render.age(time.time() - holder.since)} (since {render.date(holder.since)}), "
+            f"pid {holder.pid}, {kind}, fleet {holder.version}"
+        )
+        render.say(f"its log is {door.log_path}")
+    return 0 if holder else 7
+
+
+def _stop() -> int:
+    from fleet.bootstrap import door_of, home_folder
+
+    if door_of(home_folder()).stop():
+        render.out("stopped; agents run on")
+    else:
+        render.out("no supervisor was up")
+    return 0
+
+
+def _start() -> int:
+    from fleet.bootstrap import door_of, home_folder
+
+    door = door_of(home_folder())
+    door.knock()
+    door.wait_until_open()
+    return _tell_status(as_json=False)

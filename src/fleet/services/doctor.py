@@ -1,0 +1,284 @@
+"""Check that everything agents need is in place. Each check is data; an interface shows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from fleet.config import Settings
+from fleet.domain.run import Run
+from fleet.errors import FleetError
+from fleet.ports.coder import Facts
+from fleet.ports.records import Runs
+from fleet.ports.store import Store
+
+OLDEST_GIT = (2, 31)
+PROBE_SECONDS = 10.0
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"  # something will be missed, though not by everybody
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+    is_needed: bool = False  # nothing works without it
+
+    @property
+    def is_broken(self) -> bool:
+        return self.is_needed and self.verdict is Verdict.FAIL
+
+
+class Supervisor(NamedTuple):
+    """The supervisor that works for this home."""
+
+    pid: int
+    since: float
+
+
+class Doctor:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        settings: Callable[[], Settings],
+        open_store: Callable[[], Store],
+        coders: Callable[[], Sequence[Facts]],
+        supervisor: Callable[[], Supervisor | None],
+    ) -> None:
+        self._home = home
+        self._settings = settings
+        self._open_store = open_store
+        self._coders = coders
+        self._supervisor = supervisor
+
+    def examine(self) -> list[Check]:
+        """Look at everything; programs are asked for their versions at the same time."""
+        config, settings = self._check_config()
+        try:
+            coders = list(self._coders())
+        except FleetError:
+            coders = []  # their table is in the configuration that cannot be read
+        with ThreadPoolExecutor(8) as pool:
+            git, tmux = pool.submit(check_git), pool.submit(check_tmux)
+            asked = [pool.submit(check_coder, facts, settings) for facts in coders]
+            return [
+                Check(
+                    name="python", verdict=Verdict.OK, found=f"{sys.version.split()[0]} ({sys.executable})"
+                ),
+                git.result(),
+                tmux.result(),
+                config,
+                self._check_disk(settings),
+                check_home(self._home),
+                *self._check_store(),
+                self._check_supervisor(),
+                *(check.result() for check in asked),
+            ]
+
+    def _check_config(self) -> tuple[Check, Settings | None]:
+        try:
+            settings = self._settings()
+        except FleetError as error:
+            return _failed("config", error), None
+        return Check(name="config", verdict=Verdict.OK, found="can be read", is_needed=True), settings
+
+    def _check_disk(self, settings: Settings | None) -> Check:
+        free = shutil.disk_usage(_nearest(self._home)).free // (1 << 20)
+        wanted = settings.min_free_mb if settings else 0
+        is_enough = free >= wanted
+        return Check(
+            name="disk",
+            verdict=Verdict.OK if is_enough else Verdict.FAIL,
+            found=f"{free} MB free, {wanted} MB must stay free",
+            fix="" if is_enough else "run `fleet clean`, or lower limits.min_free_mb with `fleet config set`",
+            is_needed=True,
+        )
+
+    def _check_store(self) -> list[Check]:
+        if not (self._home / "fleet.db").exists():
+            return [Check(name="store", verdict=Verdict.OK, found="not made yet", is_needed=True)]
+        try:
+            store = self._open_store()
+            try:
+                runs = Runs(store).find()
+            finally:
+                store.close()
+        except FleetError as error:
+            return [_failed("store", error)]
+        opens = Check(name="store", verdict=Verdict.OK, found=f"opens, {len(runs)} runs", is_needed=True)
+        return [opens, *_check_workspaces(self._home, runs)]
+
+    def _check_supervisor(self) -> Check:
+        holder = self._supervisor()
+        if holder is None:
+            return Check(name="supervisor", verdict=Verdict.OK, found="not up; the first agent starts it")
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
+        return Check(
+            name="supervisor",
+            verdict=Verdict.OK,
+            found=f"up since {since} (pid {holder.pid}), with the environment variables of then",
+            fix="after changing keys or PATH: `fleet run --stop`; agents run on, the next command starts it anew",
+        )
+
+
+def _failed(name: str, error: FleetError) -> Check:
+    return Check(name=name, verdict=Verdict.FAIL, found=error.message, fix=error.hint, is_needed=True)
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def _check_workspaces(home: Path, runs: Sequence[Run]) -> list[Check]:
+    unowned = unowned_workspaces(home, runs)
+    if not unowned:
+        return []
+    return [
+        Check(
+            name="workspaces",
+            verdict=Verdict.WARN,
+            found=f"{len(unowned)} on disk belong to no run",
+            fix="run `fleet list --repair`",
+        )
+    ]
+
+
+def unowned_workspaces(home: Path, runs: Iterable[Run]) -> list[Path]:
+    """Return the workspace folders of a home that no run knows of."""
+    owned = {os.path.realpath(run.workspace) for run in runs if run.workspace}
+    return sorted(
+        folder
+        for folder in (home / "workspaces").glob("*/*")
+        if folder.is_dir() and os.path.realpath(folder) not in owned and (folder / ".git").exists()
+    )
+
+
+def check_git() -> Check:
+    path, version = _probe("git", ("--version",))
+    if not path:
+        return Check(
+            name="git",
+            verdict=Verdict.FAIL,
+            found="not on PATH",
+            fix="install it, for example with `apt-get install git`",
+            is_needed=True,
+        )
+    numbers = re.search(r"(\d+)\.(\d+)", version)
+    is_new = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST_GIT
+    oldest = ".".join(map(str, OLDEST_GIT))
+    return Check(
+        name="git",
+        verdict=Verdict.OK if is_new else Verdict.FAIL,
+        found=f"{version} ({path})",
+        fix="" if is_new else f"fleet needs git {oldest} or newer",
+        is_needed=True,
+    )
+
+
+def check_tmux() -> Check:
+    path, version = _probe("tmux", ("-V",))
+    if not path:
+        return Check(
+            name="tmux",
+            verdict=Verdict.WARN,
+            found="not on PATH; agents run headless",
+            fix="to attach to agents, install it, for example with `apt-get install tmux`",
+        )
+    return Check(name="tmux", verdict=Verdict.OK, found=f"{version} ({path})")
+
+
+def check_coder(facts: Facts, settings: Settings | None) -> Check:
+    name = f"coder {facts.name}"
+    default = " (the default coder)" if settings and settings.coder_default == facts.name else ""
+    path, version = _probe(facts.binary, facts.version_argv)
+    if not path:
+        fix = f"install it with `{facts.install}`" if facts.install else ""
+        return Check(
+            name=name, verdict=Verdict.WARN, found=f"{facts.binary!r} is not on PATH{default}", fix=fix
+        )
+    login = _login(facts)
+    if login is None:
+        fix = f"log in with `{facts.login_hint}`" if facts.login_hint else _login_variables(facts)
+        return Check(
+            name=name, verdict=Verdict.WARN, found=f"{version} ({path}), no login found{default}", fix=fix
+        )
+    return Check(name=name, verdict=Verdict.OK, found=f"{version} ({path}){login}{default}")
+
+
+def _login_variables(facts: Facts) -> str:
+    return f"set {' or '.join(facts.login_variables)}"
+
+
+def _login(facts: Facts) -> str | None:
+    """Tell how the CLI is logged in; "" where it needs no login, None where there is none."""
+    if not facts.login_variables and not facts.login_files:
+        return ""
+    for variable in facts.login_variables:
+        if os.environ.get(variable):
+            return f", logged in by {variable}"
+    for file in facts.login_files:
+        path = Path(os.path.expandvars(file)).expanduser()
+        if path.exists():
+            return f", logged in by {path}"
+    return None
+
+
+def _probe(binary: str, argv: Sequence[str]) -> tuple[str, str]:
+    """Return a program's path and the first line it says of its version; "" for a path: not found."""
+    path = shutil.which(binary)
+    if path is None:
+        return "", ""
+    try:
+        done = subprocess.run(
+            [path, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return path, f"gave no version within {PROBE_SECONDS:.0f} s"
+    except OSError as error:
+        return path, f"cannot be started: {error.strerror}"
+    said = done.stdout.decode(errors="replace").strip().splitlines()
+    return path, said[0].strip() if said else "says no version"
+
+
+def check_home(home: Path) -> Check:
+    if not home.exists():
+        return Check(name="home", verdict=Verdict.OK, found=f"{home}, not made yet")
+    if not os.access(home, os.W_OK | os.X_OK):
+        return Check(
+            name="home",
+            verdict=Verdict.FAIL,
+            found=f"{home} cannot be written to",
+            fix=f"run `chown -R $USER {home}`, or set FLEET_HOME",
+            is_needed=True,
+        )
+    if home.stat().st_mode & 0o077:
+        return Check(
+            name="home",
+            verdict=Verdict.WARN,
+            found=f"{home} is open to others",
+            fix=f"run `chmod 700 {home}`",
+        )
+    return Check(name="home", verdict=Verdict.OK, found=str(home))

@@ -1,0 +1,146 @@
+"""What an agent said and did: its events, told entry by entry, and the raw bytes it printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleet.domain.event import Event, Json, Kind
+from fleet.domain.ids import RunId
+from fleet.ports.records import Runs, decode_event
+from fleet.ports.store import Store
+
+LOOK_EVERY_SECONDS = 0.1
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One event of a run's log."""
+
+    number: int
+    at: float
+    turn: int
+    event: Event
+
+
+class LogService:
+    def __init__(self, *, home: Path, store: Store) -> None:
+        self._home = home
+        self._store = store
+        self._runs = Runs(store)
+
+    def entries(self, run_id: RunId, *, after: int = 0) -> Iterator[Entry]:
+        """Yield the entries past a number, oldest first; words that came in pieces are put together."""
+        held: Entry | None = None
+        for number, body in self._runs.events(run_id, after=after):
+            entry = _entry(number, body)
+            if entry is None:
+                continue
+            if held is not None and _continues(held, entry):
+                held = _joined(held, entry)
+                continue
+            if held is not None:
+                yield held
+            held = entry
+        if held is not None:
+            yield held
+
+    def last(self, run_id: RunId, count: int) -> list[Entry]:
+        """Return the newest entries, oldest first; all of them for a count of 0."""
+        entries = list(self.entries(run_id))
+        return entries[-count:] if count else entries
+
+    def follow(self, run_id: RunId, *, after: int) -> Iterator[Entry]:
+        """Yield entries as they come, until the run is at rest and all is told."""
+        for _ in self._looks(run_id):
+            for entry in self.entries(run_id, after=after):
+                after = entry.number
+                yield entry
+
+    def _looks(self, run_id: RunId) -> Iterator[None]:
+        """Yield after each change of the store, and once more after the run came to rest."""
+        stamp = ""
+        while True:
+            newest = self._store.stamp()
+            if newest == stamp:
+                time.sleep(LOOK_EVERY_SECONDS)
+                continue
+            stamp = newest
+            is_last = self._runs.get(run_id).is_at_rest
+            yield
+            if is_last:
+                return
+
+    # the raw output
+
+    def turns(self, run_id: RunId) -> list[int]:
+        """Return the numbers of the turns whose output is kept."""
+        folder = self._home / "runs" / run_id
+        names = (path.name.removeprefix("turn-") for path in folder.glob("turn-*"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def raw(self, run_id: RunId, turn: int, name: str) -> Iterator[bytes]:
+        """Yield a turn's output byte for byte; `name` is `out` or `err`."""
+        try:
+            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except FileNotFoundError:
+            return
+
+    def follow_raw(self, run_id: RunId, turn: int, name: str, show: Callable[[bytes], None]) -> None:
+        """Hand over a turn's bytes, and those of later turns, until the run is at rest."""
+        at = 0
+        while True:
+            run = self._runs.get(run_id)
+            is_last = run.is_at_rest
+            while True:
+                at += self._show_from(run_id, turn, name, at, show)
+                if turn >= run.turn:
+                    break
+                turn, at = turn + 1, 0
+            if is_last:
+                return
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    def _show_from(self, run_id: RunId, turn: int, name: str, at: int, show: Callable[[bytes], None]) -> int:
+        shown = 0
+        try:
+            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+                file.seek(at)
+                while chunk := file.read(CHUNK):
+                    show(chunk)
+                    shown += len(chunk)
+        except FileNotFoundError:
+            pass
+        return shown
+
+
+def _entry(number: int, body: Mapping[str, Json]) -> Entry | None:
+    at, turn = body.get("at"), body.get("turn")
+    try:
+        event = decode_event(body)
+    except ValueError:
+        return None  # of a kind that a newer fleet knows
+    return Entry(
+        number=number,
+        at=float(at) if isinstance(at, int | float) else 0.0,
+        turn=turn if isinstance(turn, int) else 0,
+        event=event,
+    )
+
+
+def _continues(held: Entry, entry: Entry) -> bool:
+    return (
+        entry.event.kind in (Kind.SAID, Kind.THOUGHT)
+        and held.event.kind is entry.event.kind
+        and entry.event.data.get("delta") is True
+    )
+
+
+def _joined(held: Entry, entry: Entry) -> Entry:
+    event = replace(held.event, text=held.event.text + entry.event.text)
+    return replace(held, number=entry.number, event=event)
