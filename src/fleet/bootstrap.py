@@ -181,14 +181,14 @@ def logs_of(fleet: Fleet) -> LogService:
 def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
     """Make the doctor of a home. It reads the settings strictly: a broken file is what it is to find."""
     from fleet import plugins
-    from fleet.services.doctor import Doctor, Supervisor
+    from fleet.services.doctor import Doctor, InCharge
 
     def settings() -> Settings:
         return load(fleet.home, project=project_of(folder), strict=True)
 
-    def supervisor() -> Supervisor | None:
+    def supervisor() -> InCharge | None:
         holder = door_of(fleet.home).holder()
-        return Supervisor(holder.pid, holder.since) if holder else None
+        return InCharge(holder.pid, holder.since) if holder else None
 
     return Doctor(
         home=fleet.home,

@@ -120,15 +120,14 @@ def _from_psutil(agents: Sequence[ProcessId]) -> dict[ProcessId, Vitals]:
     import psutil
 
     wanted = {agent.pid: agent for agent in agents}
+    boot = psutil.boot_time()
     processes: list[_Process] = []
     for process in psutil.process_iter():
         try:
             with process.oneshot():
                 times, memory = process.cpu_times(), process.memory_info()
                 agent = wanted.get(process.pid)
-                is_same = agent is not None and _is_born(
-                    agent.start, process.create_time(), psutil.boot_time()
-                )
+                is_same = agent is not None and _is_born(agent.start, process.create_time(), boot)
                 processes.append(
                     _Process(
                         pid=process.pid,

@@ -45,7 +45,7 @@ class Check:
         return self.is_needed and self.verdict is Verdict.FAIL
 
 
-class Supervisor(NamedTuple):
+class InCharge(NamedTuple):
     """The supervisor that works for this home."""
 
     pid: int
@@ -60,7 +60,7 @@ class Doctor:
         settings: Callable[[], Settings],
         open_store: Callable[[], Store],
         coders: Callable[[], Sequence[Facts]],
-        supervisor: Callable[[], Supervisor | None],
+        supervisor: Callable[[], InCharge | None],
     ) -> None:
         self._home = home
         self._settings = settings
@@ -134,7 +134,7 @@ class Doctor:
             name="supervisor",
             verdict=Verdict.OK,
             found=f"up since {since} (pid {holder.pid}), with the environment variables of then",
-            fix="after changing keys or PATH: `fleet run --stop`; agents run on, the next command starts it anew",
+            fix="after changing keys or PATH run `fleet run --stop`; agents run on",
         )
 
 

@@ -119,10 +119,8 @@ def _show_for_people(entry: Entry) -> None:
     kind = entry.event.kind
     lines = render.printable_lines(_words(entry)) or [""]
     colour = _COLOURS.get(kind, "dim")
-    label = f"{kind:13}"
-    render.out(
-        f"{render.paint(render.clock(entry.at), 'dim')}  {render.paint(label, colour)}{render.paint(lines[0], colour)}"
-    )
+    at = render.paint(render.clock(entry.at), "dim")
+    render.out(f"{at}  {render.paint(f'{kind:13}{lines[0]}', colour)}")
     for line in lines[1:]:
         render.out(_MARGIN + render.paint(line, colour))
 

@@ -196,7 +196,7 @@ def wake(runs: Sequence[Run]) -> bool:
 def follow_to_the_end(
     fleet: Fleet, runs: Sequence[Run], *, as_json: bool, is_one: bool = False, timeout: float | None = None
 ) -> int:
-    """Wait for runs with progress, print their results, and return the exit code that tells how they ended."""
+    """Wait for runs with progress, print their results, and return the exit code that tells of them."""
     from fleet.services.runs import exit_code_of
 
     ids = list(dict.fromkeys(RunId(run.id) for run in runs))

@@ -119,7 +119,7 @@ def undo(name: str | None, is_list: bool, as_json: bool) -> None:
     if not run.has_workspace:
         raise Failed(
             f"{run.branch!r} could not be brought back: {run.state_reason}",
-            hint=f"its work is safe under {run.saved_ref}; look at it with `git -C {run.project} show {run.saved_ref}`",
+            hint=f"its work is safe; look at it with `git -C {run.project} show {run.saved_ref}`",
         )
     if not as_json:
         render.out(f"{run.branch}  is back in {run.workspace}")

@@ -81,7 +81,7 @@ def _check_attachable(run: Run) -> None:
     if run.mode is Mode.HEADLESS:
         raise Conflict(
             f"{run.branch!r} runs headless: it has no screen",
-            hint=f"follow it with `fleet logs -f {run.branch}`, talk to it with `fleet prompt {run.branch} …`",
+            hint=f"follow it with `fleet logs -f {run.branch}`, talk with `fleet prompt {run.branch} …`",
         )
     if run.has_ended:
         raise Conflict(
