@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import System, make_repository
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "repository")
+
+
+@pytest.fixture
+def system(tmp_path: Path, repository: Path) -> Iterator[System]:
+    """A home and a repository of their own; nothing of them outlives the test."""
+    system = System(tmp_path / "home", repository)
+    (tmp_path / "home" / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")
+    yield system
+    system.close()

@@ -1,0 +1,182 @@
+"""What tests of the whole system share: a home, a repository, the real command, and waiting for facts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fleet.domain.ids import RunId
+from fleet.domain.run import Run
+from fleet.engine.door import HomeDoor
+from fleet.ports.records import Runs
+
+Fact = TypeVar("Fact")
+
+
+def wait_for(fact: Callable[[], Fact], seconds: float = 20, what: str = "") -> Fact:
+    """Return the fact as soon as it is true; fail if it does not become so in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := fact():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {seconds} s: {what or fact}")
+        time.sleep(0.01)
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "config", "user.name", "Test")
+    git(folder, "config", "user.email", "test@localhost")
+    for name, text in (files or {"README.md": "hello\n"}).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def scenario(*steps: Mapping[str, Any]) -> str:
+    """A prompt that makes the scripted coder play these steps."""
+    return f"[[scenario:{json.dumps({'steps': list(steps)})}]]"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def processes_with(marker: str) -> set[int]:
+    """Return the live processes that have a text in their environment or command line."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            if marker.encode() in text and is_alive(int(entry.name)):
+                found.add(int(entry.name))
+    return found
+
+
+@dataclass
+class System:
+    """One home and one repository, used through the real command."""
+
+    home: Path
+    repository: Path
+    env: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        from fleet.bootstrap import host_name
+
+        self.door = HomeDoor(self.home, host_name())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"FLEET_HOME": str(self.home), "FLEET_CODER_DEFAULT": "scripted"}
+        return os.environ | own | self.env
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fleet", *words],
+            cwd=options.pop("cwd", self.repository),
+            env=self.environment,
+            stdin=options.pop("stdin", subprocess.DEVNULL),
+            **options,
+        )
+
+    def fleet(
+        self, *words: str, code: int | None = 0, cwd: Path | None = None, stdin: bytes = b"", seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, and expect its exit code (None: any)."""
+        done = subprocess.run(
+            [sys.executable, "-m", "fleet", *words],
+            cwd=cwd or self.repository,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=seconds,
+        )
+        out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        if code is not None:
+            assert done.returncode == code, f"{words}: {done.returncode}\n{out}\n{err}\n{self.supervisor_log()}"
+        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    def json(self, *words: str, **options: Any) -> Any:
+        return json.loads(self.fleet(*words, "--json", **options).stdout)
+
+    @contextlib.contextmanager
+    def runs(self) -> Iterator[Runs]:
+        from fleet.bootstrap import open_store
+
+        store = open_store(self.home)
+        try:
+            yield Runs(store)
+        finally:
+            store.close()
+
+    def all_runs(self) -> list[Run]:
+        with self.runs() as runs:
+            return runs.find()
+
+    def run(self, branch: str) -> Run:
+        """Return the newest run of a branch, straight from the store."""
+        return [run for run in self.all_runs() if run.branch == branch][-1]
+
+    def get(self, run_id: RunId) -> Run:
+        with self.runs() as runs:
+            return runs.get(run_id)
+
+    def wait_until(self, branch: str, fact: Callable[[Run], bool], seconds: float = 20) -> Run:
+        def look() -> Run | None:
+            run = self.run(branch)
+            return run if fact(run) else None
+
+        return wait_for(look, seconds, f"{branch}: {self.run(branch)}")
+
+    def supervisor_pid(self) -> int:
+        """Return the pid of the supervisor, once it is up."""
+
+        def signed() -> int:
+            holder = self.door.holder()
+            return holder.pid if holder else 0
+
+        return wait_for(signed, what="a supervisor is up")
+
+    def supervisor_log(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.door.log_path.read_text()[-4000:]
+        return ""
+
+    def turn_folder(self, run: Run, turn: int = 1) -> Path:
+        return self.home / "runs" / run.id / f"turn-{turn}"
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        with contextlib.suppress(Exception):
+            if any(run.has_work or run.has_workspace for run in self.all_runs()):
+                self.fleet("kill", "*", "--force", code=None, seconds=60)
+        with contextlib.suppress(Exception):
+            self.door.stop()
+
+
