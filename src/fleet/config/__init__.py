@@ -1,0 +1,31 @@
+"""Settings: defaults < user's file < project's file < environment < flags, each value with its origin.
+
+Every setting is declared once, in `settings.py`. Reading, checking, the names of environment
+variables, `fleet config show` and the test of the documentation all follow from that.
+"""
+
+from __future__ import annotations
+
+from fleet.config.files import project_file, read_file, replace_file, user_file
+from fleet.config.kinds import Value
+from fleet.config.loading import check_text, home_folder, load
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, find_setting
+from fleet.config.toml import line_of, parse_toml
+
+__all__ = [
+    "CODER_SETTINGS",
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "Value",
+    "check_text",
+    "find_setting",
+    "home_folder",
+    "line_of",
+    "load",
+    "parse_toml",
+    "project_file",
+    "read_file",
+    "replace_file",
+    "user_file",
+]

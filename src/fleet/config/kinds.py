@@ -1,0 +1,112 @@
+"""Types of settings: what each accepts, from a file and as typed by people."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
+
+Value: TypeAlias = "str | bool | int | float | tuple[str, ...]"
+T = TypeVar("T", bound=Value)
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """`check` takes a value as TOML has it, `parse` a text as people type it. Both raise `ValueError`."""
+
+    name: str
+    check: Callable[[object], T]
+    parse: Callable[[str], object]
+
+
+def check_text(value: object) -> str:
+    if not isinstance(value, str):
+        _refuse("text in quotes", value)
+    return value
+
+
+def check_name(value: object) -> str:
+    if not check_text(value).strip():
+        raise ValueError("must not be empty")
+    return check_text(value)
+
+
+def check_mode(value: object) -> str:
+    if value not in ("", "tmux", "headless"):
+        raise ValueError(f'must be "tmux", "headless" or "", not {value!r}')
+    return str(value)
+
+
+def check_truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        _refuse("true or false", value)
+    return value
+
+
+def check_whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        _refuse("a whole number", value)
+    if value < 0:
+        raise ValueError(f"must not be negative, but is {value}")
+    return value
+
+
+def check_seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse("a number of seconds", value)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"must be a number from 0 up, not {value}")
+    return value
+
+
+def check_list(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        _refuse("a list of texts", value)
+    entries = cast("Sequence[object]", value)
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise ValueError(f"must be a list of texts, but one entry is {entry!r}")
+    return tuple(map(str, entries))
+
+
+def _refuse(wanted: str, value: object) -> NoReturn:
+    raise ValueError(f"must be {wanted}, not {value!r}")
+
+
+def _parse_truth(text: str) -> object:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+def _parse_number(text: str) -> object:
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
+
+
+def _parse_list(text: str) -> object:
+    """A text that begins with a bracket is a TOML array; else every line is an entry."""
+    if not text.lstrip().startswith("["):
+        return [line for line in text.split("\n") if line]
+    import tomllib
+
+    try:
+        table = tomllib.loads(f"list = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise ValueError(f"is no TOML array: {exc}") from exc
+    return table["list"] if len(table) == 1 else text
+
+
+TEXT = Kind("text", check_text, str)
+NAME = Kind("text", check_name, str)
+MODE = Kind("text", check_mode, str)
+TRUTH = Kind("true or false", check_truth, _parse_truth)
+WHOLE = Kind("whole number", check_whole, _parse_number)
+SECONDS = Kind("seconds", check_seconds, _parse_number)
+LIST = Kind("list of texts", check_list, _parse_list)

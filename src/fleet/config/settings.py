@@ -1,0 +1,233 @@
+"""Every setting, declared once: its key, type, default and help, and where its value came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, cast, overload
+
+from fleet.config.kinds import (
+    LIST,
+    MODE,
+    NAME,
+    SECONDS,
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Kind,
+    T,
+    Value,
+    check_list,
+    check_text,
+    check_truth,
+)
+from fleet.config.toml import KeyPath, line_of
+from fleet.domain.event import Json
+from fleet.domain.naming import slug
+from fleet.errors import BadConfig, InvalidInput
+
+_TIERS = ("cheap", "standard", "premium")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """One setting, and a typed attribute of `Settings` that reads it."""
+
+    key: str
+    kind: Kind[T]
+    default: T
+    help: str
+    flag: str = ""  # of the command line, for the origin
+
+    @property
+    def variable(self) -> str:
+        """Return the name of its environment variable."""
+        return "FLEET_" + self.key.upper().replace(".", "_")
+
+    def parse(self, text: str) -> T:
+        return self.kind.check(self.kind.parse(text))
+
+    @overload
+    def __get__(self, settings: None, owner: object) -> Setting[T]: ...
+    @overload
+    def __get__(self, settings: Settings, owner: object) -> T: ...
+    def __get__(self, settings: Settings | None, owner: object) -> Setting[T] | T:
+        return self if settings is None else cast("T", settings.values[self.key])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where values came from: a name, and for a file its text, in which lines can be looked up."""
+
+    name: str
+    text: str | None = None
+    note: str = ""
+
+    def describe(self, path: KeyPath) -> str:
+        if self.text is None:
+            return self.name
+        return f"{self.name}:{line_of(self.text, path)}{self.note}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    home: Path
+    project: Path | None
+    values: Mapping[str, Value]
+    coders: Mapping[str, Mapping[str, Json]]
+    sources: Mapping[str, Source]
+    environ: Mapping[str, str]
+    warnings: tuple[str, ...] = ()  # broken files whose last good version is in force
+
+    project_name = Setting("project.name", TEXT, "", "the project's name; empty: the name of its folder")
+    project_workspaces = Setting(
+        "project.workspaces",
+        TEXT,
+        "",
+        "folder of the agents' workspaces, with ~ and $VARIABLES;"
+        " empty: workspaces/<project> in fleet's home",
+    )
+    coder_default = Setting(
+        "coder.default", NAME, "claude", "the coder that agents are started with", "--agent"
+    )
+    coder_model = Setting(
+        "coder.model", TEXT, "", "model of the default coder, or a tier: cheap, standard, premium", "--model"
+    )
+    coder_mode = Setting(
+        "coder.mode",
+        MODE,
+        "",
+        "tmux or headless; empty: tmux on a terminal where tmux and the coder can, else headless",
+        "--mode",
+    )
+    coder_skip_permissions = Setting(
+        "coder.skip_permissions",
+        TRUTH,
+        False,
+        "let agents do everything without asking; for machines that can be thrown away",
+        "--skip-permissions",
+    )
+    credential_files = Setting(
+        "setup.credential_files", LIST, (), "files copied from the checkout into every workspace"
+    )
+    setup_commands = Setting(
+        "setup.commands", LIST, (), "shell commands run in every new workspace, in order"
+    )
+    setup_quick = Setting("setup.quick", TRUTH, False, "skip the setup commands", "--quick")
+    setup_timeout_seconds = Setting(
+        "setup.timeout_seconds", SECONDS, 1800, "the setup fails when it takes longer"
+    )
+    allow_commands = Setting(
+        "permissions.allow_commands", LIST, (), "command prefixes that doers may run without asking"
+    )
+    tmux_prefix = Setting("tmux.prefix", NAME, "fleet", "tmux sessions are named <prefix>_<branch>_<id>")
+    min_free_mb = Setting("limits.min_free_mb", WHOLE, 500, "no agent is started with less free disk space")
+    max_output_mb = Setting(
+        "limits.max_output_mb", WHOLE, 2048, "most output kept of one turn, in megabytes; 0: no limit"
+    )
+    stop_grace_seconds = Setting(
+        "stop.grace_seconds", SECONDS, 10, "how long an agent may take to stop before it is killed"
+    )
+    supervisor_idle_seconds = Setting(
+        "supervisor.idle_seconds",
+        SECONDS,
+        300,
+        "a supervisor started on demand ends after so long without work",
+    )
+    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "--lines")
+
+    def origin(self, key: str) -> str:
+        """Return where a value came from: a file and line, a variable, a flag or "default"."""
+        source = self.sources.get(key)
+        return source.describe(tuple(key.split(".", 2))) if source else "default"
+
+    def coder_names(self) -> list[str]:
+        """Return the names of the coders that a file says something about."""
+        return sorted(self.coders)
+
+    def coder_table(self, name: str) -> Mapping[str, Json]:
+        """Return all that the files say about one coder, with keys that only its adapter knows."""
+        return self.coders.get(name, {})
+
+    def coder_flags(self, name: str) -> tuple[str, ...]:
+        return check_list(self.coder_table(name).get("flags", []))
+
+    def coder_model_for(self, name: str) -> str:
+        """Return the coder's own model; else `coder.model`, where it can be meant for this coder."""
+        own = check_text(self.coder_table(name).get("model", ""))
+        fits = name == self.coder_default or self.coder_model in _TIERS
+        return own or (self.coder_model if fits else "")
+
+    def skips_permissions(self, name: str) -> bool:
+        return check_truth(self.coder_table(name).get("skip_permissions", self.coder_skip_permissions))
+
+    def name_of(self, project: Path) -> str:
+        return self.project_name or project.name
+
+    def workspaces_root(self, project: Path) -> Path:
+        """Return the folder that holds the workspaces of a project."""
+        if not self.project_workspaces:
+            return self.home / "workspaces" / slug(self.name_of(project))
+        try:
+            return project / expand(self.project_workspaces, self.environ)
+        except KeyError as exc:
+            reason = f"project.workspaces names ${exc.args[0]}, which is not set"
+            raise BadConfig(self.origin("project.workspaces"), reason) from exc
+
+
+SETTINGS: Mapping[str, Setting[Any]] = {
+    declared.key: cast("Setting[Any]", declared)
+    for declared in vars(Settings).values()
+    if isinstance(declared, Setting)
+}
+
+# Of every coder; a coder's table may hold further keys, which its adapter checks.
+CODER_SETTINGS: Mapping[str, Setting[Any]] = {
+    "flags": Setting("coders.<name>.flags", LIST, (), "flags handed to this coder's CLI as they are"),
+    "model": Setting("coders.<name>.model", TEXT, "", "model of this coder, or a tier; else coder.model"),
+    "skip_permissions": Setting(
+        "coders.<name>.skip_permissions", TRUTH, False, "as coder.skip_permissions, for this coder alone"
+    ),
+}
+
+
+def find_setting(key: str) -> Setting[Any] | None:
+    """Return the setting of a key, or None for a key that only a coder's adapter knows.
+
+    Raises `InvalidInput`, naming the nearest known key, for any other.
+    """
+    if setting := SETTINGS.get(key):
+        return setting
+    section, *rest = key.split(".", 2)
+    if section == "coders" and len(rest) == 2 and all(rest):
+        return CODER_SETTINGS.get(rest[1])
+    raise InvalidInput(unknown(key), hint="see all settings with `fleet config show`")
+
+
+def unknown(key: str) -> str:
+    """Say that there is no such setting, and which one may have been meant."""
+    import difflib
+
+    near = difflib.get_close_matches(key, SETTINGS, n=1)
+    return f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """Replace a leading ~ and $VARIABLES; raise `KeyError` for a variable that is not set."""
+    text = expand_home(text, environ)
+    if "$" not in text:
+        return text
+    import string
+
+    try:
+        return string.Template(text).substitute(environ)
+    except ValueError:  # a bare dollar is itself
+        return string.Template(text).safe_substitute(environ)
+
+
+def expand_home(text: str, environ: Mapping[str, str]) -> str:
+    if (text == "~" or text.startswith("~/")) and environ.get("HOME"):
+        return environ["HOME"] + text[1:]
+    return os.path.expanduser(text)  # noqa: PTH111  Path.expanduser raises where this leaves the text

@@ -1,0 +1,98 @@
+"""Configuration of AI Fleet (`.aifleet/config.toml`, `~/.ai_fleet/config.toml`) in our words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, cast
+
+from fleet.config import SETTINGS, Value, line_of, parse_toml, read_file
+from fleet.errors import BadConfig
+
+_Path: TypeAlias = tuple[str, ...]
+
+SKIP_PERMISSIONS = "--dangerously-skip-permissions"
+
+_PROJECT_KEYS: Mapping[_Path, str] = {
+    ("project", "name"): "project.name",
+    ("project", "worktree_root"): "project.workspaces",
+    ("agent", "default"): "coder.default",
+    ("agent", "claude_flags"): "coders.claude.flags",
+    ("setup", "credential_files"): "setup.credential_files",
+    ("setup", "commands"): "setup.commands",
+    ("setup", "quick"): "setup.quick",
+    ("tmux", "prefix"): "tmux.prefix",
+}
+_GLOBAL_KEYS: Mapping[_Path, str] = {
+    ("worktree_root",): "project.workspaces",
+    ("default_agent",): "coder.default",
+    ("claude_flags",): "coders.claude.flags",
+    ("credential_files",): "setup.credential_files",
+    ("setup_commands",): "setup.commands",
+    ("quick_setup",): "setup.quick",
+    ("tmux_prefix",): "tmux.prefix",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an older file says, by the keys of our settings, and which of its keys say nothing to us."""
+
+    file: Path
+    values: Mapping[str, Value]
+    ignored: tuple[str, ...]
+
+
+def read_project_file(repository: Path) -> Imported | None:
+    """Read `.aifleet/config.toml` of a repository, if there is one."""
+    return _read(repository / ".aifleet" / "config.toml", _PROJECT_KEYS)
+
+
+def read_global_file(home: Path) -> Imported | None:
+    """Read `.ai_fleet/config.toml` in a user's home folder, if there is one."""
+    return _read(home / ".ai_fleet" / "config.toml", _GLOBAL_KEYS)
+
+
+def _read(file: Path, keys: Mapping[_Path, str]) -> Imported | None:
+    text = read_file(file)
+    if text is None:
+        return None
+    values: dict[str, Value] = {}
+    ignored: list[str] = []
+    for path, value in _leaves(parse_toml(str(file), text)):
+        if path not in keys:
+            ignored.append(".".join(path))
+            continue
+        try:
+            values.update(_translate(keys[path], value))
+        except ValueError as exc:
+            raise BadConfig(f"{file}:{line_of(text, path)}", f"{'.'.join(path)} {exc}") from exc
+    return Imported(file=file, values=values, ignored=tuple(ignored))
+
+
+def _translate(key: str, value: object) -> dict[str, Value]:
+    if value == "":  # unset, in the older files
+        return {}
+    if key == "coders.claude.flags":
+        return _translate_flags(value)
+    return {key: SETTINGS[key].kind.check(value)}
+
+
+def _translate_flags(value: object) -> dict[str, Value]:
+    """Flags were one text for a shell, and went to every agent; they were meant for claude alone."""
+    words = shlex.split(value) if isinstance(value, str) else SETTINGS["setup.commands"].kind.check(value)
+    flags = tuple(word for word in words if word != SKIP_PERMISSIONS)
+    translated: dict[str, Value] = {"coders.claude.flags": flags} if flags else {}
+    if SKIP_PERMISSIONS in words:
+        translated["coders.claude.skip_permissions"] = True
+    return translated
+
+
+def _leaves(table: Mapping[str, object], path: _Path = ()) -> Iterator[tuple[_Path, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(cast("dict[str, object]", value), (*path, key))
+        else:
+            yield (*path, key), value

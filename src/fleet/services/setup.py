@@ -1,0 +1,293 @@
+"""Set a project up, and change its configuration: what `fleet init` and `fleet config` call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import cast
+
+from fleet.config import (
+    CODER_SETTINGS,
+    SETTINGS,
+    Settings,
+    Value,
+    check_text,
+    find_setting,
+    parse_toml,
+    project_file,
+    read_file,
+    replace_file,
+)
+from fleet.domain.event import Json
+from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
+from fleet.services.legacy import Imported, read_global_file, read_project_file
+from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
+
+__all__ = [
+    "PROJECT_TYPES",
+    "InitPlan",
+    "Row",
+    "apply_init",
+    "detect_type",
+    "plan_init",
+    "set_value",
+    "show",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitPlan:
+    """What `fleet init` would do."""
+
+    repository: Path
+    type: ProjectType
+    file: Path
+    text: str
+    imports: tuple[str, ...]  # what older files contributed, a sentence each
+    gitignore: Path
+    gitignore_lines: tuple[str, ...]  # to be added
+    overwrites: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One setting in force, for people to read."""
+
+    key: str
+    value: Value | Json
+    origin: str
+
+
+def show(settings: Settings) -> list[Row]:
+    """Return every setting with its value and its origin, those of single coders last."""
+    rows = [Row(key=key, value=settings.values[key], origin=settings.origin(key)) for key in SETTINGS]
+    for name in settings.coder_names():
+        for key, value in settings.coder_table(name).items():
+            dotted = f"coders.{name}.{key}"
+            rows.append(Row(key=dotted, value=value, origin=settings.origin(dotted)))
+    return rows
+
+
+def plan_init(
+    repository: Path,
+    type_: str | None = None,
+    *,
+    migrate_legacy: bool = False,
+    force: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> InitPlan:
+    """Plan the project's configuration: a preset for its type, and over it what older files say.
+
+    Raises `Conflict` where there is one already, unless `force`.
+    """
+    file = project_file(repository)
+    if file.exists() and not force:
+        raise _already_there(file)
+    type_ = _checked_type(type_) if type_ else detect_type(repository)
+    older = _older_files(repository, environ, with_global=migrate_legacy)
+    values = _preset_values(type_, repository)
+    for imported in older:
+        values.update(imported.values)
+    text = _render(values)
+    check_text(str(file), text)
+    return InitPlan(
+        repository=repository,
+        type=type_,
+        file=file,
+        text=text,
+        imports=tuple(sentence for imported in older for sentence in _told(imported)),
+        gitignore=repository / ".gitignore",
+        gitignore_lines=_lines_to_ignore(repository, values),
+        overwrites=file.exists(),
+    )
+
+
+def apply_init(plan: InitPlan) -> None:
+    """Write what was planned. Raises `Conflict` when a configuration appeared since."""
+    if plan.file.exists() and not plan.overwrites:
+        raise _already_there(plan.file)
+    plan.file.parent.mkdir(exist_ok=True)
+    replace_file(plan.file, plan.text.encode(), mode=0o644)
+    if plan.gitignore_lines:
+        _append_lines(plan.gitignore, plan.gitignore_lines)
+
+
+def set_value(file: Path, key: str, text: str) -> Json:
+    """Set one key in a configuration file; return the value as it was understood.
+
+    All else in the file stays as it is, comments and layout included. The file is replaced whole,
+    and only by one that is valid.
+    """
+    value = _parse(key, text)
+    file = file.resolve()
+    path = key.split(".", 2)
+    with _locked(file.parent):
+        new = _edited(file, read_file(file) or "", path, value)
+        check_text(str(file), new)
+        if _look_up(parse_toml(str(file), new), path) != value:
+            raise BadConfig(str(file), f"{key} cannot be set in this layout; edit the file by hand")
+        replace_file(file, new.encode(), mode=file.stat().st_mode & 0o777 if file.exists() else 0o600)
+    return value
+
+
+# Init
+
+
+def _already_there(file: Path) -> Conflict:
+    return Conflict(f"{file} is already there", hint="change it with `fleet config edit`, or use --force")
+
+
+def _checked_type(type_: str) -> ProjectType:
+    if type_ not in PROJECT_TYPES:
+        raise InvalidInput(
+            f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
+        )
+    return type_
+
+
+def _older_files(repository: Path, environ: Mapping[str, str], *, with_global: bool) -> list[Imported]:
+    """Return what older files say, the most particular last."""
+    found = [read_project_file(repository)]
+    if with_global:
+        home = Path(environ.get("HOME") or Path.home())
+        legacy = read_global_file(home)
+        if legacy is None:
+            raise NotFound(f"there is no {home / '.ai_fleet' / 'config.toml'} to migrate")
+        found.insert(0, legacy)
+    return [imported for imported in found if imported]
+
+
+def _told(imported: Imported) -> list[str]:
+    sentences = [f"{key} from {imported.file}" for key in imported.values]
+    return sentences + [f"{key} in {imported.file} is not needed" for key in imported.ignored]
+
+
+def _preset_values(type_: ProjectType, repository: Path) -> dict[str, Value]:
+    preset = preset_for(type_, repository)
+    return {"setup.credential_files": preset.credential_files, "setup.commands": preset.commands}
+
+
+def _render(values: Mapping[str, Value]) -> str:
+    """Write a file that sets the values, and names all other settings in comments."""
+    lines = ["# Configuration of fleet for this project; share it with the code."]
+    section = ""
+    for key, setting in SETTINGS.items():
+        if key.partition(".")[0] != section:
+            section = key.partition(".")[0]
+            lines += ["", f"[{section}]"]
+        value = values.get(key, setting.default)
+        mark = "" if value != setting.default else "# "
+        lines += [f"# {setting.help}", f"{mark}{key.partition('.')[2]} = {_literal(value)}"]
+    return "\n".join([*lines, *_render_coders(values)]) + "\n"
+
+
+def _render_coders(values: Mapping[str, Value]) -> list[str]:
+    lines: list[str] = []
+    header = ""
+    for key in sorted(key for key in values if key.startswith("coders.")):
+        table, _, name = key.rpartition(".")
+        if table != header:
+            header = table
+            lines += ["", f"[{table}]"]
+        lines += [f"# {CODER_SETTINGS[name].help}", f"{name} = {_literal(values[key])}"]
+    return lines
+
+
+def _literal(value: Value) -> str:
+    import tomlkit
+
+    if isinstance(value, tuple) and len(value) > 1:
+        return "[\n" + "".join(f"    {_literal(entry)},\n" for entry in value) + "]"
+    return tomlkit.item(list(value) if isinstance(value, tuple) else value).as_string()
+
+
+def _lines_to_ignore(repository: Path, values: Mapping[str, Value]) -> tuple[str, ...]:
+    """Name the credential files that git would otherwise take for an agent's work."""
+    ignored = (read_file(repository / ".gitignore") or "").splitlines()
+    wanted = [
+        name
+        for name in cast("Sequence[str]", values["setup.credential_files"])
+        if (repository / name).exists()
+    ]
+    if (repository / ".aifleet").is_dir():
+        wanted.append(".aifleet/state.json")  # it holds prompts
+    return tuple(f"/{name}" for name in wanted if not any(_matches(name, line) for line in ignored))
+
+
+def _matches(name: str, line: str) -> bool:
+    pattern = line.strip().strip("/")
+    folders = [str(folder) for folder in Path(name).parents]
+    return any(fnmatch(part, pattern) for part in (name, Path(name).name, *folders))
+
+
+def _append_lines(file: Path, lines: Sequence[str]) -> None:
+    file = file.resolve()
+    text = read_file(file) or ""
+    text += "" if not text or text.endswith("\n") else "\n"
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+    replace_file(file, (text + "\n".join(lines) + "\n").encode(), mode=mode)
+
+
+# Editing
+
+
+def _parse(key: str, text: str) -> Json:
+    setting = find_setting(key)
+    try:
+        text.encode()
+        value: Value | Json = setting.parse(text) if setting else _parse_freely(text)
+    except ValueError as exc:
+        raise InvalidInput(f"{key} {exc}") from exc
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _parse_freely(text: str) -> Json:
+    """Read a value that only a coder's adapter knows: TOML where it is some, else the text itself."""
+    try:
+        table = parse_toml("value", f"value = {text}")
+    except BadConfig:
+        return text
+    return cast("Json", table["value"]) if len(table) == 1 else text
+
+
+def _edited(file: Path, old: str, path: Sequence[str], value: Json) -> str:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    check_text(str(file), old)
+    try:
+        document = tomlkit.parse(old)
+        table = cast("dict[str, object]", document)
+        for depth, name in enumerate(path[:-1], start=1):
+            if name not in table:
+                table[name] = tomlkit.table(is_super_table=depth < len(path) - 1)
+            table = cast("dict[str, object]", table[name])
+        table[path[-1]] = value
+        return tomlkit.dumps(document)
+    except TOMLKitError as exc:
+        raise BadConfig(str(file), f"{'.'.join(path)} cannot be set in this layout: {exc}") from exc
+
+
+def _look_up(table: Mapping[str, object], path: Sequence[str]) -> object:
+    *folders, name = path
+    for folder in folders:
+        table = cast("Mapping[str, object]", table[folder])
+    return table[name]
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Let nobody else change files of this folder through us; the folder itself is the lock."""
+    import fcntl
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
