@@ -9,21 +9,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from fleet.config import Settings, load
-from fleet.ports.door import Door
-from fleet.ports.store import Store
-from fleet.ports.vitals import Gauge
-from fleet.ports.workspace import Repositories
-from fleet.services.fleet import Fleet
-from fleet.services.runs import RunService
-
 if TYPE_CHECKING:
+    from fleet.config import Settings
     from fleet.engine.door import HomeDoor
     from fleet.engine.supervisor import Supervisor
     from fleet.ports.coder import Coder
+    from fleet.ports.door import Door
+    from fleet.ports.store import Store
+    from fleet.ports.vitals import Gauge
+    from fleet.ports.workspace import Repositories
     from fleet.services.doctor import Doctor
+    from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
+    from fleet.services.runs import RunService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -37,15 +36,23 @@ def host_name() -> str:
 
 def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
+    from fleet.services.fleet import Fleet
+
     home = home or home_folder()
     return Fleet(
         home=home,
         host=host_name(),
-        make_settings=lambda: load(home, project=project_of(folder)),
+        make_settings=lambda: load_settings(home, project_of(folder)),
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_gauge=_make_gauge,
     )
+
+
+def load_settings(home: Path, project: Path | None = None, *, strict: bool = False) -> Settings:
+    from fleet.config import load
+
+    return load(home, project=project, strict=strict)
 
 
 def project_of(folder: str) -> Path | None:
@@ -98,7 +105,7 @@ def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
     )
-    idle_seconds = load(home).supervisor_idle_seconds if stops_when_idle else None
+    idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
     return Supervisor(workshop, door_of(home), idle_seconds=idle_seconds)
 
 
@@ -115,7 +122,7 @@ class SettingsCache:
         kept = self._kept.get(project)
         if kept and now - kept[0] < self._keep_seconds:
             return kept[1]
-        settings = load(self._home, project=Path(project))
+        settings = load_settings(self._home, Path(project))
         self._kept[project] = (now, settings)
         return settings
 
@@ -135,6 +142,8 @@ class Later:
 
 
 def _make_runs(fleet: Fleet) -> RunService:
+    from fleet.services.runs import RunService
+
     def settings() -> Settings:
         return fleet.settings
 
@@ -166,10 +175,10 @@ def _make_gauge() -> Gauge:
     return ProcGauge()
 
 
-def loads_of(fleet: Fleet) -> Loads:
+def loads_of(home: Path) -> Loads:
     from fleet.services.loads import Loads
 
-    return Loads(home=fleet.home, host=fleet.host, gauge=lambda: fleet.gauge)
+    return Loads(home=home, gauge=_make_gauge)
 
 
 def logs_of(fleet: Fleet) -> LogService:
@@ -184,7 +193,7 @@ def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
     from fleet.services.doctor import Doctor, InCharge
 
     def settings() -> Settings:
-        return load(fleet.home, project=project_of(folder), strict=True)
+        return load_settings(fleet.home, project_of(folder), strict=True)
 
     def supervisor() -> InCharge | None:
         holder = door_of(fleet.home).holder()

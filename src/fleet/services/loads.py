@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.process import ProcessId
-from fleet.domain.run import Run
-from fleet.ports.vitals import Gauge, Vitals
+if TYPE_CHECKING:
+    from fleet.domain.process import ProcessId
+    from fleet.ports.vitals import Gauge, Vitals
 
 LONGEST_GAP_SECONDS = 600  # an older look says nothing about now
 SHORTEST_GAP_SECONDS = 0.2  # clock ticks are too coarse for less
@@ -32,14 +32,12 @@ class _Look(NamedTuple):
 class Loads:
     """Measures the agents of this host, and remembers the look for the next one."""
 
-    def __init__(self, *, home: str | os.PathLike[str], host: str, gauge: Callable[[], Gauge]) -> None:
+    def __init__(self, *, home: str | os.PathLike[str], gauge: Callable[[], Gauge]) -> None:
         self._folder = f"{os.fspath(home)}/cache"
-        self._host = host
         self._gauge = gauge
 
-    def of(self, runs: Sequence[Run]) -> dict[str, Load]:
-        """Return the loads of those runs whose agent lives here, by run id."""
-        agents = {run.id: run.agent for run in runs if run.agent and run.is_live and run.host == self._host}
+    def of(self, agents: Mapping[str, ProcessId]) -> dict[str, Load]:
+        """Return the loads of those agents that live, by the names they are given with."""
         if not agents:
             return {}
         now = time.time()
@@ -47,11 +45,11 @@ class Loads:
         before = self._read_looks(now)
         loads: dict[str, Load] = {}
         looks: dict[str, _Look] = {}
-        for run_id, agent in agents.items():
+        for name, agent in agents.items():
             if (seen := vitals.get(agent)) is None:
                 continue
             look = before.get(_key(agent))
-            loads[run_id] = Load(_percent(agent, seen, look, now), seen.memory_bytes, seen.processes)
+            loads[name] = Load(_percent(agent, seen, look, now), seen.memory_bytes, seen.processes)
             is_fresh = look is not None and now - look.at < SHORTEST_GAP_SECONDS
             looks[_key(agent)] = look if look and is_fresh else _Look(now, seen.cpu_seconds)
         self._keep_looks(looks)

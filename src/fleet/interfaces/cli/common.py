@@ -13,6 +13,8 @@ from fleet.errors import FleetError, InvalidInput
 from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from click.shell_completion import CompletionItem
 
     from fleet.services.fleet import Fleet
@@ -50,6 +52,16 @@ def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str)
         return []
     branches = {run.branch: str(run.state) for run in found if run.branch.startswith(incomplete)}
     return [CompletionItem(branch, help=state) for branch, state in sorted(branches.items())]
+
+
+def wake(home: Path) -> None:
+    """Start a supervisor if none is up, and say so."""
+    from fleet.bootstrap import door_of
+
+    door = door_of(home)
+    if not door.is_open():
+        door.start_in_background()
+        render.say("no supervisor was up; started one")
 
 
 @contextmanager

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.domain.run import Run
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option, opened
+from fleet.interfaces.cli.common import json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleet.services.fleet import Fleet
+    from fleet.ports.store import Store
     from fleet.services.loads import Load
+    from fleet.services.roster import Glance, Roster
 
 HEADINGS = (
     "project",
@@ -37,19 +37,8 @@ HEADINGS = (
     "last line",
 )
 RIGHT = ("age", "cpu", "mem", "up", "tokens", "cost")
-FIRST_TO_GO = (
-    "model",
-    "batch",
-    "up",
-    "tokens",
-    "project",
-    "mem",
-    "cpu",
-    "coder",
-    "cost",
-    "diff",
-    "last line",
-)
+# Where the terminal is narrow, the least missed go first.
+FIRST_TO_GO = ("model", "batch", "up", "tokens", "project", "mem", "cpu", "coder", "cost", "diff")
 WATCH_EVERY_SECONDS = 1.0
 
 
@@ -72,72 +61,68 @@ def list_agents(
       fleet list --here
       fleet list --json | jq '.[] | select(.state == "failed") | .branch'
     """
-    with opened() as fleet:
-        if watch:
-            _watch(fleet, everything=everything, here=here, grouped=grouped, as_json=as_json)
-            return
+    from fleet.bootstrap import home_folder, open_store
+    from fleet.services.roster import Roster
+
+    home = home_folder()
+    store = open_store(home)
+    try:
+        roster = Roster(store)
         if repair:
-            _repair(fleet)
-        runs = _find(fleet, everything=everything, here=here)
-        _wake(runs)
-        loads = _loads(fleet, runs)
-    if as_json:
-        from fleet.interfaces import wire
-
-        render.out_json(wire.runs(runs, loads))
-        return
-    for line in lines_of(runs, loads, grouped=grouped):
-        render.out(line)
-    render.say(summary(runs, loads))
-
-
-def _find(fleet: Fleet, *, everything: bool, here: bool) -> list[Run]:
-    runs = fleet.runs.list(everything=everything)
-    return _of_this_repository(runs) if here else runs
+            _repair(home, store)
+        folder = "." if here else None
+        glances = roster.look(everything=everything, folder=folder)
+        _wake(home, glances)
+        if watch:
+            _watch(home, roster, everything=everything, folder=folder, grouped=grouped, as_json=as_json)
+            return
+        loads = _loads(home, glances)
+        if as_json:
+            _print_json(store, glances, loads)
+            return
+    finally:
+        store.close()
+    render.out_lines(lines_of(glances, loads, grouped=grouped))
+    render.say(summary(glances, loads))
 
 
-def _of_this_repository(runs: Sequence[Run]) -> list[Run]:
-    """Keep the runs of the project that we are in: in its checkout, or in a workspace of it."""
-    import os
+def _print_json(store: Store, glances: Sequence[Glance], loads: Mapping[str, Load]) -> None:
+    from fleet.interfaces import wire
+    from fleet.ports.records import Runs
 
-    folder = os.path.realpath(".")
-    projects = {
-        run.project
-        for run in runs
-        for top in (run.project, run.workspace)
-        if top and (folder == top or folder.startswith(top.rstrip("/") + "/"))
-    }
-    innermost = max(projects, key=len, default=None)
-    return [run for run in runs if run.project == innermost]
+    wanted = {glance.id for glance in glances}
+    render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], loads))
 
 
-def _loads(fleet: Fleet, runs: Sequence[Run]) -> Mapping[str, Load]:
-    if not any(run.is_live for run in runs):
+def _loads(home: Path, glances: Sequence[Glance]) -> Mapping[str, Load]:
+    if not any(glance.agent and glance.is_live for glance in glances):
         return {}
-    from fleet.bootstrap import loads_of
+    from fleet.bootstrap import host_name, loads_of
+    from fleet.services.roster import agents_of
 
-    return loads_of(fleet).of(runs)
+    return loads_of(home).of(agents_of(glances, host_name()))
 
 
-def _wake(runs: Sequence[Run]) -> None:
-    if any(run.has_work for run in runs):
-        from fleet.interfaces.cli.outcome import wake
+def _wake(home: Path, glances: Sequence[Glance]) -> None:
+    """Start a supervisor if there is work and none is up: agents must not wait for a person to notice."""
+    if any(glance.has_work for glance in glances):
+        from fleet.interfaces.cli.common import wake
 
-        wake(runs)
+        wake(home)
 
 
 def lines_of(
-    runs: Sequence[Run], loads: Mapping[str, Load], *, grouped: bool = False, width: int | None = None
+    glances: Sequence[Glance], loads: Mapping[str, Load], *, grouped: bool = False, width: int | None = None
 ) -> list[str]:
     """Return the table, or one per batch."""
     width = width or render.terminal_width()
-    if not runs:
+    if not glances:
         return []
     if not grouped:
-        return _table(runs, loads, width)
-    batches: dict[str, list[Run]] = {}
-    for run in runs:
-        batches.setdefault(run.batch or "", []).append(run)
+        return _table(glances, loads, width)
+    batches: dict[str, list[Glance]] = {}
+    for glance in glances:
+        batches.setdefault(glance.batch, []).append(glance)
     lines: list[str] = []
     for batch, members in batches.items():
         lines.append(render.paint(f"batch {batch or '-'}: {_tally(members)}", "bold"))
@@ -146,49 +131,46 @@ def lines_of(
     return lines[:-1]
 
 
-def _table(runs: Sequence[Run], loads: Mapping[str, Load], width: int | None) -> list[str]:
+def _table(glances: Sequence[Glance], loads: Mapping[str, Load], width: int | None) -> list[str]:
     now = time.time()
-    has_projects = len({run.project for run in runs}) > 1
-    rows = [_row(run, loads.get(run.id), now, has_projects) for run in runs]
+    has_projects = len({glance.project for glance in glances}) > 1
+    rows = [_row(glance, loads.get(glance.id), now, has_projects) for glance in glances]
     is_coloured = render.is_coloured(sys.stdout)
-    styles: dict[str, Sequence[str]] = {}
-    if is_coloured:
-        from fleet.interfaces.cli.progress import STATE_COLOURS
-
-        styles = {"state": [STATE_COLOURS[run.state] for run in runs], "last line": ["dim"] * len(runs)}
+    styles: dict[str, Sequence[str]] = {
+        "state": [render.STATE_COLOURS.get(glance.state, "") for glance in glances],
+        "last line": ["dim"] * len(glances),
+    }
     return render.table(
         HEADINGS, rows, right=RIGHT, drop=FIRST_TO_GO, styles=styles, width=width, is_coloured=is_coloured
     )
 
 
-def _row(run: Run, load: Load | None, now: float, has_projects: bool) -> tuple[str, ...]:
-    diff = run.diff
-    is_up = run.started_at is not None and run.is_live
+def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> tuple[str, ...]:
     return (
-        render.printable(run.project.rpartition("/")[2]) if has_projects else "",
-        render.printable(run.branch),
-        run.batch or "",
-        run.coder,
-        run.model,
-        f"{run.state} (removed)" if run.is_removed else str(run.state),
-        render.age(now - run.state_since),
+        render.printable(glance.project.rpartition("/")[2]) if has_projects else "",
+        render.printable(glance.branch),
+        glance.batch,
+        glance.coder,
+        glance.model,
+        f"{glance.state} (removed)" if glance.is_removed else glance.state,
+        render.age(now - glance.state_since),
         f"{load.cpu_percent:.0f}%" if load else "",
         render.megabytes(load.memory_bytes) if load else "",
-        render.age(now - run.started_at) if is_up and run.started_at else "",
-        f"+{diff.added} −{diff.removed}" if diff.files else "",
-        render.count(run.usage.total_tokens) if run.usage.total_tokens else "",
-        render.money(run.usage.cost_usd),
-        render.printable(run.said or run.state_reason),
+        render.age(now - glance.started_at) if glance.started_at and glance.is_live else "",
+        f"+{glance.added} -{glance.removed}" if glance.files else "",
+        render.count(glance.tokens) if glance.tokens else "",
+        render.money(glance.cost_usd),
+        render.printable(glance.said or glance.state_reason),
     )
 
 
-def summary(runs: Sequence[Run], loads: Mapping[str, Load]) -> str:
+def summary(glances: Sequence[Glance], loads: Mapping[str, Load]) -> str:
     """Return the totals, in a line."""
-    if not runs:
+    if not glances:
         return 'no agents; start one with `fleet create BRANCH -p "what it is to do"`'
-    tokens = sum(run.usage.total_tokens for run in runs)
-    costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
-    parts = [f"{render.plural(len(runs), 'agent')}: {_tally(runs)}"]
+    tokens = sum(glance.tokens for glance in glances)
+    costs = [glance.cost_usd for glance in glances if glance.cost_usd is not None]
+    parts = [f"{render.plural(len(glances), 'agent')}: {_tally(glances)}"]
     if loads:
         parts.append(f"{sum(load.cpu_percent for load in loads.values()):.0f}% cpu")
         parts.append(render.megabytes(sum(load.memory_bytes for load in loads.values())))
@@ -199,44 +181,46 @@ def summary(runs: Sequence[Run], loads: Mapping[str, Load]) -> str:
     return " · ".join(parts)
 
 
-def _tally(runs: Sequence[Run]) -> str:
+def _tally(glances: Sequence[Glance]) -> str:
     states: dict[str, int] = {}
-    for run in runs:
-        states[str(run.state)] = states.get(str(run.state), 0) + 1
+    for glance in glances:
+        states[glance.state] = states.get(glance.state, 0) + 1
     return ", ".join(f"{number} {state}" for state, number in states.items())
 
 
-def _watch(fleet: Fleet, *, everything: bool, here: bool, grouped: bool, as_json: bool) -> None:
+def _watch(
+    home: Path, roster: Roster, *, everything: bool, folder: str | None, grouped: bool, as_json: bool
+) -> None:
     if as_json or not render.is_terminal(sys.stdout):
         raise InvalidInput(
-            "--watch needs a terminal", hint="use `fleet list --json` again and again, or `fleet wait`"
+            "--watch needs a terminal", hint="call `fleet list` again and again, or `fleet wait`"
         )
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     console = Console()
-    _wake(_find(fleet, everything=everything, here=here))
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            runs = _find(fleet, everything=everything, here=here)
-            loads = _loads(fleet, runs)
-            lines = lines_of(runs, loads, grouped=grouped, width=console.width)
-            text = Text.from_ansi("\n".join([*lines, "", summary(runs, loads)]), no_wrap=True)
+            glances = roster.look(everything=everything, folder=folder)
+            loads = _loads(home, glances)
+            lines = lines_of(glances, loads, grouped=grouped, width=console.width)
+            text = Text.from_ansi("\n".join([*lines, "", summary(glances, loads)]), no_wrap=True)
             live.update(text, refresh=True)
             time.sleep(WATCH_EVERY_SECONDS)
 
 
-def _repair(fleet: Fleet) -> None:
+def _repair(home: Path, store: Store) -> None:
     """Bring the supervisor up, and report what it cannot know of. Nothing is ever removed here."""
     from fleet.bootstrap import door_of
+    from fleet.ports.records import Runs
     from fleet.services.doctor import unowned_workspaces
 
-    door = door_of(fleet.home)
+    door = door_of(home)
     door.knock()
     door.wait_until_open()
     render.say("the supervisor is up; it takes up every agent that has work")
-    unowned = unowned_workspaces(fleet.home, fleet.runs.list(everything=True))
+    unowned = unowned_workspaces(home, Runs(store).find())
     for folder in unowned:
         render.say(f"no agent owns {folder}; look at it with `git -C {_quoted(folder)} status`")
     if not unowned:

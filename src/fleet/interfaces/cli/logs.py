@@ -9,8 +9,7 @@ from fleet.domain.run import Mode, Run
 from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import branch_argument, leaving, opened
-from fleet.interfaces.cli.outcome import wake
+from fleet.interfaces.cli.common import branch_argument, leaving, opened, wake
 from fleet.services.logs import Entry, LogService
 
 DEFAULT_ENTRIES = 50
@@ -59,8 +58,8 @@ def logs(branch: str, count: int, follow: bool, raw: bool, stderr: bool, as_json
 
     with opened() as fleet:
         run = fleet.runs.get(branch)
-        if follow:
-            wake([run])
+        if follow and run.has_work:
+            wake(fleet.home)
         service = logs_of(fleet)
         with leaving("the agent works on in the background"):
             if raw or stderr:

@@ -21,8 +21,9 @@ from fleet.interfaces.cli.common import (
     json_option,
     leaving,
     opened,
+    wake,
 )
-from fleet.interfaces.cli.progress import STATE_COLOURS, progress
+from fleet.interfaces.cli.progress import progress
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -103,7 +104,7 @@ def result(branch: str, as_json: bool) -> None:
 
 def show_result(run: Run) -> None:
     """Print everything that is known of how a run came out."""
-    state = render.paint(str(run.state), STATE_COLOURS[run.state])
+    state = render.paint(str(run.state), render.STATE_COLOURS[run.state])
     reason = f": {render.printable(run.state_reason)}" if run.state_reason else ""
     render.out(f"{render.paint(run.branch, 'bold')}  {state}{reason}")
     for name, value in _facts(run):
@@ -146,7 +147,7 @@ def difference(run: Run) -> str:
     """Put how far a run is from its base into a few letters."""
     if not run.diff.files:
         return ""
-    return f"+{run.diff.added} −{run.diff.removed} in {render.plural(run.diff.files, 'file')}"
+    return f"+{run.diff.added} -{run.diff.removed} in {render.plural(run.diff.files, 'file')}"
 
 
 @click.command()
@@ -175,22 +176,9 @@ def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: 
             if not of_batch:
                 raise NotFound(f"there is no batch {batch!r}", hint="run `fleet list --all`")
             runs += of_batch
-        wake(runs)
+        if any(run.has_work for run in runs):
+            wake(fleet.home)
         return follow_to_the_end(fleet, runs, as_json=as_json, timeout=timeout)
-
-
-def wake(runs: Sequence[Run]) -> bool:
-    """Start a supervisor if these runs have work and none is up. Return whether it was so."""
-    if not any(run.has_work for run in runs):
-        return False
-    from fleet.bootstrap import door_of, home_folder
-
-    door = door_of(home_folder())
-    if door.is_open():
-        return False
-    door.start_in_background()
-    render.say("no supervisor was up; started one")
-    return True
 
 
 def follow_to_the_end(

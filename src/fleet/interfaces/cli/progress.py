@@ -8,27 +8,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleet.domain.run import Run, RunState
+from fleet.domain.run import Run
 from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Show = Callable[[Sequence[Run]], None]
-
-STATE_COLOURS = {
-    RunState.QUEUED: "dim",
-    RunState.PREPARING: "blue",
-    RunState.RUNNING: "cyan",
-    RunState.WAITING: "yellow",
-    RunState.UNKNOWN: "magenta",
-    RunState.SETTLING: "blue",
-    RunState.COMPLETED: "green",
-    RunState.COMPLETED_NO_CHANGES: "green",
-    RunState.BLOCKED: "yellow",
-    RunState.FAILED: "red",
-    RunState.KILLED: "red",
-}
 
 
 @contextmanager
@@ -92,7 +78,7 @@ def live_table(runs: Sequence[Run]) -> RenderableType:
     for heading in ("branch", "state", "age", "last line"):
         table.add_column(heading, no_wrap=True, header_style="dim")
     for run in runs:
-        state = Text(str(run.state), style=STATE_COLOURS[run.state])
+        state = Text(str(run.state), style=render.STATE_COLOURS[run.state])
         said = render.printable(run.said or run.state_reason)
         table.add_row(run.branch, state, render.age(now - run.state_since), Text(said, overflow="ellipsis"))
     return table

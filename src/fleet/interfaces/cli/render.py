@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleet.domain.event import Json
-
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from fleet.domain.event import Json
+
 _GAP = "  "
+_LEAST = 20  # columns that the last column of a table keeps, if it has them
 _CODES = {
     "bold": "1",
     "dim": "2",
@@ -28,10 +29,29 @@ _CODES = {
     "cyan": "36",
 }
 
+STATE_COLOURS = {
+    "queued": "dim",
+    "preparing": "blue",
+    "running": "cyan",
+    "waiting": "yellow",
+    "unknown": "magenta",
+    "settling": "blue",
+    "completed": "green",
+    "completed_no_changes": "green",
+    "blocked": "yellow",
+    "failed": "red",
+    "killed": "red",
+}
+
 
 def out(text: str = "") -> None:
     """Print a line of the result."""
     sys.stdout.write(text + "\n")
+
+
+def out_lines(lines: Iterable[str]) -> None:
+    """Print lines of the result in one go."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def out_bytes(data: bytes) -> None:
@@ -210,51 +230,75 @@ def table(
     """Return the lines of an aligned table.
 
     Empty columns are left out. Where `width` is too small, columns of `drop` go first, in that
-    order; then the last column is cut, then whole lines. `styles` gives a column a colour per row.
+    order; then the widest are cut. `styles` gives a column a colour per row.
     """
-    widths = (
-        [max(map(width_of, column)) for column in zip(*rows, strict=True)] if rows else [0 for _ in headings]
-    )
-    kept = [place for place, widest in enumerate(widths) if widest or not rows]
-    for place in kept:
-        widths[place] = max(widths[place], len(headings[place]))
-    kept = _that_fit(headings, widths, kept, drop, width)
-    last = kept[-1]
-    if width is not None:
-        before = sum(widths[place] + len(_GAP) for place in kept[:-1])
-        widths[last] = max(1, min(widths[last], width - before))
-    rightward = set(right)
-    codes = styles or {} if is_coloured else {}
-
-    def line(cells: Sequence[str], number: int) -> str:
-        parts: list[str] = []
-        for place in kept:
-            text = cells[place] if place != last else cut(cells[place], widths[place])
-            if place != last or headings[place] in rightward:
-                text = _pad(text, widths[place], right=headings[place] in rightward)
-            style = codes.get(headings[place]) if number >= 0 else None
-            parts.append(_painted(text, style[number]) if style else text)
-        joined = _GAP.join(parts).rstrip()
-        return joined if width is None or codes else cut(joined, width)
-
-    heading = line(headings, -1)
-    return [
-        _painted(heading, "dim") if is_coloured else heading,
-        *(line(row, number) for number, row in enumerate(rows)),
+    columns = [
+        _Column(heading, cells) for heading, cells in zip(headings, zip(*rows, strict=True), strict=False)
     ]
+    shown = [column for column in columns if column.width]
+    if not shown:
+        return []
+    rightward = set(right)
+    for column in shown:
+        column.is_right = column.heading in rightward
+        column.width = max(column.width, len(column.heading))
+    if width is not None:
+        shown = _that_fit(shown, drop, width)
+    painted = [column.painted(styles or {} if is_coloured else {}) for column in shown]
+    heading = _GAP.join(column.fit(column.heading) for column in shown).rstrip()
+    if is_coloured:
+        heading = _painted(heading, "dim")
+    return [heading, *(_GAP.join(cells).rstrip() for cells in zip(*painted, strict=True))]
 
 
-def _that_fit(
-    headings: Sequence[str], widths: Sequence[int], kept: list[int], drop: Sequence[str], width: int | None
-) -> list[int]:
-    if width is None:
-        return kept
+class _Column:
+    """One column of a table: its cells, and how wide they are."""
+
+    def __init__(self, heading: str, cells: Sequence[str]) -> None:
+        self.heading = heading
+        self.cells = cells
+        self.is_ascii = "".join(cells).isascii()
+        self.width = max(map(len if self.is_ascii else width_of, cells))
+        self.is_right = False
+
+    def fit(self, text: str) -> str:
+        return _pad(cut(text, self.width), self.width, right=self.is_right)
+
+    def painted(self, styles: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the cells as wide as the column is, each in its colour."""
+        width = self.width
+        if not self.is_ascii or any(len(cell) > width for cell in self.cells):
+            cells = [self.fit(cell) for cell in self.cells]
+        elif self.is_right:
+            cells = [cell.rjust(width) for cell in self.cells]
+        else:
+            cells = [cell.ljust(width) for cell in self.cells]
+        colours = styles.get(self.heading)
+        return [_painted(*pair) for pair in zip(cells, colours, strict=True)] if colours else cells
+
+
+def _that_fit(columns: list[_Column], drop: Sequence[str], width: int) -> list[_Column]:
+    """Leave columns out, then narrow the widest ones, until a line is no wider than that."""
     for heading in drop:
-        needed = sum(widths[place] + len(_GAP) for place in kept[:-1]) + min(widths[kept[-1]], 20)
-        if needed <= width:
+        if _needed(columns) <= width:
             break
-        kept = [place for place in kept if headings[place] != heading or len(kept) == 1]
-    return kept
+        columns = [column for column in columns if column.heading != heading] or columns
+    last = columns[-1]
+    last.width = max(min(last.width, _LEAST), last.width - max(0, _total(columns) - width))
+    while (excess := _total(columns) - width) > 0:
+        widest = max(columns, key=lambda column: column.width)
+        if widest.width <= 1:
+            break
+        widest.width = max(1, widest.width - excess, min(_LEAST, widest.width - 1))
+    return columns
+
+
+def _needed(columns: Sequence[_Column]) -> int:
+    return _total(columns) - max(0, columns[-1].width - _LEAST)
+
+
+def _total(columns: Sequence[_Column]) -> int:
+    return sum(column.width + len(_GAP) for column in columns) - len(_GAP)
 
 
 def _painted(text: str, style: str) -> str:
@@ -263,7 +307,4 @@ def _painted(text: str, style: str) -> str:
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[str] = ()) -> None:
     """Print a small table of the result."""
-    for line in table(
-        headings, rows, right=right, width=terminal_width(), is_coloured=is_coloured(sys.stdout)
-    ):
-        out(line)
+    out_lines(table(headings, rows, right=right, width=terminal_width(), is_coloured=is_coloured(sys.stdout)))
