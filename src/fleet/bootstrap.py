@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleet.ports.door import Door
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
-    from fleet.ports.workspace import Repositories
+    from fleet.ports.workspace import Repositories, Repository
     from fleet.services.doctor import Doctor
     from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
@@ -86,7 +86,7 @@ def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
     """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it."""
     from fleet import plugins
     from fleet.adapters.transports.local import LocalTransport
-    from fleet.adapters.workspaces.worktrees import GitWorkspaces
+    from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
@@ -164,9 +164,13 @@ def _make_runs(fleet: Fleet) -> RunService:
 
 
 def _make_repositories() -> Repositories:
-    from fleet.adapters.workspaces.git import GitRepositories
+    from fleet.adapters.workspaces.repositories import GitRepositories
 
     return GitRepositories()
+
+
+def repository_at(folder: str) -> Repository:
+    return _make_repositories().inspect(folder, "HEAD")
 
 
 def _make_gauge() -> Gauge:

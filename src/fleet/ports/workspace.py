@@ -68,23 +68,21 @@ class Repository:
     """A repository that a run can start from."""
 
     top: str  # the main checkout's top folder, also when asked from inside a linked worktree
-    git_folder: str  # the one that all worktrees share
     base_sha: str
-    is_bare: bool = False
 
 
 class Repositories(Protocol):
     """Questions to git that change nothing. All calls block."""
 
-    def inspect(self, folder: str, base_ref: str) -> Repository:
-        """Raises `UnusableRepository` (none here, no commits) or `NotFound` (unknown base)."""
+    def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
+        """Return the repository that a folder is in, if the branches can be started in it from the base.
+
+        Raises `UnusableRepository` (none here, no commits), `NotFound` (unknown base), `InvalidInput`
+        (a name that git forbids) or `BranchTaken`.
+        """
         ...
 
-    def check_branches(self, repository: Repository, names: Sequence[str]) -> None:
-        """Raise `InvalidInput` for a name that git forbids, `BranchTaken` for one that is in use."""
-        ...
-
-    def diff_text(self, place: Place, *, stat: bool = False) -> bytes:
+    def diff_text(self, place: Place, *, stat: bool = False) -> str:
         """Return all that the run changed since its base, uncommitted and untracked files included.
 
         Works for a removed workspace too, from its branch and its snapshot.

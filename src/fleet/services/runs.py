@@ -101,8 +101,8 @@ class RunService:
         for wish in wishes:
             _check_prompt(wish, mode)
         _check_unique([wish.branch for wish in wishes])
-        repository = self._repositories.inspect(how.folder, how.base)
-        self._repositories.check_branches(repository, [wish.branch for wish in wishes])
+        branches = [wish.branch for wish in wishes]
+        repository = self._repositories.inspect(how.folder, how.base, branches)
         self.check_disk()
         batch = batch or new_batch_id()
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
@@ -327,7 +327,7 @@ class RunService:
         """Return the folder that keeps a run's prompts, raw output, events and result."""
         return self._home / "runs" / run_id
 
-    def diff_text(self, run: Run, *, stat: bool = False) -> bytes:
+    def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
 
 
