@@ -170,7 +170,7 @@ def _make_repositories() -> Repositories:
 
 
 def repository_at(folder: str) -> Repository:
-    return _make_repositories().inspect(folder, "HEAD")
+    return _make_repositories().inspect(folder, "HEAD", ())
 
 
 def _make_gauge() -> Gauge:

@@ -15,9 +15,12 @@ from fleet.domain.run import Diff, Result, Run
 from fleet.domain.usage import Usage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fleet.services.doctor import Check
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
+    from fleet.services.setup import Row
 
 
 def run(run: Run, load: Load | None = None) -> dict[str, Json]:
@@ -118,6 +121,20 @@ def check(check: Check) -> dict[str, Json]:
         "found": check.found,
         "fix": check.fix,
         "is_needed": check.is_needed,
+    }
+
+
+def setting(row: Row) -> dict[str, Json]:
+    return {"key": row.key, "value": setting_value(row), "origin": row.origin}
+
+
+def setting_value(row: Row) -> Json:
+    return [*row.value] if isinstance(row.value, tuple) else row.value
+
+
+def paths(files: Mapping[str, Path | None]) -> dict[str, Json]:
+    return {
+        name: {"path": str(file), "exists": file.exists()} if file else None for name, file in files.items()
     }
 
 

@@ -29,6 +29,9 @@ def opened() -> Generator[Fleet]:
 
     with open_fleet() as fleet:
         yield fleet
+        if "settings" in vars(fleet):
+            for warning in fleet.settings.warnings:
+                render.say(f"warning: {warning}")
 
 
 def json_option(function: Function) -> Function:

@@ -12,7 +12,6 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import branch_argument, leaving, opened, wake
 from fleet.services.logs import Entry, LogService
 
-DEFAULT_ENTRIES = 50
 # Facts for machines; a person reads the table of `fleet list` instead.
 _UNTOLD = frozenset({Kind.USAGE, Kind.SESSION, Kind.TOOL_DONE, Kind.READY})
 _COLOURS = {
@@ -35,16 +34,14 @@ _MARGIN = " " * 23  # clock, gap and kind
     "-n",
     "count",
     type=click.IntRange(min=0),
-    default=DEFAULT_ENTRIES,
-    show_default=True,
     metavar="N",
-    help="How many of the newest entries; 0 is all.",
+    help="How many of the newest entries; 0 is all. [default: ui.log_lines, 50]",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on until the agent is at rest.")
 @click.option("--raw", is_flag=True, help="The bytes it printed in its newest turn; with -n 0 in all turns.")
 @click.option("--stderr", is_flag=True, help="The bytes it printed on stderr instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line (field names are stable).")
-def logs(branch: str, count: int, follow: bool, raw: bool, stderr: bool, as_json: bool) -> None:
+def logs(branch: str, count: int | None, follow: bool, raw: bool, stderr: bool, as_json: bool) -> None:
     """Show what an agent said and did.
 
     \b
@@ -65,6 +62,7 @@ def logs(branch: str, count: int, follow: bool, raw: bool, stderr: bool, as_json
             if raw or stderr:
                 _show_raw(service, run, "err" if stderr else "out", everything=count == 0, follow=follow)
             else:
+                count = fleet.settings.log_lines if count is None else count
                 _show_entries(service, run, count, follow=follow, as_json=as_json)
 
 

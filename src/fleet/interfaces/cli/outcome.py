@@ -42,7 +42,8 @@ def diff(branch: str, stat: bool) -> None:
       fleet diff fix-auth --stat
     """
     with opened() as fleet:
-        text = fleet.runs.diff_text(fleet.runs.get(branch), stat=stat)
+        # A file of the project may be in any encoding: its bytes come out as they went in.
+        text = fleet.runs.diff_text(fleet.runs.get(branch), stat=stat).encode(errors="surrogateescape")
     if render.is_terminal(sys.stdout) and text:
         _page(text)
     else:
