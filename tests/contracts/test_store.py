@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.contracts.store_fixtures import STORES
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.stores.sqlite import MIGRATIONS, SqliteStore, migrate
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreUnusable
 from fleet.ports.store import Record, Store
+from tests.contracts.store_fixtures import STORES
 
 
 @pytest.fixture(params=STORES)

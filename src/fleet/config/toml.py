@@ -20,10 +20,11 @@ def parse_toml(name: str, text: str) -> dict[str, object]:
     except RecursionError as exc:
         raise BadConfig(name, "is no valid TOML: nested too deeply") from exc
     except ValueError as exc:  # its own error, or that of a number with thousands of digits
-        reason, _, place = str(exc).rpartition(" (at ")
-        digits = "".join(character for character in place.partition(",")[0] if character.isdigit())
-        line = digits or str(text.rstrip("\n").count("\n") + 1)
-        raise BadConfig(f"{name}:{line}", f"is no valid TOML: {reason or exc}") from exc
+        reason, _, place = str(exc).partition(" (at ")
+        line = place.partition(",")[0].removeprefix("line ")
+        if not line.isdigit():  # "end of document"
+            line = str(text.rstrip("\n").count("\n") + 1)
+        raise BadConfig(f"{name}:{line}", f"is no valid TOML: {reason}") from exc
 
 
 def line_of(text: str, path: KeyPath) -> int:

@@ -47,7 +47,8 @@ class InitPlan:
     type: ProjectType
     file: Path
     text: str
-    imports: tuple[str, ...]  # what older files contributed, a sentence each
+    imports: tuple[str, ...]  # "<setting> from <older file>"
+    notes: tuple[str, ...]  # what older files say that is not needed any more, a sentence each
     gitignore: Path
     gitignore_lines: tuple[str, ...]  # to be added
     overwrites: bool
@@ -99,7 +100,8 @@ def plan_init(
         type=type_,
         file=file,
         text=text,
-        imports=tuple(sentence for imported in older for sentence in _told(imported)),
+        imports=tuple(f"{key} from {one.file}" for one in older for key in one.values),
+        notes=tuple(f"{key} in {one.file} is not needed" for one in older for key in one.ignored),
         gitignore=repository / ".gitignore",
         gitignore_lines=_lines_to_ignore(repository, values),
         overwrites=file.exists(),
@@ -159,11 +161,6 @@ def _older_files(repository: Path, environ: Mapping[str, str], *, with_global: b
             raise NotFound(f"there is no {home / '.ai_fleet' / 'config.toml'} to migrate")
         found.insert(0, legacy)
     return [imported for imported in found if imported]
-
-
-def _told(imported: Imported) -> list[str]:
-    sentences = [f"{key} from {imported.file}" for key in imported.values]
-    return sentences + [f"{key} in {imported.file} is not needed" for key in imported.ignored]
 
 
 def _preset_values(type_: ProjectType, repository: Path) -> dict[str, Value]:

@@ -1,0 +1,120 @@
+"""Imports go one way: interfaces → bootstrap → services, engine, adapters → ports → domain → errors."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+DOMAIN = {"errors", "domain"}
+PORTS = DOMAIN | {"ports", "config"}
+# What each layer may import besides itself. Of adapters, every kind (stores, coders …) is a layer of its own.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "domain": {"errors"},
+    "config": DOMAIN,
+    "ports": DOMAIN,
+    "shim": PORTS,
+    "adapters": (PORTS - {"config"}) | {"shim"},
+    "services": PORTS,
+    "engine": PORTS | {"shim"},
+    "plugins": PORTS | {"adapters"},
+    "bootstrap": PORTS | {"adapters", "services", "engine", "shim", "plugins"},
+    "testing": PORTS | {"services", "engine", "shim", "bootstrap"},
+    "interfaces": PORTS | {"services", "engine", "shim", "plugins", "bootstrap"},
+    "": PORTS
+    | {"services", "engine", "plugins", "bootstrap", "interfaces"},  # fleet itself, and fleet.__main__
+}
+STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "config"}
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(file): file for file in sorted(SOURCE.rglob("*.py"))}
+
+
+def layer(module: str) -> str:
+    """Return the layer of a module of ours; `adapters.stores` for those, so that kinds stay apart."""
+    parts = module.split(".")
+    if len(parts) < 2 or parts[1] == "__main__":
+        return ""
+    return ".".join(parts[1:3]) if parts[1] == "adapters" else parts[1]
+
+
+@cache
+def imports(module: str) -> frozenset[tuple[str, bool]]:
+    """Return what a module imports anywhere in it, and whether that happens when it is loaded itself."""
+    tree = ast.parse(MODULES[module].read_bytes())
+    at_once = {id(node) for node in _nodes_at_once(tree)}
+    return frozenset((name, id(node) in at_once) for node in ast.walk(tree) for name in _imported(node))
+
+
+def _nodes_at_once(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if not lazy and not _is_for_type_checkers(node):
+            yield node
+            yield from _nodes_at_once(node)
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are written out in full"
+        assert node.module
+        for alias in node.names:  # `from package import module` imports the module
+            full = f"{node.module}.{alias.name}"
+            if full != "fleet.__version__":  # a fact that everybody may know
+                yield full if full in MODULES else node.module
+
+
+def test_the_source_is_found() -> None:
+    assert {"fleet.errors", "fleet.domain.run", "fleet.config", "fleet.adapters.stores.sqlite"} <= set(
+        MODULES
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_from_layers_below_it(module: str) -> None:
+    own = layer(module)
+    allowed = MAY_IMPORT[own.partition(".")[0]]
+    for name, _ in imports(module):
+        if name.partition(".")[0] == "fleet":
+            there = layer(name)
+            below = there.partition(".")[0] in allowed
+            assert there == own or below, f"{module} must not import {name}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer(name) in STANDARD_LIBRARY_ONLY])
+def test_the_inner_layers_use_the_standard_library_alone(module: str) -> None:
+    for name, _ in imports(module):
+        top = name.partition(".")[0]
+        assert top == "fleet" or top in sys.stdlib_module_names, f"{module} must not import {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_engine_knows_dbos(module: str) -> None:
+    knows = any(name.partition(".")[0] == "dbos" for name, _ in imports(module))
+    assert not knows or layer(module) == "engine"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graph = {
+        module: {name for name, at_once in imports(module) if at_once and name in MODULES and name != module}
+        for module in MODULES
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
