@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
     from fleet.ports.workspace import Repositories, Repository
+    from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
     from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
@@ -212,3 +213,12 @@ def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
         ],
         supervisor=supervisor,
     )
+
+
+def demo_in(folder: Path, agents: int) -> Demo:
+    """Make a demo with a home of its own inside a scratch folder."""
+    from fleet.services.demo import Demo, parts
+
+    fleet = open_fleet(folder / "home", str(folder / "garden"))
+    door = door_of(folder / "home")
+    return Demo(folder=folder, fleet=fleet, door=door, gauge=fleet.gauge, cast=parts(agents))

@@ -88,7 +88,7 @@ def confirm(question: str, *, is_sure: bool, flag: str) -> None:
     if is_sure:
         return
     if not render.has_person():
-        raise InvalidInput(f"{question} Nobody is at a terminal to be asked", hint=f"repeat with {flag}")
+        raise InvalidInput(f"nobody is at a terminal to be asked: {question}", hint=f"say yes with {flag}")
     sys.stdout.flush()
     if not click.confirm(question, err=True):
         raise click.exceptions.Exit(1)
