@@ -1,0 +1,239 @@
+"""Codex CLI. Measured on 0.166.0."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+
+from fleet.adapters.coders import events
+from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, prompted, read_approval
+from fleet.adapters.coders.jsonlines import (
+    LONGEST_LAST_WORD,
+    Fields,
+    count_at,
+    dig,
+    fields_at,
+    fields_in,
+    items_at,
+    text_at,
+    unread,
+)
+from fleet.adapters.coders.models import resolve_model
+from fleet.adapters.coders.prompts import demand_argument
+from fleet.domain.event import Event
+from fleet.domain.run import Mode, Role
+from fleet.ports.coder import Facts, Launch, Tiers, Turn
+
+# A hook's name in the configuration, and in the record of which hooks are trusted.
+HOOKS = {
+    "SessionStart": "session_start",
+    "UserPromptSubmit": "user_prompt_submit",
+    "PermissionRequest": "permission_request",
+    "PostToolUse": "post_tool_use",
+    "Stop": "stop",
+}
+
+# The whole of what `turn.failed` says when a limit is reached; an agent's own words never get there.
+_RATE_LIMIT = re.compile(r"exceeded retry limit, last status: 429\b")
+_USAGE_LIMIT = re.compile(r"You[’']ve hit your usage limit\b.*?(?:try again at (?P<when>[^.]+)\.)?$", re.S)
+_STATUS = re.compile(r"(?:unexpected status|last status:) (?P<status>\d{3})\b")
+_RECONNECTING = re.compile(r"Reconnecting\.\.\. \d+/\d+")
+
+
+class CodexCoder:
+    facts = Facts(
+        name="codex",
+        binary="codex",
+        install="npm install -g @openai/codex",
+        update="codex update",
+        login_variables=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        login_files=("$CODEX_HOME/auth.json", "~/.codex/auth.json"),
+        login_hint="codex login",
+        modes=frozenset({Mode.HEADLESS, Mode.TMUX}),
+        signals_turns=True,
+        tiers=Tiers(cheap="gpt-6-luna", standard="gpt-6.1-sol", premium="gpt-6-astra"),
+        context_window=272_000,
+    )
+
+    def launch(self, turn: Turn) -> Launch:
+        if turn.mode is Mode.HEADLESS:
+            # --skip-git-repo-check: the workspace is fleet's own choice, not an accident.
+            start = ("codex", "exec", "--json", "--skip-git-repo-check")
+            resume = ("resume", turn.session) if turn.session else ()
+            argv = (*start, *self._options(turn), *turn.flags, *resume, "-")
+            return Launch(argv=argv, stdin=turn.prompt.encode(), session=turn.session)
+        start = ("codex", "resume", turn.session) if turn.session else ("codex",)
+        prompt = ("--", demand_argument(turn.prompt, "codex")) if turn.prompt else ()
+        argv = (*start, "--no-daemon", *self._options(turn), *_terminal_options(turn), *turn.flags, *prompt)
+        return Launch(argv=argv, session=turn.session)
+
+    def _options(self, turn: Turn) -> tuple[str, ...]:
+        model = resolve_model(turn.model, self.facts.tiers)
+        return (
+            *_sandbox(turn),
+            *(("-m", model) if model else ()),
+            *("-c", "check_for_update_on_startup=false"),
+            # Else a refused connection is retried for ever.
+            *("-c", "features.unbounded_connection_retries=false"),
+        )
+
+    def read(self, line: bytes) -> Sequence[Event]:
+        fields = fields_in(line)
+        if fields is None:
+            return unread(line)
+        match text_at(fields, "type"):
+            case "thread.started":
+                return events.session(text_at(fields, "thread_id"))
+            case "item.started":
+                return _read_start(fields_at(fields, "item"))
+            case "item.completed":
+                return _read_item(fields_at(fields, "item"))
+            case "error":
+                return _read_error(text_at(fields, "message"))
+            case "turn.completed":
+                return [*_read_usage(fields_at(fields, "usage")), *events.well_ended()]
+            case "turn.failed":
+                return _read_failure(text_at(fields, "error", "message"))
+            case _:
+                return []
+
+    def read_hook(self, payload: bytes) -> Sequence[Event]:
+        fields = fields_in(payload)
+        if fields is None:
+            return unread(payload)
+        match text_at(fields, "hook_event_name"):
+            case "SessionStart":  # comes with the first prompt, so it does not mean READY
+                return events.session(text_at(fields, "session_id"), text_at(fields, "model"))
+            case "UserPromptSubmit":
+                return prompted(text_at(fields, "prompt"))
+            case "PermissionRequest":
+                return read_approval(fields)
+            case "PostToolUse":
+                return events.tool_done(text_at(fields, "tool_use_id"), ok=True)
+            case "Stop":
+                return events.well_ended(text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD))
+            case _:
+                return []
+
+
+def _sandbox(turn: Turn) -> tuple[str, ...]:
+    if turn.skip_permissions:
+        return ("--dangerously-bypass-approvals-and-sandbox",)
+    if turn.role is Role.REVIEWER:
+        return ("-s", "read-only")
+    # Without git folders outside, the workspace is a plain checkout, whose .git the sandbox keeps read-only.
+    writable = turn.git_folders or (f"{turn.workspace}/.git",)
+    return ("-s", "workspace-write", *(word for folder in writable for word in ("--add-dir", folder)))
+
+
+def _terminal_options(turn: Turn) -> tuple[str, ...]:
+    approval = (
+        () if turn.skip_permissions else ("-a", "never" if turn.role is Role.REVIEWER else "on-request")
+    )
+    trust = f'projects={{{_quoted(turn.workspace)}={{trust_level="trusted"}}}}'
+    return (*approval, "-c", trust, *(_hook_options(turn.hook) if turn.hook else ()))
+
+
+def _hook_options(hook: tuple[str, ...]) -> tuple[str, ...]:
+    """Our hooks, and that they are trusted: for this session, and no other hook along with them."""
+    command = hook_command(hook)
+    handler = f'{{type="command",command={_quoted(command)},timeout={HOOK_SECONDS}}}'
+    tables = [f"hooks.{name}=[{{hooks=[{handler}]}}]" for name in HOOKS]
+    trusted = (_trust_entry(event, trusted_hash(event, command)) for event in HOOKS.values())
+    return tuple(
+        word for value in [*tables, f"hooks.state={{{','.join(trusted)}}}"] for word in ("-c", value)
+    )
+
+
+def _trust_entry(event: str, digest: str) -> str:
+    return f"{_quoted(f'/<session-flags>/config.toml:{event}:0:0')}={{trusted_hash={_quoted(digest)}}}"
+
+
+def trusted_hash(event: str, command: str) -> str:
+    """The hash by which Codex knows a hook that a person has agreed to.
+
+    Found by trial on 0.166.0: SHA-256 over the hook as JSON with sorted keys, defaults filled in. Should a
+    release hash otherwise, Codex asks about our hooks at the start; it never runs one that nobody agreed to.
+    """
+    handler = {"type": "command", "command": command, "timeout": HOOK_SECONDS, "async": False}
+    identity = {"event_name": event, "hooks": [handler]}
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _quoted(text: str) -> str:
+    """A TOML string. JSON's escapes are TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read_start(item: Fields) -> list[Event]:
+    call = text_at(item, "id")
+    match text_at(item, "type"):
+        case "command_execution":
+            return events.tool("shell", call, item)
+        case "file_change":
+            paths = [text_at(change, "path") for change in items_at(item, "changes")]
+            return events.tool("edit", call, ", ".join(paths))
+        case "mcp_tool_call":
+            name = f"{text_at(item, 'server')}.{text_at(item, 'tool')}"
+            return events.tool(name, call, dig(item, "arguments"))
+        case "web_search":
+            return events.tool("web_search", call, item)
+        case _:
+            return []
+
+
+def _read_item(item: Fields) -> list[Event]:
+    match text_at(item, "type"):
+        case "agent_message":
+            return events.said(text_at(item, "text"))
+        case "reasoning":
+            return events.thought(text_at(item, "text"))
+        case "error":  # a warning: what ends a turn comes as turn.failed
+            return events.note(text_at(item, "message"))
+        case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
+            ok = text_at(item, "status") not in ("failed", "declined")
+            return events.tool_done(text_at(item, "id"), ok=ok)
+        case _:
+            return []
+
+
+def _read_error(message: str) -> list[Event]:
+    if _RECONNECTING.match(message):
+        return events.retry(message, _status(message))
+    return events.error(_plain(message), _status(message))
+
+
+def _read_usage(usage: Fields) -> list[Event]:
+    """The sum over the thread so far, resumed turns included; cached tokens are counted in by Codex."""
+    if not usage:
+        return []
+    return events.usage(
+        "session",
+        input=events.fresh_input(usage, every="input_tokens", cached="cached_input_tokens"),
+        output=count_at(usage, "output_tokens"),
+        cached=count_at(usage, "cached_input_tokens"),
+    )
+
+
+def _read_failure(message: str) -> list[Event]:
+    status = _status(message)
+    used_up = _USAGE_LIMIT.match(message)
+    if used_up:
+        told = events.limit(rejected=True, resets_text=used_up["when"] or "")
+    else:
+        told = events.limit(rejected=True) if _RATE_LIMIT.match(message) else []
+    return [*told, *events.failed(events.reason_of(_plain(message), status), code=status)]
+
+
+def _status(message: str) -> int | None:
+    found = _STATUS.search(message)
+    return int(found["status"]) if found else None
+
+
+def _plain(message: str) -> str:
+    """The provider's own sentence, where Codex hands on the raw JSON of its answer."""
+    answer = fields_in(message.encode()) if message.startswith("{") else None
+    return text_at(answer, "error", "message") or message

@@ -1,0 +1,314 @@
+"""A coder that a user describes in TOML, without code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from fleet.adapters.coders import events
+from fleet.adapters.coders.jsonlines import (
+    LONGEST_LAST_WORD,
+    Fields,
+    clip,
+    fields_in,
+    number_at,
+    unread,
+)
+from fleet.adapters.coders.models import resolve_model
+from fleet.adapters.coders.plaintext import read_text
+from fleet.adapters.coders.prompts import demand_argument
+from fleet.domain.event import Event, Json
+from fleet.domain.run import Mode, Role
+from fleet.errors import BadConfig, InvalidInput
+from fleet.ports.coder import Facts, Launch, Tiers, Turn
+
+PROMPT_FILE = "prompt.txt"
+
+_PLACEHOLDER = re.compile(r"\{(prompt|prompt_file|model|session|workspace)\}")
+_USAGE = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cached_tokens": "cached",
+    "cost_usd": "cost_usd",
+    "context_tokens": "context",
+}
+_KNOWN = frozenset(
+    {
+        *("command", "resume_command", "interactive_command", "reviewer_flags", "skip_permissions_flags"),
+        *("prompt", "output", "env", "tiers", "context_window", "usage_scope"),
+        *("text", "session", "model", "final", "failed", "error", *_USAGE),
+        *("install", "update", "version_argv", "login_variables", "login_files", "login_hint"),
+    }
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A line counts when this field of it has this value."""
+
+    field: str
+    equals: str | bool | int | float
+
+    def fits(self, line: Fields) -> bool:
+        found = reach(line, self.field)
+        return type(found) is type(self.equals) and found == self.equals
+
+
+class CustomCoder:
+    """Built from one `[coders.NAME]` table; raises `BadConfig` that names the field which is wrong."""
+
+    def __init__(self, name: str, definition: Mapping[str, object]) -> None:
+        table = _Table(f"coders.{name}", definition)
+        table.refuse_unknown()
+        self._command = table.words("command")
+        self._resume = table.words("resume_command", required=False)
+        self._interactive = table.words("interactive_command", required=False)
+        self._reviewer_flags = table.optional_words("reviewer_flags")
+        self._skip_flags = table.words("skip_permissions_flags", required=False)
+        self._prompt = table.choice("prompt", ("stdin", "argument", "file"), "stdin")
+        self._output = table.choice("output", ("text", "jsonl"), "text")
+        self._scope = table.choice("usage_scope", ("call", "run", "session"), "call")
+        self._env = table.texts("env")
+        self._paths = {key: table.text(key) for key in ("text", "session", "model", "error", *_USAGE)}
+        self._final = table.match("final")
+        self._failed = table.match("failed")
+        self._check(table)
+        self._facts = self._make_facts(name, table)
+
+    def _check(self, table: _Table) -> None:
+        wanted = {"stdin": "", "argument": "{prompt}", "file": "{prompt_file}"}[self._prompt]
+        for key, words in (("command", self._command), ("resume_command", self._resume)):
+            for placeholder in ("{prompt}", "{prompt_file}"):
+                has = any(placeholder in word for word in words)
+                if words and has != (placeholder == wanted):
+                    must = "must contain" if placeholder == wanted else "cannot contain"
+                    table.refuse(key, f'it {must} {placeholder} when prompt = "{self._prompt}"')
+        if self._interactive and not any("{prompt}" in word for word in self._interactive):
+            table.refuse("interactive_command", "it must contain {prompt}")
+        if self._output == "text":
+            used = [key for key in (*self._paths, "final", "failed") if table.has(key)]
+            if used:
+                table.refuse(used[0], 'fields can be read only with output = "jsonl"')
+
+    def _make_facts(self, name: str, table: _Table) -> Facts:
+        modes = {Mode.HEADLESS, Mode.TMUX} if self._interactive else {Mode.HEADLESS}
+        return Facts(
+            name=name,
+            binary=self._command[0],
+            install=table.text("install"),
+            update=table.text("update"),
+            version_argv=table.words("version_argv", required=False) or ("--version",),
+            login_variables=table.words("login_variables", required=False),
+            login_files=table.words("login_files", required=False),
+            login_hint=table.text("login_hint"),
+            modes=frozenset(modes),
+            resumes=bool(self._resume),
+            closes_stream=self._final is not None,
+            tiers=table.tiers(),
+            context_window=table.count("context_window", Facts.context_window),
+        )
+
+    @property
+    def facts(self) -> Facts:
+        return self._facts
+
+    def launch(self, turn: Turn) -> Launch:
+        flags = (*self._role_flags(turn), *turn.flags)
+        if turn.mode is Mode.TMUX:
+            demand_argument(turn.prompt, self.facts.name)
+            argv = (*self._fill(self._interactive, turn), *flags)
+            return Launch(argv=argv, env=self._fill_env(turn), session=turn.session)
+        if self._prompt == "argument":
+            demand_argument(turn.prompt, self.facts.name)
+        template = self._resume if turn.session else self._command
+        prompt = turn.prompt.encode()
+        return Launch(
+            argv=(*self._fill(template, turn), *flags),
+            env=self._fill_env(turn),
+            files={PROMPT_FILE: prompt} if self._prompt == "file" else {},
+            stdin=prompt if self._prompt == "stdin" else b"",
+            session=turn.session or self._chosen_session(turn),
+        )
+
+    def _role_flags(self, turn: Turn) -> tuple[str, ...]:
+        if turn.skip_permissions:
+            return self._skip_flags
+        if turn.role is Role.DOER:
+            return ()
+        if self._reviewer_flags is None:
+            name = self.facts.name
+            raise InvalidInput(
+                f"coder {name!r} has no way to only read",
+                hint=f"give coders.{name}.reviewer_flags, or choose another coder",
+            )
+        return self._reviewer_flags
+
+    def _chosen_session(self, turn: Turn) -> str:
+        return turn.new_session if any("{session}" in word for word in self._command) else ""
+
+    def _values(self, turn: Turn) -> dict[str, str]:
+        return {
+            "prompt": turn.prompt,
+            "prompt_file": f"{turn.folder}/{PROMPT_FILE}",
+            "model": resolve_model(turn.model, self.facts.tiers),
+            "session": turn.session or turn.new_session,
+            "workspace": turn.workspace,
+        }
+
+    def _fill(self, template: tuple[str, ...], turn: Turn) -> tuple[str, ...]:
+        """Fill the placeholders in. A word that has nothing to hold goes, and so does a flag just before it."""
+        values = self._values(turn)
+        filled: list[str] = []
+        for word in template:
+            if all(values[name] for name in _PLACEHOLDER.findall(word)):
+                filled.append(_fill_word(word, values))
+            elif _PLACEHOLDER.fullmatch(word) and filled and filled[-1].startswith("-"):
+                filled.pop()
+        return tuple(filled)
+
+    def _fill_env(self, turn: Turn) -> dict[str, str]:
+        values = self._values(turn)
+        return {name: _fill_word(text, values) for name, text in self._env.items()}
+
+    def read(self, line: bytes) -> Sequence[Event]:
+        if self._output == "text":
+            return read_text(line)
+        fields = fields_in(line)
+        return unread(line) if fields is None else self._read_fields(fields)
+
+    def read_hook(self, payload: bytes) -> Sequence[Event]:
+        return unread(payload)
+
+    def _read_fields(self, line: Fields) -> list[Event]:
+        told = events.session(self._text(line, "session"), self._text(line, "model"))
+        told += events.usage(self._scope, **self._numbers(line))
+        text = self._text(line, "text")
+        if self._failed is not None and self._failed.fits(line):
+            reason = self._text(line, "error") or text or "the agent gave no reason"
+            return [*told, *events.failed(reason, last_word=text)]
+        if self._final is not None and self._final.fits(line):
+            return [*told, *events.well_ended(text)]
+        problem = self._text(line, "error")
+        return [*told, *events.said(text), *(events.error(problem) if problem else [])]
+
+    def _text(self, line: Fields, key: str) -> str:
+        found = reach(line, self._paths[key]) if self._paths[key] else None
+        return clip(found, LONGEST_LAST_WORD) if isinstance(found, str) else ""
+
+    def _numbers(self, line: Fields) -> dict[str, float | None]:
+        paths = {name: self._paths[key] for key, name in _USAGE.items() if self._paths[key]}
+        return {name: number_at({"found": reach(line, path)}, "found") for name, path in paths.items()}
+
+
+def _fill_word(word: str, values: Mapping[str, str]) -> str:
+    """One pass: a prompt that contains "{model}" keeps it."""
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], word)
+
+
+def reach(value: Json, path: str) -> Json:
+    """Follow "message.content.0.text" into objects and lists; None where the way ends."""
+    for name in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isdecimal() and len(name) < 9 and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+class _Table:
+    """A TOML table, read field by field."""
+
+    def __init__(self, path: str, fields: Mapping[str, object]) -> None:
+        self._path = path
+        self._fields = fields
+
+    def refuse(self, key: str, reason: str) -> None:
+        raise BadConfig(f"{self._path}.{key}", reason)
+
+    def refuse_unknown(self) -> None:
+        for key in self._fields:
+            if key not in _KNOWN:
+                self.refuse(key, f"there is no such field; known are {', '.join(sorted(_KNOWN))}")
+
+    def has(self, key: str) -> bool:
+        return key in self._fields
+
+    def _get(self, key: str, otherwise: T, wanted: str, read: Callable[[object], T | None]) -> T:
+        if key not in self._fields:
+            return otherwise
+        value = read(self._fields[key])
+        if value is None:
+            raise BadConfig(f"{self._path}.{key}", f"it must be {wanted}, not {self._fields[key]!r}")
+        return value
+
+    def text(self, key: str) -> str:
+        return self._get(key, "", "a text", lambda value: value if isinstance(value, str) else None)
+
+    def count(self, key: str, otherwise: int) -> int:
+        return self._get(key, otherwise, "a number above 0", _as_count)
+
+    def choice(self, key: str, options: tuple[str, ...], otherwise: str) -> str:
+        wanted = "one of " + ", ".join(f'"{option}"' for option in options)
+        return self._get(
+            key,
+            otherwise,
+            wanted,
+            lambda value: value if isinstance(value, str) and value in options else None,
+        )
+
+    def words(self, key: str, *, required: bool = True) -> tuple[str, ...]:
+        found = self.optional_words(key)
+        if required and not found:
+            raise BadConfig(f"{self._path}.{key}", 'it must be a list of words, e.g. ["mytool", "--json"]')
+        return found or ()
+
+    def optional_words(self, key: str) -> tuple[str, ...] | None:
+        return self._get(key, None, "a list of texts", _as_words)
+
+    def texts(self, key: str) -> dict[str, str]:
+        return self._get(key, {}, "a table of texts", _as_texts)
+
+    def tiers(self) -> Tiers:
+        given = self.texts("tiers")
+        if not given.keys() <= {"cheap", "standard", "premium"}:
+            self.refuse("tiers", "it may contain cheap, standard and premium")
+        return Tiers(**given)
+
+    def match(self, key: str) -> Match | None:
+        return self._get(key, None, 'like {field = "type", equals = "result"}', _as_match)
+
+
+def _as_count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _as_words(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list | tuple):
+        return None
+    words = cast(Sequence[object], value)
+    return tuple(cast(Sequence[str], words)) if all(isinstance(word, str) for word in words) else None
+
+
+def _as_texts(value: object) -> dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        return None
+    fields = cast(Mapping[object, object], value)
+    if not all(isinstance(text, str) for pair in fields.items() for text in pair):
+        return None
+    return dict(cast(Mapping[str, str], fields))
+
+
+def _as_match(value: object) -> Match | None:
+    if not isinstance(value, Mapping):
+        return None
+    fields = cast(Mapping[str, object], value)
+    field, equals = fields.get("field"), fields.get("equals")
+    if set(fields) != {"field", "equals"} or not isinstance(field, str):
+        return None
+    return Match(field=field, equals=equals) if isinstance(equals, str | bool | int | float) else None

@@ -1,0 +1,44 @@
+"""Hooks: how a CLI that runs in tmux tells what it is doing. Claude's form, which Codex has taken over."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from fleet.adapters.coders.events import summary_of
+from fleet.adapters.coders.jsonlines import Fields, fields_at, items_at, text_at
+from fleet.domain.event import Event, Kind
+
+HOOK_SECONDS = 10
+
+
+def hook_command(hook: tuple[str, ...]) -> str:
+    """Our own program as a shell command. Its output would reach the model, and exit code 2 would stop it."""
+    return f"{shlex.join(hook)} >/dev/null 2>&1 || :"
+
+
+def hook_table(hook: tuple[str, ...], names: Sequence[str]) -> dict[str, object]:
+    handler = {"type": "command", "command": hook_command(hook), "timeout": HOOK_SECONDS}
+    return {name: [{"hooks": [handler]}] for name in names}
+
+
+def prompted(text: str) -> list[Event]:
+    return [Event(kind=Kind.PROMPTED, text=text)]
+
+
+def ready() -> list[Event]:
+    return [Event(kind=Kind.READY)]
+
+
+def needs_approval(what: str) -> list[Event]:
+    return [Event(kind=Kind.NEEDS_APPROVAL, text=what)]
+
+
+def read_approval(fields: Fields) -> list[Event]:
+    """A permission dialog, or a question of the agent's own, that waits for a person."""
+    name, wanted = text_at(fields, "tool_name"), fields_at(fields, "tool_input")
+    if name == "AskUserQuestion":
+        questions = [text_at(question, "question") for question in items_at(wanted, "questions")]
+        return [Event(kind=Kind.ASKED, text="\n".join(questions))]
+    summary = summary_of(wanted)
+    return needs_approval(f"{name}: {summary}" if summary else name)

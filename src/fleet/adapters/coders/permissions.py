@@ -1,0 +1,35 @@
+"""What a role may do, in words that every coder translates into its CLI's own rules."""
+
+from __future__ import annotations
+
+# Named one by one: `git -c … push` or `git --exec-path` must not slip in behind a rule for plain "git".
+# Left out on purpose: push, remote, fetch, pull, clone, submodule, config, send-email.
+GIT_TO_WORK = (
+    "add", "apply", "am", "blame", "branch", "checkout", "cherry-pick", "commit", "diff", "format-patch",
+    "grep", "log", "ls-files", "ls-tree", "merge", "merge-base", "mv", "rebase", "reflog", "reset",
+    "restore", "rev-list", "rev-parse", "revert", "rm", "shortlog", "show", "show-ref", "stash", "status",
+    "switch", "tag",
+)  # fmt: skip
+GIT_TO_LOOK = (
+    "blame", "diff", "grep", "log", "ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "shortlog",
+    "show", "show-ref", "status",
+)  # fmt: skip
+# For CLIs that do not know by themselves which commands only look. None of these runs another one.
+LOOK_COMMANDS = ("cat", "cmp", "diff", "file", "grep", "head", "ls", "pwd", "stat", "tail", "wc", "which")
+
+
+def doer_commands(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Command prefixes that a doer may run: git without the network, and what the project allows."""
+    return (*(f"git {name}" for name in GIT_TO_WORK), *(words for words in map(_tidy, own) if words))
+
+
+def reviewer_commands() -> tuple[str, ...]:
+    return tuple(f"git {name}" for name in GIT_TO_LOOK)
+
+
+def _tidy(prefix: str) -> str:
+    """`npm test:*`, `npm test *` and `npm  test` are one wish."""
+    words = prefix.split()
+    if words and words[-1] == "*":
+        words = words[:-1]
+    return " ".join(words).removesuffix(":*")

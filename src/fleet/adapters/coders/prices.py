@@ -1,0 +1,43 @@
+"""What tokens cost, for CLIs that report tokens only."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+
+from fleet.domain.usage import Usage
+
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens, for models whose name fits the pattern."""
+
+    model: str
+    input: float
+    cached: float
+    output: float
+
+    def of(self, usage: Usage) -> float:
+        return (
+            usage.input_tokens * self.input
+            + usage.cached_tokens * self.cached
+            + usage.output_tokens * self.output
+        ) / MILLION
+
+
+def price(model: str, usage: Usage) -> float | None:
+    """What these tokens cost at list price; None when the model's price is not known."""
+    name = model.lower().rpartition("/")[2]
+    found = next((row for row in price_table() if fnmatchcase(name, row.model)), None)
+    return None if found is None else found.of(usage)
+
+
+@cache
+def price_table() -> tuple[Price, ...]:
+    text = files(__package__ or __name__.rpartition(".")[0]).joinpath("prices.toml").read_text("utf-8")
+    return tuple(Price(**row) for row in tomllib.loads(text)["price"])
