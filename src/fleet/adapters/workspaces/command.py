@@ -1,0 +1,149 @@
+"""The one function that starts git."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.adapters.workspaces.locks import held_locks
+from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
+
+# No hook and no daemon of the user's repository may start because of us, and nothing may be
+# packed away in the background while a lock of ours is inherited by git.
+_ALWAYS = (
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "submodule.recurse=false"),
+    *("-c", "gc.auto=0"),
+    *("-c", "maintenance.auto=false"),
+)
+_REDIRECTIONS = frozenset(
+    {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_ATTR_SOURCE",
+        "GIT_COMMON_DIR",
+        "GIT_CONFIG",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_DIFF_OPTS",
+        "GIT_DIR",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_GLOB_PATHSPECS",
+        "GIT_GRAFT_FILE",
+        "GIT_ICASE_PATHSPECS",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_INTERNAL_SUPER_PREFIX",
+        "GIT_LITERAL_PATHSPECS",
+        "GIT_NAMESPACE",
+        "GIT_NOGLOB_PATHSPECS",
+        "GIT_NO_REPLACE_OBJECTS",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_QUARANTINE_PATH",
+        "GIT_REPLACE_REF_BASE",
+        "GIT_SHALLOW_FILE",
+        "GIT_WORK_TREE",
+    }
+)
+_FORCED = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_CONTENTION = re.compile(
+    r"\.lock': File exists|could not lock config file|failed to read .*commondir|unable to write new index"
+)
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_PATIENCE_SECONDS = 20.0
+
+
+def git(
+    *args: str,
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str] | None = None,
+    input: bytes | None = None,
+    timeout: float = 600,
+    umask: int = -1,
+) -> bytes:
+    """Run git to its end and return what it printed.
+
+    Raises `GitFailed` with git's own reason, `OverLimit` when the disk is full, `Unavailable`
+    when there is no git. Locks held by the calling thread are inherited: should we be killed,
+    they stay taken until git, too, has ended.
+    """
+    return run_git(*args, cwd=cwd, env=env, input=input, timeout=timeout, umask=umask).stdout
+
+
+def run_git(
+    *args: str,
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str] | None = None,
+    input: bytes | None = None,
+    timeout: float = 600,
+    umask: int = -1,
+) -> subprocess.CompletedProcess[bytes]:
+    """Do as `git` does, for callers that also want its warnings."""
+    try:
+        completed = subprocess.run(
+            ("git", *_ALWAYS, *args),
+            cwd=cwd,
+            env=_environment(env or {}),
+            input=b"" if input is None else input,
+            capture_output=True,
+            timeout=timeout,
+            pass_fds=held_locks(),
+            umask=umask,
+        )
+    except FileNotFoundError as exc:
+        raise _cannot_start(cwd) from exc
+    except subprocess.TimeoutExpired as exc:
+        raise GitFailed(_spell(args), f"it took longer than {timeout:.0f} seconds") from exc
+    except (OSError, ValueError) as exc:
+        raise GitFailed(_spell(args), str(exc)) from exc
+    if completed.returncode != 0:
+        raise _failure(args, completed)
+    return completed
+
+
+def git_patiently(
+    *args: str,
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str] | None = None,
+    input: bytes | None = None,
+) -> bytes:
+    """Do as `git` does, again and again while another process has what it needs locked."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    pause = 0.005
+    while True:
+        try:
+            return git(*args, cwd=cwd, env=env, input=input)
+        except GitFailed as exc:
+            if time.monotonic() > deadline or not _CONTENTION.search(exc.reason):
+                raise
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 2, 0.2)
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
+    return {**inherited, **_FORCED, **extra}
+
+
+def _cannot_start(cwd: str | os.PathLike[str]) -> FleetError:
+    if not Path(cwd).is_dir():
+        return GitFailed("…", f"{os.fspath(cwd)} is not there any more")
+    return Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`")
+
+
+def _failure(args: tuple[str, ...], completed: subprocess.CompletedProcess[bytes]) -> FleetError:
+    said = completed.stderr.decode(errors="replace").strip()
+    if _DISK_FULL.search(said):
+        return OverLimit(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
+    if completed.returncode < 0:
+        said = f"{said} (ended by signal {-completed.returncode})".strip()
+    return GitFailed(_spell(args), said or f"exit code {completed.returncode}")
+
+
+def _spell(args: tuple[str, ...]) -> str:
+    return " ".join(args[:4]) + (" …" if len(args) > 4 else "")

@@ -1,0 +1,158 @@
+"""How far a workspace is from its base: read, never touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.commits import read_commits
+from fleet.adapters.workspaces.copying import recall
+from fleet.adapters.workspaces.folders import remove_file
+from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
+from fleet.adapters.workspaces.worktrees import Site, environment
+from fleet.domain.run import Commit, Diff
+from fleet.errors import NotFound
+from fleet.ports.workspace import Changes
+
+_LARGEST_COUNTED = 1 << 20
+_MOST_COUNTED = 16 << 20
+_FIRST_BYTES = 8000  # git, too, calls a file binary that has a zero byte in these
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
+_PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
+
+
+def changes(site: Site) -> Changes:
+    tip = _tip(site)
+    wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
+    logged = git(*wanted, f"{site.place.base_sha}..{tip}", cwd=site.common)
+    counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, tip, cwd=site.common)
+    files = _parse_numstat(counted)
+    commits = (line.partition(b" ") for line in logged.split(b"\0") if line)
+    return Changes(
+        commits=tuple(
+            Commit(sha=sha.decode(), subject=said.decode(errors="replace")) for sha, _, said in commits
+        ),
+        files=tuple(files),
+        diff=_sum(files),
+    )
+
+
+def measure(site: Site) -> Diff:
+    git_dir = site.git_dir()
+    if not (git_dir and site.has_folder()):
+        return changes(site).diff
+    env = environment(git_dir, site.path)
+    counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, cwd=site.path, env=env)
+    files = _parse_numstat(counted)
+    copied = recall(git_dir)
+    budget = _MOST_COUNTED
+    for name in _untracked(site, env):
+        path = site.path / name
+        size = _countable_size(path)
+        files[name] = (_count_lines(path), 0) if size <= budget else (0, 0)
+        budget -= size if size <= budget else 0
+    return _sum({name: counts for name, counts in files.items() if name not in copied})
+
+
+def diff_text(site: Site, *, stat: bool) -> str:
+    """Return all that has changed since the base, as a patch or as a table of files."""
+    how = ("--stat=100",) if stat else ("--patch", *_PREFIXES)
+    command = ("-c", "core.bigFileThreshold=16m", "diff", *how, *_PLAIN)
+    git_dir = site.git_dir()
+    if git_dir and site.has_folder():
+        return _diff_folder(site, git_dir, command)
+    base, tip, hidden = site.place.base_sha, *_last_state(site)
+    excluded = [f":(top,exclude,literal){name}" for name in hidden]
+    out = git(*command, base, tip, "--", ":/", *excluded, cwd=site.common, env={"GIT_DIR": str(site.common)})
+    return out.decode(errors="replace")
+
+
+def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
+    """Compare the folder with its base through a copy of the index that knows of untracked files."""
+    index = git_dir / f"fleet-diff-{os.getpid()}-{threading.get_ident()}"
+    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
+    copied = recall(git_dir)
+    try:
+        if (original := (git_dir / "index")).exists():
+            shutil.copyfile(original, index)
+        new = [name for name in _untracked(site, env) if not name.endswith("/") and name not in copied]
+        if new:
+            listed = b"".join(os.fsencode(name) + b"\0" for name in new)
+            literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
+            options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+            git("add", *options, cwd=site.path, env=literal, input=listed)
+        return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="replace")
+    finally:
+        remove_file(index)
+
+
+def _tip(site: Site) -> str:
+    """Return the branch's last commit, also of a branch that was deleted."""
+    tip, saved = read_commits(site.common, {}, site.branch_ref, site.saved_ref)
+    if tip is None and saved is not None:
+        tip = read_commits(site.common, {}, read_snapshot(site, saved.sha).manifest.tip or "-")[0]
+    if tip is None:
+        raise NotFound(f"branch {site.place.branch!r} is not in {site.place.repository!r} any more")
+    return tip.sha
+
+
+def _last_state(site: Site) -> tuple[str, list[str]]:
+    """Return what shows a removed workspace as it was, and the files of it that are nobody's business."""
+    [saved] = read_commits(site.common, {}, site.saved_ref)
+    if saved is None or not saved.message.startswith(TITLE):
+        return _tip(site), []
+    snapshot: Snapshot = read_snapshot(site, saved.sha)
+    return snapshot.tree, snapshot.manifest.ignored
+
+
+def _untracked(site: Site, env: Mapping[str, str]) -> list[str]:
+    listed = git("ls-files", "-z", "--others", "--exclude-standard", cwd=site.path, env=env)
+    return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+
+
+def _parse_numstat(out: bytes) -> dict[str, tuple[int, int]]:
+    """Read added, removed and name; git writes `-` for the lines of a binary file."""
+    files: dict[str, tuple[int, int]] = {}
+    for record in filter(None, out.split(b"\0")):
+        added, removed, name = record.split(b"\t", 2)
+        files[os.fsdecode(name)] = (_number(added), _number(removed))
+    return files
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _sum(files: Mapping[str, tuple[int, int]]) -> Diff:
+    counts: Iterable[tuple[int, int]] = files.values()
+    return Diff(
+        files=len(files),
+        added=sum(added for added, _ in counts),
+        removed=sum(removed for _, removed in counts),
+    )
+
+
+def _countable_size(path: Path) -> int:
+    """Return how much must be read to count the lines of a file: nothing of a large one."""
+    try:
+        size = path.lstat().st_size
+    except OSError:
+        return 0
+    return size if path.is_file() and not path.is_symlink() and size <= _LARGEST_COUNTED else 0
+
+
+def _count_lines(path: Path) -> int:
+    if not _countable_size(path):
+        return int(path.is_symlink())
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_COUNTED)
+    except OSError:
+        return 0
+    if b"\0" in content[:_FIRST_BYTES]:
+        return 0
+    return content.count(b"\n") + (not content.endswith(b"\n"))

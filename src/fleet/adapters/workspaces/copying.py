@@ -1,0 +1,154 @@
+"""Files that git does not carry into a workspace: credential files, and what `.worktreeinclude` names.
+
+What was copied is remembered beside the worktree, so that it never reaches a commit, and
+reaches a snapshot only if the agent changed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.folders import in_our_words, read_text, write_whole
+from fleet.adapters.workspaces.worktrees import COPIED
+from fleet.errors import InvalidInput
+
+INCLUDE_FILE = ".worktreeinclude"
+_LARGEST_DIGESTED = 8 << 20
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """A copied file as we left it."""
+
+    size: int
+    modified_ns: int
+    digest: str  # "" for a file too large to be read again and again
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raise `InvalidInput` for a pattern that could lead out of the repository, or into its git folder."""
+    for pattern in patterns:
+        parts = pattern.split("/")
+        if not pattern.strip() or "\0" in pattern:
+            raise InvalidInput(f"{pattern!r} names no file to copy")
+        if pattern.startswith(("/", "~")) or ".." in parts or ".git" in parts:
+            raise _leaves(pattern)
+
+
+def copy_files(repository: Path, workspace: Path, patterns: Sequence[str]) -> Mapping[str, Copied]:
+    """Copy what the patterns and `.worktreeinclude` name; return what was copied.
+
+    Files that git has put into the workspace already are left as they are.
+    """
+    wanted = [*_matching(repository, patterns), *_included(repository)]
+    return copy_named(repository, workspace, dict.fromkeys(wanted))
+
+
+def copy_named(repository: Path, workspace: Path, names: Iterable[str]) -> Mapping[str, Copied]:
+    """Copy files by name, those that exist and are not in the workspace yet."""
+    copied: dict[str, Copied] = {}
+    with in_our_words("copying files into the workspace"):
+        for name in names:
+            source, target = (repository / name), (workspace / name)
+            if not source.is_file() or os.path.lexists(target):
+                continue
+            _refuse_escape(repository, source, name)
+            _refuse_escape(workspace, target.parent, name)
+            copied[name] = _copy(source, target)
+    return copied
+
+
+def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
+    text = json.dumps({name: msgspec.to_builtins(file) for name, file in copied.items()})
+    write_whole(git_dir / COPIED, text)
+
+
+def recall(git_dir: Path | None) -> Mapping[str, Copied]:
+    text = read_text(git_dir / COPIED) if git_dir else ""
+    return msgspec.convert(json.loads(text or "{}"), dict[str, Copied])
+
+
+def is_unchanged(workspace: Path, name: str, copied: Copied) -> bool:
+    """Tell whether a copied file still has the bytes that we gave it."""
+    path = workspace / name
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISREG(found.st_mode) or found.st_size != copied.size:
+        return False
+    return found.st_mtime_ns == copied.modified_ns or (copied.digest != "" and _digest(path) == copied.digest)
+
+
+def _matching(repository: Path, patterns: Sequence[str]) -> Iterator[str]:
+    for pattern in patterns:
+        if os.path.lexists(repository / pattern):
+            found = [os.path.normpath(pattern)]
+        else:
+            found = _glob(repository, pattern)
+        for name in found:
+            if ".git" not in name.split("/"):
+                yield from _files_in(repository, name)
+
+
+def _glob(repository: Path, pattern: str) -> list[str]:
+    try:
+        return sorted(str(path.relative_to(repository)) for path in repository.glob(pattern))
+    except (ValueError, NotImplementedError) as exc:
+        raise InvalidInput(f"{pattern!r} is not a pattern of file names: {exc}") from exc
+
+
+def _files_in(repository: Path, name: str) -> Iterator[str]:
+    path = repository / name
+    _refuse_escape(repository, path, name)
+    if not path.is_dir():
+        yield name
+        return
+    for folder, subfolders, files in os.walk(path):
+        subfolders[:] = sorted(sub for sub in subfolders if sub != ".git")
+        yield from (os.path.relpath(Path(folder, file), repository) for file in sorted(files))
+
+
+def _included(repository: Path) -> list[str]:
+    """Return the files outside git's care that `.worktreeinclude` names."""
+    if not (repository / INCLUDE_FILE).is_file():
+        return []
+    listed = git("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}", cwd=repository)
+    names = [os.fsdecode(name) for name in listed.split(b"\0")]
+    return [name for name in names if name and not name.endswith("/")]
+
+
+def _refuse_escape(root: Path, path: Path, name: str) -> None:
+    if os.path.commonpath((os.path.realpath(root), os.path.realpath(path))) != os.path.realpath(root):
+        raise _leaves(name)
+
+
+def _leaves(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"{name!r} cannot be copied into a workspace: it leads out of the repository",
+        hint="name files relative to the repository's top folder",
+    )
+
+
+def _copy(source: Path, target: Path) -> Copied:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.touch(mode=0o600, exist_ok=False)
+    with source.open("rb") as origin, target.open("wb") as copy:
+        shutil.copyfileobj(origin, copy, 1 << 20)
+        os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(origin.fileno()).st_mode))
+    made = target.stat()
+    digest = _digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
+    return Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=digest)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

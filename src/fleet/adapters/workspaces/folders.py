@@ -1,0 +1,110 @@
+"""Files and folders moved, written and deleted so that a kill at any instant leaves sense behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.errors import Failed, FleetError, OverLimit
+
+# More of them at a time than there are processors makes each of them slower, and the sum too.
+BUSY = threading.BoundedSemaphore(os.cpu_count() or 1)
+
+
+@contextmanager
+def in_our_words(doing: str) -> Generator[None]:
+    """Turn the system's errors into ours."""
+    try:
+        yield
+    except OSError as exc:
+        raise _translated(doing, exc) from exc
+
+
+def _translated(doing: str, exc: OSError) -> FleetError:
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OverLimit(f"the disk was full {doing}: {exc}", hint="run `fleet clean`")
+    return Failed(f"the system refused {doing}: {exc}")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Put a small private file in place; nobody ever sees half of it."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.touch(mode=0o600)
+    with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+
+
+def read_text(path: Path) -> str:
+    """Return what a small file says, "" if it is not there."""
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def is_empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
+
+
+def remove_file(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def rename_free(source: Path, wanted: Path) -> Path:
+    """Rename to the wanted name, or to one with a number where that is taken; return the name."""
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    number, target = 1, wanted
+    while os.path.lexists(target):
+        number += 1
+        target = wanted.with_name(f"{wanted.name}-{number}")
+    return source.rename(target)
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a file or folder, also out of and into folders that are read-only; make missing parents."""
+    _open_up(source.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _open_up(target.parent)
+    mode = source.lstat().st_mode
+    # To move a folder is to write into it: its ".." changes.
+    if stat.S_ISDIR(mode) and not mode & stat.S_IWUSR:
+        source.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+        shutil.move(source, target)
+        target.chmod(stat.S_IMODE(mode))
+    else:
+        shutil.move(source, target)
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a file or folder, whatever modes its folders have; nothing there is fine too."""
+    if not path.is_dir() or path.is_symlink():
+        remove_file(path)
+        return
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        # Somebody else is deleting the same folder.
+        shutil.rmtree(path, ignore_errors=True)
+    except PermissionError:
+        _open_up(path)
+        for folder, subfolders, _ in os.walk(path):
+            for name in subfolders:
+                if not (subfolder := Path(folder, name)).is_symlink():
+                    _open_up(subfolder)
+        shutil.rmtree(path)
+
+
+def _open_up(folder: Path) -> None:
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        folder.chmod(mode | stat.S_IRWXU)

@@ -1,0 +1,83 @@
+"""Workspaces on git worktrees, and the questions about repositories that are asked before there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleet.adapters.workspaces import comparing, copying, leftovers, removal, restoring, snapshots, worktrees
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.folders import in_our_words
+from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect, inspect_for
+from fleet.adapters.workspaces.worktrees import Site, site_of
+from fleet.domain.run import Diff
+from fleet.ports.workspace import Changes, Place
+
+__all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect", "inspect_for"]
+
+
+class GitWorkspaces:
+    """One call at a time for each run, in whichever process; different runs do not wait for each other."""
+
+    def make(self, place: Place, *, copy: Sequence[str] = ()) -> None:
+        copying.check_patterns(copy)
+        site = site_of(place)
+        with hold(site.run_lock), in_our_words("making the workspace"):
+            if worktrees.stands(site):
+                return
+            removal.finish_pending(site)
+            _save_folderless(site)
+            worktrees.clear_way(site)
+            git_dir = worktrees.attach(site, tip=place.base_sha)
+            worktrees.check_out(git_dir, site.path)
+            if _has_checkout(site):
+                copying.remember(git_dir, copying.copy_files(Path(place.repository), site.path, copy))
+            worktrees.mark_ready(git_dir)
+
+    def save_leftovers(self, place: Place, message: str) -> str:
+        site = site_of(place)
+        with hold(site.run_lock):
+            return leftovers.save_leftovers(site, message)
+
+    def changes(self, place: Place) -> Changes:
+        return comparing.changes(site_of(place))
+
+    def measure(self, place: Place) -> Diff:
+        return comparing.measure(site_of(place))
+
+    def save(self, place: Place) -> str:
+        site = site_of(place)
+        with hold(site.run_lock):
+            return snapshots.save(site)
+
+    def remove(self, place: Place, *, delete_branch: bool = False) -> None:
+        site = site_of(place)
+        with hold(site.run_lock):
+            removal.remove(site, delete_branch=delete_branch)
+        removal.empty_trash(site)
+
+    def restore(self, place: Place, ref: str) -> None:
+        site = site_of(place)
+        with hold(site.run_lock):
+            restoring.restore(site, ref)
+        removal.empty_trash(site)
+
+
+def diff_text(place: Place, *, stat: bool = False) -> str:
+    """Return everything since the base as text, uncommitted and untracked files included.
+
+    Of a removed workspace it is what was saved. Nothing is touched, not even the index.
+    """
+    return comparing.diff_text(site_of(place), stat=stat)
+
+
+def _has_checkout(site: Site) -> bool:
+    return Path(site.place.repository).resolve() != site.common
+
+
+def _save_folderless(site: Site) -> None:
+    """Keep the commits of a finished workspace whose folder somebody deleted, before it is made again."""
+    git_dir = site.git_dir()
+    if git_dir and not site.has_folder() and site.is_ours(git_dir) and site.was_used(git_dir):
+        snapshots.save(site)

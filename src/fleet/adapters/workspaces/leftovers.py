@@ -1,0 +1,183 @@
+"""What a dead agent left uncommitted, committed on its branch whatever state it left the workspace in."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.commits import (
+    CommitObject,
+    is_ancestor,
+    point,
+    read_commits,
+    was_made_in,
+    write_commit,
+    write_tree,
+)
+from fleet.adapters.workspaces.copying import recall
+from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
+from fleet.adapters.workspaces.snapshots import save, usable_git_dir
+from fleet.adapters.workspaces.status import Status, fill_index, read_status, stage
+from fleet.adapters.workspaces.worktrees import Site, environment, lock_of
+from fleet.errors import GitFailed
+
+log = logging.getLogger(__name__)
+
+_DEAD_AFTER_SECONDS = 3.0
+_UNFINISHED = (
+    *("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "MERGE_AUTOSTASH", "SQUASH_MSG", "AUTO_MERGE"),
+    *("CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "rebase-merge", "rebase-apply", "sequencer"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    """Where a worktree stands, and where its branch does."""
+
+    head: CommitObject | None
+    tip: CommitObject | None
+    on_branch: bool
+
+
+def save_leftovers(site: Site, message: str) -> str:
+    """Commit what is uncommitted; return the commit, "" if there is none.
+
+    An agent that left its branch for commits of its own on top of it takes the branch along.
+    One that went elsewhere leaves the branch as it is: all it did there goes to a snapshot.
+    """
+    if not site.has_folder():
+        return ""
+    git_dir = usable_git_dir(site)
+    if git_dir is None:
+        return ""
+    break_dead_locks(site, git_dir)
+    standing = _look(site, git_dir)
+    status = _status(site, git_dir)
+    is_dirty = bool(status.uncommitted() - recall(git_dir).keys())
+    if standing.on_branch:
+        return _commit(site, git_dir, status, standing, message) if is_dirty else ""
+    return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
+
+
+def break_dead_locks(site: Site, git_dir: Path) -> None:
+    """Remove the lock files that a killed git of the agent's left; wait for those that may be alive."""
+    for ours in (site.base_ref, site.saved_ref):
+        remove_file(lock_of(site.common / ours))
+    for theirs in (git_dir / "index", git_dir / "HEAD", site.common / site.branch_ref):
+        _outlive(lock_of(theirs))
+
+
+def _outlive(lock: Path) -> None:
+    deadline = time.monotonic() + _DEAD_AFTER_SECONDS
+    while True:
+        try:
+            age = time.time() - lock.stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if age > _DEAD_AFTER_SECONDS or time.monotonic() > deadline:
+            remove_file(lock)
+            return
+        time.sleep(0.02)
+
+
+def _look(site: Site, git_dir: Path) -> _Standing:
+    head, tip = read_commits(site.common, {"GIT_DIR": str(git_dir)}, "HEAD", site.branch_ref)
+    stands_on = read_text(git_dir / "HEAD").strip()
+    return _Standing(head=head, tip=tip, on_branch=stands_on == f"ref: {site.branch_ref}")
+
+
+def _status(site: Site, git_dir: Path) -> Status:
+    env = environment(git_dir, site.path)
+    index = git_dir / "index"
+    if index.exists():
+        try:
+            return read_status(site.path, env)
+        except GitFailed as exc:
+            if "index" not in exc.reason:
+                raise
+    # The agent broke its index. What was staged is in its files as well.
+    fill_index(site.path, env, index)
+    return read_status(site.path, env)
+
+
+def _bring_home(
+    site: Site, git_dir: Path, status: Status, standing: _Standing, message: str, *, is_dirty: bool
+) -> str:
+    """Commit the left-overs of an agent that is not on its branch any more."""
+    head, tip = standing.head, standing.tip
+    if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
+        made_here = head is not None and was_made_in(git_dir, head.sha)
+        return _commit(site, git_dir, status, standing, message) if is_dirty or made_here else ""
+    if is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
+        ref = save(site)
+        log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
+    return ""
+
+
+def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, message: str) -> str:
+    """Commit everything on top of where the agent stood, and put branch and worktree there."""
+    parent = standing.head or standing.tip
+    before = parent.sha if parent else site.place.base_sha
+    with _locked_index(git_dir) as index:
+        tree = _stage_all(site, git_dir, status, index)
+        commit = ""
+        if parent is None or tree != parent.tree:
+            merged = read_text(git_dir / "MERGE_HEAD").split()
+            commit = write_commit(site.common, tree, (before, *merged), message)
+        _move_branch(site, git_dir, standing, commit or before)
+        index.rename(git_dir / "index")
+    for name in _UNFINISHED:
+        delete_tree(git_dir / name)
+    return commit
+
+
+def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:
+    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
+    copied = recall(git_dir).keys()
+    wanted = (*status.changed, *status.submodules, *status.untracked)
+    hidden = [name for name in status.added if name in copied]
+    stage(
+        site.path,
+        env,
+        add=[name for name in wanted if name not in copied],
+        delete=[*status.deleted, *hidden],
+    )
+    return write_tree(site.path, env)
+
+
+@contextmanager
+def _locked_index(git_dir: Path) -> Generator[Path]:
+    """Take the index's lock as git does, with a copy of the index in it to work on."""
+    index = git_dir / "index"
+    lock = lock_of(index)
+    with in_our_words("locking the index"):
+        lock.touch(exist_ok=False)
+    try:
+        shutil.copyfile(index, lock)
+        yield lock
+    finally:
+        remove_file(lock)
+        remove_file(lock_of(lock))
+
+
+def _move_branch(site: Site, git_dir: Path, standing: _Standing, target: str) -> None:
+    tip = standing.tip.sha if standing.tip else ""
+    env = {"GIT_DIR": str(git_dir)}
+    if target != tip:
+        point(site.common, env, site.branch_ref, to=target, before=tip, why="fleet: save left-over changes")
+    if not standing.on_branch:
+        git(
+            "symbolic-ref",
+            "-m",
+            "fleet: back to its branch",
+            "HEAD",
+            site.branch_ref,
+            cwd=site.common,
+            env=env,
+        )

@@ -1,0 +1,128 @@
+"""Removing a saved workspace so that a kill at any instant leaves either all of it or a rest to finish.
+
+The folder is renamed into `.trash` beside it: from then on the workspace is removed. What the
+snapshot could not hold moves from there to `.kept`, then the worktree and its refs are
+forgotten, then the rest is named `*.done`, which anybody may delete.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git_patiently
+from fleet.adapters.workspaces.folders import (
+    BUSY,
+    delete_tree,
+    in_our_words,
+    move,
+    remove_file,
+    rename_free,
+)
+from fleet.adapters.workspaces.leftovers import break_dead_locks
+from fleet.adapters.workspaces.snapshots import Manifest, read_snapshot, save
+from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
+from fleet.errors import NotFound
+
+log = logging.getLogger(__name__)
+
+
+def remove(site: Site, *, delete_branch: bool) -> None:
+    """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
+    if not os.path.lexists(site.trash):
+        git_dir = site.git_dir()
+        if git_dir:
+            break_dead_locks(site, git_dir)
+        try:
+            save(site)
+        except NotFound:
+            remove_file(site.run_lock)
+            return
+        if site.has_folder():
+            with in_our_words("moving the workspace away"):
+                _make_room(site)
+                site.path.rename(site.trash)
+    _finish(site, delete_branch=delete_branch)
+
+
+def _make_room(site: Site) -> None:
+    site.trash.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(site.kept):
+        rename_free(site.kept, site.kept.with_name(f"{site.place.run}-older"))
+
+
+def finish_pending(site: Site) -> None:
+    """Finish a removal that was killed; do nothing if there is none."""
+    if os.path.lexists(site.trash):
+        _finish(site, delete_branch=False)
+
+
+def _finish(site: Site, *, delete_branch: bool) -> None:
+    """Carry out what is left to do once the workspace is out of sight; may be repeated."""
+    git_dir = site.git_dir()
+    with in_our_words("removing the workspace"):
+        if os.path.lexists(site.trash):
+            _keep_rest(site, git_dir)
+        if git_dir and site.is_ours(git_dir):
+            forget(site, git_dir)
+    _delete_refs(site, delete_branch=delete_branch)
+    if os.path.lexists(site.trash):
+        rename_free(site.trash, site.done)
+
+
+def _keep_rest(site: Site, git_dir: Path | None) -> None:
+    """Move out of the trash what the snapshot does not hold."""
+    manifest = read_snapshot(site, site.saved_ref).manifest
+    for name in manifest.aside:
+        source = site.trash / name
+        if os.path.lexists(source):
+            move(source, kept_file(site, name))
+    if git_dir and manifest.aside and (modules := git_dir / "modules").is_dir():
+        # The git folders of submodules, without which the kept ones are of no use.
+        move(modules, kept_modules(site))
+
+
+def kept_file(site: Site, name: str) -> Path:
+    return site.kept / "files" / name
+
+
+def kept_modules(site: Site) -> Path:
+    return site.kept / "modules"
+
+
+def _delete_refs(site: Site, *, delete_branch: bool) -> None:
+    wish = f"delete {site.base_ref}\n"
+    with deleting_refs(site):
+        if delete_branch:
+            wish += _branch_deletion(site)
+        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        remove_file(site.run_lock)
+
+
+def _branch_deletion(site: Site) -> str:
+    """Return the wish to delete the branch; none if somebody else uses it, or it is not in the snapshot."""
+    branch = look_up_branch(site)
+    if branch is None:
+        return ""
+    manifest: Manifest = read_snapshot(site, site.saved_ref).manifest
+    if branch.checked_out_at or branch.tip != manifest.tip:
+        why = (
+            f"checked out in {branch.checked_out_at}" if branch.checked_out_at else "moved since it was saved"
+        )
+        log.warning("workspace.branch_kept", extra={"branch": site.place.branch, "reason": why})
+        return ""
+    return f"delete {site.branch_ref} {branch.tip}\n"
+
+
+def empty_trash(site: Site) -> None:
+    """Delete what has been removed here, by us or by somebody who was killed."""
+    folder = site.trash.parent
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except FileNotFoundError:
+        return
+    for name in names:
+        if ".done" in name:
+            with BUSY, in_our_words("deleting a removed workspace"):
+                delete_tree(folder / name)

@@ -1,0 +1,303 @@
+"""Everything in a workspace, kept under a ref; and brought back from there.
+
+A snapshot is a commit. Its tree holds the files byte for byte as they are in the workspace,
+untouched by line-end conversion and filters, except those that git finds unchanged. Its
+message is a manifest of what a tree cannot hold. Its parents keep every commit reachable that
+was made in the workspace, and the snapshot before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.commits import (
+    DURABLE,
+    CommitObject,
+    commits_made_in,
+    point,
+    read_commits,
+    unreachable_heads,
+    write_commit,
+    write_tree,
+)
+from fleet.adapters.workspaces.copying import is_unchanged, recall
+from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
+from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
+from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, survey
+from fleet.adapters.workspaces.worktrees import (
+    Site,
+    environment,
+    linked_git_dir,
+    lock_of,
+    mark_ready,
+    write_git_dir,
+)
+from fleet.errors import Conflict, GitFailed, InvalidInput, NotFound
+
+TITLE = "fleet: snapshot of a workspace"
+FAITHFUL = ("-c", "core.fileMode=true", "-c", "core.symlinks=true", "-c", "core.ignoreCase=false")
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tree cannot hold. Names are relative to the workspace."""
+
+    run: str
+    branch: str
+    tip: str  # of the branch; "" if it was not there
+    head: str  # the ref that HEAD stood on; "" if on none
+    commit: str  # the commit that HEAD stood on
+    index: str  # tree of the index
+    worktree: str  # name among the repository's worktrees
+    modes: dict[str, int] = {}
+    folders: list[str] = []
+    ignored: list[str] = []  # in the tree, though git would not have them in a commit
+    copied: list[str] = []  # not in the tree: copies of the user's files, unchanged
+    aside: list[str] = []  # not in the tree: moved out of the workspace when it is removed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    sha: str
+    tree: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    head: CommitObject | None
+    tip: CommitObject | None
+    previous: CommitObject | None
+
+
+def usable_git_dir(site: Site) -> Path | None:
+    """Return the git folder of a workspace, None if no agent was ever in it.
+
+    It is made anew if somebody deleted it. Raises `Conflict` for a folder that is not this run's.
+    """
+    git_dir = site.git_dir()
+    if git_dir:
+        if not site.is_ours(git_dir):
+            raise _not_ours(site)
+        return git_dir if site.was_used(git_dir) else None
+    lost = linked_git_dir(site)
+    if lost is None:
+        raise _not_ours(site)
+    with hold(site.repository_lock):
+        git_dir = write_git_dir(site, site.branch_ref, lost.name)
+    mark_ready(git_dir)
+    return git_dir
+
+
+def _not_ours(site: Site) -> Conflict:
+    return Conflict(f"{site.path!r} is not the workspace of run {site.place.run}; it is left as it is")
+
+
+def save(site: Site) -> str:
+    """Keep everything in the workspace; return the ref that holds it.
+
+    Raises `NotFound` if neither a workspace, nor a branch, nor an older snapshot is there.
+    """
+    git_dir = usable_git_dir(site) if site.has_folder() else None
+    if git_dir:
+        with in_our_words("saving the workspace"):
+            return _save_folder(site, git_dir)
+    return _save_commits(site, site.git_dir())
+
+
+def read_snapshot(site: Site, ref: str) -> Snapshot:
+    [commit] = read_commits(site.common, {}, ref)
+    if commit is None:
+        raise NotFound(f"{ref!r} is not in {site.place.repository!r}")
+    return _understand(commit)
+
+
+def _understand(commit: CommitObject) -> Snapshot:
+    title, _, body = commit.message.partition("\n\n")
+    if title != TITLE:
+        raise InvalidInput(f"{commit.sha} is not a snapshot of a workspace")
+    manifest = msgspec.convert(json.loads(body), Manifest)
+    return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest)
+
+
+def _look(site: Site, env: Mapping[str, str]) -> _Known:
+    head, tip, previous = read_commits(site.common, env, "HEAD", site.branch_ref, site.saved_ref)
+    return _Known(head=head, tip=tip, previous=previous)
+
+
+def _save_commits(site: Site, git_dir: Path | None) -> str:
+    """Keep the commits of a workspace whose folder is gone, or was never finished."""
+    known = _look(site, {"GIT_DIR": str(git_dir)} if git_dir else {})
+    head = known.head if git_dir else known.tip
+    if known.previous and _says_it_all(known.previous, head, git_dir):
+        return site.saved_ref
+    if head is None:
+        raise NotFound(f"nothing is left of workspace {site.path!r} and its branch {site.place.branch!r}")
+    known = _Known(head=head, tip=known.tip, previous=known.previous)
+    return _record(site, git_dir, known, tree=head.tree, index=head.tree, seen=Survey(), copied=())
+
+
+def _says_it_all(previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
+    """Tell whether the snapshot before knows all that is left: never replace it with less."""
+    return not git_dir or head is None or _understand(previous).manifest.commit == head.sha
+
+
+def _save_folder(site: Site, git_dir: Path) -> str:
+    index = git_dir / "fleet-index"
+    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
+    known = _look(site, env)
+    left = recall(git_dir)
+    copied = {name for name, file in left.items() if is_unchanged(site.path, name, file)}
+    _copy_index(site, git_dir, env, index)
+    opened: dict[Path, int] = {}
+    try:
+        status = read_status(site.path, env, every_bit=True)
+        if status.missed_folders:
+            open_folders(site.path, opened)
+            status = read_status(site.path, env, every_bit=True)
+        seen = survey(site.path, set(status.ignored), copied, opened)
+        index_tree = _index_tree(site, env, status, known.head)
+        tree = _workspace_tree(site, git_dir, env, status, seen, copied) or index_tree
+    finally:
+        close_again(opened)
+        remove_file(index)
+    seen.ignored += sorted(left.keys() - copied)
+    return _record(site, git_dir, known, tree=tree, index=index_tree, seen=seen, copied=copied)
+
+
+def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> None:
+    """Make a copy of the index to work on; one that sees every file."""
+    remove_file(lock_of(index))
+    original = git_dir / "index"
+    try:
+        shutil.copyfile(original, index)
+        if any(git_dir.glob("sharedindex.*")):
+            git("update-index", "--no-split-index", cwd=site.path, env=env)
+        clear_flags(site.path, env)
+    except (FileNotFoundError, GitFailed):
+        # The agent deleted or broke it.
+        fill_index(site.path, env, index)
+
+
+def _index_tree(site: Site, env: Mapping[str, str], status: Status, head: CommitObject | None) -> str:
+    if head and not status.staged:
+        return head.tree
+    stage(site.path, env, add=(), delete=status.conflicts)
+    return write_tree(site.path, env)
+
+
+def _workspace_tree(
+    site: Site,
+    git_dir: Path,
+    env: Mapping[str, str],
+    status: Status,
+    seen: Survey,
+    copied: Collection[str],
+) -> str:
+    """Write the workspace's files as a tree; return "" if that is the tree of the index."""
+    left_out = {*copied, *seen.unsaveable}
+    add = [name for name in (*status.changed, *status.untracked, *seen.ignored) if name not in left_out]
+    add += sorted(name for name in recall(git_dir) if name not in left_out and name not in add)
+    if not (add or status.deleted):
+        return ""
+    with raw_environment(site, git_dir) as raw:
+        raw_env = {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}
+        stage(site.path, raw_env, add=add, delete=status.deleted, settings=(*DURABLE, *FAITHFUL))
+        return write_tree(site.path, raw_env)
+
+
+@contextmanager
+def raw_environment(site: Site, git_dir: Path) -> Generator[Mapping[str, str]]:
+    """Give git a folder of its own over the same objects, where no attribute changes a byte of a file.
+
+    `info/attributes` outranks every `.gitattributes`, but the repository's own belongs to the user.
+    """
+    folder = git_dir / "fleet-raw"
+    delete_tree(folder)
+    for name in ("info", "refs"):
+        (folder / name).mkdir(parents=True)
+    extensions = "[extensions]\n\tobjectFormat = sha256\n" if len(site.place.base_sha) == 64 else ""
+    included = str(site.common / "config").replace("\\", r"\\").replace('"', r"\"")
+    files = {
+        "HEAD": "ref: refs/heads/none\n",
+        "config": f'[core]\n\trepositoryformatversion = 1\n{extensions}[include]\n\tpath = "{included}"\n',
+        "info/attributes": "* -text !eol !filter -ident !working-tree-encoding\n",
+    }
+    for name, text in files.items():
+        (folder / name).write_bytes(os.fsencode(text))
+    objects = {"GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
+    try:
+        yield {**environment(folder, site.path), **objects}
+    finally:
+        delete_tree(folder)
+
+
+def _record(
+    site: Site,
+    git_dir: Path | None,
+    known: _Known,
+    *,
+    tree: str,
+    index: str,
+    seen: Survey,
+    copied: Collection[str],
+) -> str:
+    """Write the snapshot's commit, unless the one before is the same, and point the ref at it."""
+    head, tip, previous = known.head, known.tip, known.previous
+    stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
+    manifest = Manifest(
+        run=site.place.run,
+        branch=site.place.branch,
+        tip=tip.sha if tip else "",
+        head=stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "",
+        commit=head.sha if head else "",
+        index=index,
+        worktree=(git_dir or site.path).name,
+        modes=seen.modes,
+        folders=seen.folders,
+        ignored=sorted(seen.ignored),
+        copied=sorted(copied),
+        aside=seen.aside,
+    )
+    # ASCII: names that are no valid text travel as escaped surrogates.
+    message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
+    parents = _parents(site, git_dir, known, index, tree)
+    if previous and _is_same(previous, tree, parents, message):
+        return site.saved_ref
+    before = previous.sha if previous else ""
+    sha = write_commit(site.common, tree, [*parents, *filter(None, [before])], message)
+    remove_file(lock_of(site.common / site.saved_ref))
+    point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
+    return site.saved_ref
+
+
+def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:
+    reached = [commit.sha for commit in (known.head, known.tip) if commit]
+    lost = unreachable_heads(site.common, commits_made_in(git_dir), reached) if git_dir else []
+    parents = list(dict.fromkeys([*reached, *lost]))
+    if index not in (tree, known.head.tree if known.head else ""):
+        parents.append(_index_commit(site, known, index))
+    return parents
+
+
+def _index_commit(site: Site, known: _Known, index: str) -> str:
+    """Return a commit that keeps the staged files reachable: the one of the snapshot before, if it has it."""
+    earlier = known.previous.parents if known.previous else ()
+    for commit in read_commits(site.common, {}, *earlier) if earlier else ():
+        if commit and commit.tree == index and commit.message.startswith("fleet: index"):
+            return commit.sha
+    head = [known.head.sha] if known.head else []
+    return write_commit(site.common, index, head, "fleet: index of a workspace\n")
+
+
+def _is_same(previous: CommitObject, tree: str, parents: list[str], message: str) -> bool:
+    return previous.tree == tree and previous.message == message and set(parents) <= set(previous.parents)

@@ -1,0 +1,143 @@
+"""What is uncommitted in a workspace, as git tells it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.folders import remove_file
+from fleet.errors import GitFailed
+
+_GITLINK = "160000"
+_NO_FILE = "000000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Names relative to the workspace. A nested repository is in `nested` alone."""
+
+    changed: tuple[str, ...]  # tracked, and not as in the index; conflicts too
+    deleted: tuple[str, ...]
+    submodules: tuple[str, ...]  # at another commit than in the index
+    untracked: tuple[str, ...]
+    nested: tuple[str, ...]
+    ignored: tuple[str, ...]  # folders end in "/"; only when asked for
+    conflicts: tuple[str, ...]
+    staged: tuple[str, ...]  # not in the index as in HEAD
+    added: tuple[str, ...]  # of those, the ones that are not in HEAD
+    missed_folders: bool  # git could not look into every folder
+
+    def uncommitted(self) -> set[str]:
+        groups = (self.changed, self.deleted, self.submodules, self.untracked, self.staged)
+        return {name for group in groups for name in group}
+
+
+def read_status(path: Path, env: Mapping[str, str], *, every_bit: bool = False) -> Status:
+    """Compare a workspace with its index and HEAD; with `every_bit`, list ignored files and modes as well."""
+    options = ("--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
+    more = ("--ignored=matching",) if every_bit else ()
+    settings = ("-c", "core.fileMode=true", "-c", "core.symlinks=true") if every_bit else ()
+    completed = run_git(*settings, "status", *options, *more, cwd=path, env=env)
+    missed = b"Permission denied" in completed.stderr
+    return _parse(os.fsdecode(completed.stdout).split("\0"), missed_folders=missed)
+
+
+def _parse(records: Iterable[str], *, missed_folders: bool) -> Status:
+    found: dict[str, list[str]] = {}
+    for record in filter(None, records):
+        kind, _, rest = record.partition(" ")
+        if kind in ("?", "!"):
+            _sort_unknown(kind, rest, found)
+            continue
+        fields = rest.split(" ", 7 if kind == "1" else 9)
+        _sort_tracked(kind, fields, found)
+    names = {key: tuple(value) for key, value in found.items()}
+    return Status(
+        changed=names.get("changed", ()),
+        deleted=names.get("deleted", ()),
+        submodules=names.get("submodules", ()),
+        untracked=names.get("?", ()),
+        nested=names.get("nested", ()),
+        ignored=names.get("!", ()),
+        conflicts=names.get("conflicts", ()),
+        staged=names.get("staged", ()),
+        added=names.get("added", ()),
+        missed_folders=missed_folders,
+    )
+
+
+def _sort_unknown(kind: str, name: str, found: dict[str, list[str]]) -> None:
+    if kind == "?" and name.endswith("/"):
+        found.setdefault("nested", []).append(name.rstrip("/"))
+    else:
+        found.setdefault(kind, []).append(name)
+
+
+def _sort_tracked(kind: str, fields: list[str], found: dict[str, list[str]]) -> None:
+    change, name = fields[0][1], fields[-1]
+    in_index, in_workspace = (fields[3], fields[4]) if kind == "1" else ("", fields[5])
+    if kind == "u" or fields[0][0] != ".":
+        found.setdefault("staged", []).append(name)
+    if fields[0][0] == "A":
+        found.setdefault("added", []).append(name)
+    if kind == "u":
+        found.setdefault("conflicts", []).append(name)
+    elif change == ".":
+        return
+    if in_workspace == _NO_FILE or change == "D":
+        found.setdefault("deleted", []).append(name)
+    elif in_workspace == _GITLINK and in_index in (_GITLINK, ""):
+        found.setdefault("submodules", []).append(name)
+    elif in_workspace == _GITLINK:
+        # A nested repository where a file was: the file is gone.
+        found.setdefault("deleted", []).append(name)
+        found.setdefault("nested", []).append(name)
+    else:
+        found.setdefault("changed", []).append(name)
+
+
+def stage(
+    path: Path,
+    env: Mapping[str, str],
+    *,
+    add: Iterable[str],
+    delete: Iterable[str],
+    settings: tuple[str, ...] = (),
+) -> None:
+    """Bring names up to date in the index that `env` names."""
+    gone, present = _joined(delete), _joined(add)
+    if gone:
+        git("update-index", "--force-remove", "-z", "--stdin", cwd=path, env=env, input=gone)
+    if present:
+        how = ("--add", "--remove", "--replace")
+        git(*settings, "update-index", *how, "-z", "--stdin", cwd=path, env=env, input=present)
+
+
+def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
+    """Make an index anew, as of HEAD."""
+    remove_file(index)
+    env = {**env, "GIT_INDEX_FILE": str(index)}
+    try:
+        git("read-tree", "HEAD", cwd=path, env=env)
+    except GitFailed:
+        # HEAD is a branch without commits.
+        git("read-tree", "--empty", cwd=path, env=env)
+
+
+def clear_flags(path: Path, env: Mapping[str, str]) -> None:
+    """Make the index look at every file again that somebody told it not to look at."""
+    listed = os.fsdecode(git("ls-files", "-v", "-z", cwd=path, env=env))
+    flagged = re.findall(r"(?:^|(?<=\0))([a-zS]) ([^\0]*)", listed)
+    hidden = [name for tag, name in flagged if tag.islower()]
+    skipped = [name for tag, name in flagged if tag in "Ss" and os.path.lexists(path / name)]
+    for option, names in (("--no-assume-unchanged", hidden), ("--no-skip-worktree", skipped)):
+        if names:
+            git("update-index", option, "-z", "--stdin", cwd=path, env=env, input=_joined(names))
+
+
+def _joined(names: Iterable[str]) -> bytes:
+    return b"".join(os.fsencode(name) + b"\0" for name in names)

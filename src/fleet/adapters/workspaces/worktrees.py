@@ -1,0 +1,346 @@
+"""Making a workspace: its branch, its place among the repository's worktrees, its files.
+
+The state of a half-made workspace is told by what is there, in the order in which it is made:
+
+1. `refs/fleet/base/<run>` and the branch, in one transaction: the ref says that the branch is ours;
+2. the folder, with nothing in it but its link `.git`;
+3. the worktree's git folder, renamed into place whole;
+4. the files, and the copied ones;
+5. `fleet-ready` in the worktree's git folder.
+
+Without the last one no agent has ever been in it, and it may be thrown away and made again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git, git_patiently
+from fleet.adapters.workspaces.folders import (
+    BUSY,
+    delete_tree,
+    read_text,
+    remove_file,
+    rename_free,
+    write_whole,
+)
+from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
+from fleet.ports.workspace import Place
+
+READY = "fleet-ready"
+OWNER = "fleet-run"
+COPIED = "fleet-copied"
+RESTORING = "fleet-restoring"  # the files are back; what was set aside is being put back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A place, and everything that belongs to it by name."""
+
+    place: Place
+    common: Path  # the repository's git folder
+    path: Path
+
+    @property
+    def run_lock(self) -> Path:
+        return self.common / "fleet" / f"{self.place.run}.lock"
+
+    @property
+    def repository_lock(self) -> Path:
+        return self.common / "fleet" / "lock"
+
+    @property
+    def branch_ref(self) -> str:
+        return f"refs/heads/{self.place.branch}"
+
+    @property
+    def base_ref(self) -> str:
+        return f"refs/fleet/base/{self.place.run}"
+
+    @property
+    def saved_ref(self) -> str:
+        return f"refs/fleet/saved/{self.place.run}"
+
+    @property
+    def link(self) -> Path:
+        return self.path / ".git"
+
+    @property
+    def trash(self) -> Path:
+        return self.path.parent / ".trash" / self.place.run
+
+    @property
+    def kept(self) -> Path:
+        return self.path.parent / ".kept" / self.place.run
+
+    def has_folder(self) -> bool:
+        return self.path.is_dir()
+
+    @property
+    def done(self) -> Path:
+        """Where something goes that anybody may delete."""
+        return self.trash.with_name(f"{self.place.run}.done")
+
+    def git_dir(self) -> Path | None:
+        """Return the worktree's own git folder."""
+        folder = self.common / "worktrees"
+        usual = folder / self.path.name
+        if self._leads_here(usual):
+            return usual
+        try:
+            return next((found for found in folder.iterdir() if self._leads_here(found)), None)
+        except FileNotFoundError:
+            return None
+
+    def _leads_here(self, git_dir: Path) -> bool:
+        return read_text(git_dir / "gitdir").removesuffix("\n") == str(self.link)
+
+    def is_ours(self, git_dir: Path) -> bool:
+        head = read_text(git_dir / "HEAD").strip()
+        owner = read_text(git_dir / OWNER).strip()
+        return owner == self.place.run or (not owner and head == f"ref: {self.branch_ref}")
+
+    def was_used(self, git_dir: Path) -> bool:
+        """Tell whether an agent may have worked here."""
+        return any((git_dir / mark).exists() for mark in (READY, RESTORING))
+
+
+def site_of(place: Place) -> Site:
+    return Site(place=place, common=common_git_dir(place.repository), path=Path(os.path.realpath(place.path)))
+
+
+def environment(git_dir: Path, path: Path) -> dict[str, str]:
+    """Return what makes git work on a worktree even if the agent deleted or replaced its `.git`."""
+    return {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(path)}
+
+
+def stands(site: Site) -> bool:
+    """Tell whether the workspace has been made; put its link back if the agent has deleted it."""
+    git_dir = site.git_dir()
+    if not (git_dir and site.has_folder() and (git_dir / READY).exists()):
+        return False
+    if not os.path.lexists(site.link):
+        write_link(site, git_dir)
+    return True
+
+
+def mark_ready(git_dir: Path) -> None:
+    write_whole(git_dir / READY, "")
+
+
+def clear_way(site: Site) -> None:
+    """Throw away what a killed `make` has left; raise `Conflict` for what is somebody else's."""
+    git_dir = site.git_dir()
+    if git_dir and not site.is_ours(git_dir):
+        raise _occupied(site)
+    if git_dir and (git_dir / RESTORING).exists():
+        raise Conflict(
+            f"{site.path!r} is being brought back", hint=f"run `fleet undo {site.place.run}` again"
+        )
+    if os.path.lexists(site.path):
+        if git_dir:
+            delete_tree(rename_free(site.path, site.done))
+        else:
+            _clear_unlinked(site)
+    if git_dir:
+        forget(site, git_dir)
+
+
+def _clear_unlinked(site: Site) -> None:
+    """Clear a folder that no worktree of the repository leads to."""
+    if not site.has_folder() or site.path.is_symlink():
+        raise _occupied(site)
+    names = {entry.name for entry in site.path.iterdir()}
+    is_link_alone = names <= {".git.new"} or (
+        names <= {".git", ".git.new"} and linked_git_dir(site) is not None
+    )
+    if is_link_alone:
+        delete_tree(site.path)
+    elif linked_git_dir(site) is None:
+        raise _occupied(site)
+    else:
+        # Its git folder was deleted, by whomever. An agent may have worked here: keep it all.
+        rename_free(site.path, site.kept.with_name(f"{site.place.run}-unlinked"))
+
+
+def linked_git_dir(site: Site) -> Path | None:
+    """Return where the folder's link leads; None if it is no workspace of the repository."""
+    linked = read_text(site.link).removeprefix("gitdir: ").strip() if site.link.is_file() else ""
+    found = Path(linked)
+    return found if found.parent == site.common / "worktrees" else None
+
+
+def _occupied(site: Site) -> Conflict:
+    return Conflict(f"{site.path!r} is there already, and is not this run's workspace")
+
+
+def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
+    """Make the branch at a commit, and a worktree on it without files; return its git folder.
+
+    `head` is for a worktree that is to stand elsewhere than on its branch. An empty `tip` makes no branch.
+    """
+    with hold(site.repository_lock):
+        if tip:
+            _start_branch(site, tip)
+        if (site.common / "config.worktree").exists():
+            return _attach_by_git(site, head or site.branch_ref)
+        return write_git_dir(site, head or site.branch_ref, name or site.path.name)
+
+
+def _start_branch(site: Site, tip: str) -> None:
+    _unlock_refs(site)
+    wish = f"update {site.base_ref} {site.place.base_sha}\ncreate {site.branch_ref} {tip}\n"
+    try:
+        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+    except GitFailed as exc:
+        if "nonexistent object" in exc.reason or "not a valid SHA1" in exc.reason:
+            raise NotFound(f"commit {tip} is not in {site.place.repository!r} any more") from exc
+        if "exist" not in exc.reason:
+            raise
+        _accept_only_ours(site, exc)
+
+
+def _accept_only_ours(site: Site, cause: GitFailed) -> None:
+    """Return if the existing branch was made for this run; else raise `BranchTaken`."""
+    branch = look_up_branch(site)
+    owned = git("for-each-ref", site.base_ref, cwd=site.common)
+    if branch is None or not owned:
+        hint = "choose another name"
+        raise BranchTaken(
+            f"branch {site.place.branch!r} cannot be made: {cause.reason}", hint=hint
+        ) from cause
+    if branch.checked_out_at and branch.checked_out_at != site.path:
+        raise Conflict(
+            f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
+            hint="switch that checkout to another branch",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    tip: str
+    checked_out_at: str
+
+
+def look_up_branch(site: Site) -> Branch | None:
+    wanted = "--format=%(refname)%00%(objectname)%00%(worktreepath)"
+    for line in git_patiently("for-each-ref", wanted, site.branch_ref, cwd=site.common).splitlines():
+        name, tip, folder = os.fsdecode(line).split("\0")
+        if name == site.branch_ref:
+            return Branch(tip=tip, checked_out_at=folder)
+    return None
+
+
+def _unlock_refs(site: Site) -> None:
+    """Remove ref locks of a killed `attach`: it locks the run's own ref first, then the branch."""
+    own = site.common / site.base_ref
+    branch = site.common / site.branch_ref
+    died_early = lock_of(own).exists()
+    died_late = own.exists() and not branch.exists()
+    if died_early or died_late:
+        remove_file(lock_of(branch))
+        remove_file(lock_of(own))
+
+
+def lock_of(file: Path) -> Path:
+    """Return the file by which git locks another."""
+    return file.with_name(f"{file.name}.lock")
+
+
+def _attach_by_git(site: Site, head: str) -> Path:
+    """Let git attach the worktree: it alone knows how to hand on a configuration per worktree."""
+    on_branch = head == site.branch_ref
+    target = (site.place.branch,) if on_branch else ("--detach", head)
+    git_patiently("worktree", "add", "--no-checkout", str(site.path), *target, cwd=site.common)
+    git_dir = site.git_dir()
+    if git_dir is None:
+        raise GitFailed("worktree add", f"it made no worktree at {site.path}")
+    write_whole(git_dir / OWNER, site.place.run)
+    return git_dir
+
+
+def write_git_dir(site: Site, head: str, name: str) -> Path:
+    """Make a worktree's git folder: what `git worktree add` does, in a few microseconds.
+
+    It appears whole, so neither git nor a second supervisor ever reads a half-made one; and
+    only after the link that leads to it, so `git worktree prune` never takes it for stale.
+    """
+    draft = site.common / "fleet" / f"{site.place.run}.draft"
+    delete_tree(draft)
+    draft.mkdir(parents=True)
+    head_line = f"ref: {head}" if head.startswith("refs/") else head
+    files = {"HEAD": head_line, "commondir": "../..", "gitdir": str(site.link), OWNER: site.place.run}
+    for file, text in files.items():
+        (draft / file).write_bytes(os.fsencode(f"{text}\n"))
+    folder = site.common / "worktrees"
+    folder.mkdir(parents=True, exist_ok=True)
+    site.path.mkdir(parents=True, exist_ok=True)
+    git_dir = _free_name(folder, name)
+    if not os.path.lexists(site.link):
+        write_link(site, git_dir)
+    draft.rename(git_dir)
+    return git_dir
+
+
+def _free_name(folder: Path, name: str) -> Path:
+    number, wanted = 1, re.sub(r"[^\w.-]|^\.+|\.lock$", "-", name)
+    path = folder / wanted
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"{wanted}-{number}"
+    return path
+
+
+def write_link(site: Site, git_dir: Path) -> None:
+    draft = site.path / ".git.new"
+    draft.write_bytes(os.fsencode(f"gitdir: {git_dir}\n"))
+    draft.rename(site.link)
+
+
+def check_out(git_dir: Path, path: Path, tree: str = "HEAD", *, umask: int = -1) -> None:
+    """Fill a worktree that has no files yet."""
+    with BUSY:
+        git("read-tree", "--reset", "-u", tree, cwd=path, env=environment(git_dir, path), umask=umask)
+
+
+def forget(site: Site, git_dir: Path) -> None:
+    """Take a worktree off the repository's list, and no other (`git worktree prune` takes all it can)."""
+    gone = site.common / "fleet" / f"{site.place.run}.gone"
+    with hold(site.repository_lock):
+        shutil.rmtree(gone, ignore_errors=True)
+        gone.parent.mkdir(parents=True, exist_ok=True)
+        git_dir.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextmanager
+def deleting_refs(site: Site) -> Generator[None]:
+    """Hold the repository's lock, after removing the locks of somebody killed while deleting refs."""
+    intent = site.common / "fleet" / "deleting"
+    with hold(site.repository_lock):
+        _unlock_deleted(site.common, intent)
+        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs")
+        try:
+            yield
+        finally:
+            remove_file(intent)
+
+
+def _unlock_deleted(common: Path, intent: Path) -> None:
+    """Remove git's locks of a deletion that was killed. We hold the lock that it held: it is dead."""
+    try:
+        begun = intent.stat().st_mtime_ns
+    except FileNotFoundError:
+        return
+    for name in read_text(intent).splitlines():
+        lock = common / f"{name}.lock"
+        if lock.exists() and lock.stat().st_mtime_ns >= begun:
+            remove_file(lock)
