@@ -48,6 +48,8 @@ class RunLog:
 
     async def add(self, *events: Event, position: Position | None = None) -> None:
         """Append events; those of the agent's output come with the position after them."""
+        if any(_opens_process(event) for event in events):
+            position = Position()
         position = position or self.position
         now = time.time()
         bodies = [self._body(event, now, position) for event in events]
@@ -82,11 +84,16 @@ class RunLog:
     def _take(self, event: Event, body: Mapping[str, Json]) -> None:
         if event.kind is Kind.TURN_START:
             self.turn = _int(event.data.get("turn"))
-            if event.data.get("fresh") is not False:
+            if _opens_process(event):
                 self.position = Position()
         else:
             self.position = Position(out=_int(body.get("offset")), hooks=_int(body.get("hooks")))
         self.story = self.story.take(event)
+
+
+def _opens_process(event: Event) -> bool:
+    """Whether output is read from the beginning of a new file after this event."""
+    return event.kind is Kind.TURN_START and event.data.get("fresh") is not False
 
 
 def shorten(events: Sequence[Event], most: int) -> list[Event]:

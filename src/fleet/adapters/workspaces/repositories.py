@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from fleet.adapters.workspaces import comparing, repository
 from fleet.adapters.workspaces.worktrees import site_of
@@ -11,7 +12,7 @@ from fleet.ports.workspace import Place, Repository
 
 class GitRepositories:
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
-        found = repository.inspect_for(folder, base_ref, branches)
+        found = repository.inspect_for(Path(folder), base_ref, branches)
         return Repository(top=found.top, base_sha=found.base_sha)
 
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
