@@ -106,7 +106,12 @@ class System:
         )
 
     def fleet(
-        self, *words: str, code: int | None = 0, cwd: Path | None = None, stdin: bytes = b"", seconds: float = 60
+        self,
+        *words: str,
+        code: int | None = 0,
+        cwd: Path | None = None,
+        stdin: bytes = b"",
+        seconds: float = 60,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, and expect its exit code (None: any)."""
         done = subprocess.run(
@@ -119,7 +124,9 @@ class System:
         )
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if code is not None:
-            assert done.returncode == code, f"{words}: {done.returncode}\n{out}\n{err}\n{self.supervisor_log()}"
+            assert done.returncode == code, (
+                f"{words}: {done.returncode}\n{out}\n{err}\n{self.supervisor_log()}"
+            )
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
     def json(self, *words: str, **options: Any) -> Any:
@@ -178,5 +185,3 @@ class System:
                 self.fleet("kill", "*", "--force", code=None, seconds=60)
         with contextlib.suppress(Exception):
             self.door.stop()
-
-

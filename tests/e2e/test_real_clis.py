@@ -1,0 +1,113 @@
+"""The real agent CLIs, driven by `fleet` against a scripted model on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.domain.run import RunState
+from tests.fakellm import FakeLLM
+from tests.support import System, git, is_alive, make_repository, processes_with, wait_for
+
+CLIS = ("claude", "codex", "gemini", "copilot", "opencode")
+BINARIES = (
+    Path(os.environ.get("FLEET_TEST_CLIS", "~/.cache/fleet-tests/clis")).expanduser() / "node_modules/.bin"
+)
+PATIENCE = 120.0
+
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[FakeLLM]:
+    with FakeLLM() as llm:
+        llm.add_scenario(
+            "half-way",
+            [
+                {"write": {"path": "half.txt", "content": "half of it\n"}},
+                {"hang": "before_headers", "hang_seconds": 100},
+            ],
+        )
+        yield llm
+
+
+@pytest.fixture(params=CLIS)
+def cli(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    path = os.pathsep.join((str(BINARIES), os.environ["PATH"]))
+    if shutil.which(name, path=path) is None:
+        if os.environ.get("FLEET_TEST_NEEDS_CLIS"):
+            pytest.fail(f"{name} is not installed in {BINARIES}")
+        pytest.skip(f"{name} is not installed; `.ci/run` installs it")
+    return name
+
+
+@pytest.fixture
+def system(tmp_path: Path, cli: str, llm: FakeLLM) -> Iterator[System]:
+    repository = make_repository(tmp_path / "repository")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")
+    given = llm.setup(cli, home=tmp_path / "cli-home", cwd=repository)
+    path = os.pathsep.join((str(BINARIES), os.environ["PATH"]))
+    system = System(home, repository, {**given.env, "PATH": path, "FLEET_CODER_DEFAULT": cli})
+    yield system
+    system.close()
+
+
+def create(system: System, prompt: str, code: int = 0) -> None:
+    system.fleet("create", "work", "-p", prompt, "--mode", "headless", "--wait", code=code, seconds=PATIENCE)
+
+
+def test_an_edit_lands_on_the_branch_and_a_second_prompt_goes_on_in_the_same_session(system: System) -> None:
+    create(system, "[[fakellm:edit]] please")
+    run = system.run("work")
+    assert run.state is RunState.COMPLETED, run
+    assert "fakellm.txt" in git(system.repository, "ls-tree", "--name-only", "work").splitlines()
+    assert run.result is not None
+    assert run.result.files_changed == ("fakellm.txt",)
+    assert run.session
+    assert run.usage.total_tokens > 0
+
+    system.fleet("prompt", "work", "[[fakellm:echo]] and now?")
+    system.fleet("wait", "work", seconds=PATIENCE)
+    again = system.run("work")
+    assert again.session == run.session
+    assert again.result is not None
+    assert "[2 prompts so far]" in again.result.summary, "the model saw both prompts in one conversation"
+    assert again.turn == 2
+
+
+def test_an_agent_that_changes_nothing_completes_without_changes(system: System) -> None:
+    create(system, "[[fakellm:text]] just talk")
+    run = system.run("work")
+    assert run.state is RunState.COMPLETED_NO_CHANGES, run
+    assert run.result is not None
+    assert run.result.summary
+    assert run.result.commits == ()
+
+
+def test_an_error_of_the_model_api_fails_the_run_with_its_reason(system: System) -> None:
+    create(system, "[[fakellm:auth-error]] go", code=1)
+    run = system.run("work")
+    assert run.state is RunState.FAILED
+    assert any(word in run.state_reason.lower() for word in ("401", "auth", "key", "login")), run.state_reason
+
+
+def test_a_crash_half_way_leaves_the_partial_work_on_the_branch(system: System) -> None:
+    system.fleet("create", "work", "-p", "[[fakellm:half-way]] go", "--mode", "headless")
+    run = system.wait_until("work", lambda run: run.agent is not None, PATIENCE)
+    assert run.agent is not None
+    wait_for(lambda: Path(run.workspace, "half.txt").exists(), PATIENCE, "the agent wrote its file")
+    os.kill(run.agent.pid, signal.SIGKILL)
+    system.fleet("wait", "work", code=1, seconds=PATIENCE)
+    ended = system.run("work")
+    assert ended.state is RunState.FAILED
+    assert git(system.repository, "show", "work:half.txt") == "half of it"
+    left = {pid for pid in processes_with(f"FLEET_RUN={run.id}") if is_alive(pid)}
+    assert not left, "no process of the run is left"
