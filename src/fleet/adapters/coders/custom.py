@@ -34,14 +34,17 @@ _USAGE = {
     "cost_usd": "cost_usd",
     "context_tokens": "context",
 }
+_PATHS = ("text", "session", "session_model", "error", *_USAGE)
 _KNOWN = frozenset(
     {
         *("command", "resume_command", "interactive_command", "reviewer_flags", "skip_permissions_flags"),
         *("prompt", "output", "env", "tiers", "context_window", "usage_scope"),
-        *("text", "session", "model", "final", "failed", "error", *_USAGE),
+        *(*_PATHS, "final", "failed"),
         *("install", "update", "version_argv", "login_variables", "login_files", "login_hint"),
     }
 )
+# Settings of every coder; they stand in the same table and are read elsewhere.
+_COMMON = frozenset({"flags", "model", "skip_permissions"})
 
 T = TypeVar("T")
 
@@ -73,7 +76,7 @@ class CustomCoder:
         self._output = table.choice("output", ("text", "jsonl"), "text")
         self._scope = table.choice("usage_scope", ("call", "run", "session"), "call")
         self._env = table.texts("env")
-        self._paths = {key: table.text(key) for key in ("text", "session", "model", "error", *_USAGE)}
+        self._paths = {key: table.text(key) for key in _PATHS}
         self._final = table.match("final")
         self._failed = table.match("failed")
         self._check(table)
@@ -160,7 +163,7 @@ class CustomCoder:
         }
 
     def _fill(self, template: tuple[str, ...], turn: Turn) -> tuple[str, ...]:
-        """Fill the placeholders in. A word that has nothing to hold goes, and so does a flag just before it."""
+        """Fill the placeholders in. A word with nothing to hold goes, and so does a flag just before it."""
         values = self._values(turn)
         filled: list[str] = []
         for word in template:
@@ -184,7 +187,7 @@ class CustomCoder:
         return unread(payload)
 
     def _read_fields(self, line: Fields) -> list[Event]:
-        told = events.session(self._text(line, "session"), self._text(line, "model"))
+        told = events.session(self._text(line, "session"), self._text(line, "session_model"))
         told += events.usage(self._scope, **self._numbers(line))
         text = self._text(line, "text")
         if self._failed is not None and self._failed.fits(line):
@@ -233,7 +236,7 @@ class _Table:
 
     def refuse_unknown(self) -> None:
         for key in self._fields:
-            if key not in _KNOWN:
+            if key not in _KNOWN | _COMMON:
                 self.refuse(key, f"there is no such field; known are {', '.join(sorted(_KNOWN))}")
 
     def has(self, key: str) -> bool:
