@@ -252,7 +252,7 @@ def test_no_run_that_failed_claims_a_good_end_on_the_way(case: str) -> None:
     ],
 )
 def test_the_session_is_found(case: str, session: str) -> None:
-    found = {event.data["session_id"] for event in of_kind(read(case), Kind.SESSION)}
+    found = {str(event.data["session_id"]) for event in of_kind(read(case), Kind.SESSION)}
     assert found == {session}
 
 
@@ -405,7 +405,7 @@ def test_a_warning_of_codex_is_a_note_and_not_an_error() -> None:
 def test_opencodes_endless_compaction_shows_its_errors() -> None:
     events = read("opencode/context-overflow")
     errors = of_kind(events, Kind.ERROR)
-    assert {event.data["code"] for event in errors} == {"ContextOverflowError"}
+    assert {str(event.data["code"]) for event in errors} == {"ContextOverflowError"}
     assert len(errors) > 1
 
 

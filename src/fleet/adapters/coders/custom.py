@@ -191,7 +191,7 @@ class CustomCoder:
         told += events.usage(self._scope, **self._numbers(line))
         text = self._text(line, "text")
         if self._failed is not None and self._failed.fits(line):
-            reason = self._text(line, "error") or text or "the agent gave no reason"
+            reason = self._text(line, "error") or text
             return [*told, *events.failed(reason, last_word=text)]
         if self._final is not None and self._final.fits(line):
             return [*told, *events.well_ended(text)]

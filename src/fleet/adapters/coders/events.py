@@ -15,6 +15,8 @@ from fleet.adapters.coders.jsonlines import (
 )
 from fleet.domain.event import Event, Json, Kind
 
+NO_REASON = "the agent gave no reason"
+
 # What a person reads when a turn fails, by the HTTP status that the provider answered with.
 MEANING = {
     400: "the provider refused the request",
@@ -105,7 +107,7 @@ def well_ended(last_word: str = "") -> list[Event]:
 
 
 def failed(reason: str, *, last_word: str = "", code: Json = None) -> list[Event]:
-    data: Fields = {"ok": False, "reason": clip(reason, 500)}
+    data: Fields = {"ok": False, "reason": clip(reason, 500) or NO_REASON}
     if code is not None:
         data["code"] = code
     return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
@@ -115,7 +117,7 @@ def reason_of(message: str, status: float | None = None) -> str:
     """Say in one line why the provider did not answer: what the status means, then its own words."""
     meaning = MEANING.get(int(status)) if status is not None else None
     if meaning is None:
-        return one_line(message, 400) or "the agent gave no reason"
+        return one_line(message, 400) or NO_REASON
     own_words = one_line(message, 300)
     return f"{meaning} ({int(status or 0)}): {own_words}" if own_words else f"{meaning} ({int(status or 0)})"
 
