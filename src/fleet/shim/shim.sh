@@ -12,9 +12,10 @@
 # `marker` (FLEET_RUN=<id>, as exported by `launch`) and `cgroup` (a folder that the agent moves itself into).
 # The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader), and
 #   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
-#   child                  "pid start boot shim:start sid" of the agent, or "void". Made with O_EXCL by the agent's
-#                          process before it becomes the agent, or by an observer who settles that none will come.
-#                          An empty one means that its maker died in between, so that nobody can ever start.
+#   child                  "pid start boot shim:start leader:start" of the agent, its shim and its session's leader,
+#                          or "void". Made with O_EXCL by the agent's process before it becomes the agent, or by an
+#                          observer who settles that none will come. An empty one means that its maker died in
+#                          between, so that nobody can ever start.
 #   exit                   the exit code. Its block is reserved beforehand: a full disk cannot lose it.
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
@@ -22,10 +23,9 @@
 # First in the file, being on the way from the call to the agent's first instruction.
 if [ "$1" = _agent ]; then
   # The odd names keep clear of variables that the agent is to inherit.
-  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4
+  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4 _fleet_leader=$5
   IFS= read -r _fleet_x < /proc/self/stat
   set -- ${_fleet_x##*) }
-  _fleet_sid=$4
   shift 19
   if [ -e "$_fleet_d/cgroup" ] && IFS= read -r _fleet_x < "$_fleet_d/cgroup"; then
     { echo "$$" > "$_fleet_x/cgroup.procs"; } 2>/dev/null
@@ -33,7 +33,7 @@ if [ "$1" = _agent ]; then
   { echo 500 > /proc/self/oom_score_adj; } 2>/dev/null  # short of memory, the kernel takes the agent, not the shim
   printf '' > "$_fleet_d/claim.$$.$1.$_fleet_boot" || exit 72
   set -C
-  { echo "$$ $1 $_fleet_boot $_fleet_shim $_fleet_sid" > "$_fleet_d/child"; } 2>/dev/null || exit 72
+  { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1}" > "$_fleet_d/child"; } 2>/dev/null || exit 72
   set +C
   shift "$#"
   . "$_fleet_d/launch"
@@ -75,7 +75,7 @@ is_free_or() { # Is number $1 unused, or still that of the process born at $2? (
 
 has_ended() { { read -r code < "$d/exit"; } 2>/dev/null && [ -n "$code" ]; }
 
-read_child() { { read -r pid start was shim sid < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
+read_child() { { read -r pid start was shim leader < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
 
 settle() { # Take the agent's place for good, if it is free.
   set -C
@@ -142,22 +142,27 @@ state() {
   done
 }
 
+aside() { # Run a command without the terminal, which may be gone: some shells give up for want of it.
+  "$@" 2>/dev/null &
+  wait "$!"
+}
+
 record() { # Write how the agent ended, if it was ours. A full disk is waited for.
-  trap '' EXIT
+  trap - EXIT
   settle
   if read_child && [ "$shim" = "$me" ]; then
-    # After a hang-up some shells give up between the agent's end and here; the code is still to be had.
+    # Those shells come here straight from the agent's end. They still know its code.
     [ -n "$ended_with" ] || { wait "$pid"; ended_with=$?; }
     tries=0
-    until { printf '%-63s\n' "$ended_with" 1<> "$reserved" && mv -f "$reserved" "$d/exit"; } 2>/dev/null; do
+    until { printf '%-63s\n' "$ended_with" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"; do
       tries=$((tries + 1))
       [ -d "$d" ] && [ "$tries" -lt 600 ] || exit 73
-      nap 1
+      aside sleep 1
     done
-    rm -f "$d"/claim.* "$d"/exit.[0-9]*
-    sync "$d/exit" 2>/dev/null
+    aside rm -f "$d"/claim.* "$d"/exit.[0-9]*
+    aside sync "$d/exit"
   else
-    rm -f "$d/claim.$$."* "$reserved"
+    aside rm -f "$d/claim.$$."* "$reserved"
   fi
 }
 
@@ -186,21 +191,35 @@ own_detached() {
   ended_with=$?
 }
 
-own_pane() {
+own_pane() { # $1 is the leader of the terminal's session, or "-"
   own
-  set -m 2>/dev/null
-  "$shell" "$0" _agent "$d" "$me" "$boot"
+  trap : TSTP  # typed while the shim has the terminal between two suspensions
+  set -m
+  "$shell" "$0" _agent "$d" "$me" "$boot" "$1"
   stopped_with=$?
   # Suspended (ctrl-z) is not ended: nobody else is there to bring it back.
   while read_child && [ "$shim" = "$me" ] && is_alive "$pid" "$start"; do
-    fg > /dev/null 2>&1
+    fg > /dev/null  # and stderr as it is: bash takes it for the terminal
     stopped_with=$?
   done
   ended_with=$stopped_with
 }
 
+pane() {
+  [ ! -e "$d/child" ] || return 0
+  [ -e "$d/launch" ] || fail "nothing to launch in $d"
+  reserve
+  unset FLEET_RUN
+  look "$$"
+  leader=-
+  [ "$session" != "$$" ] || leader=$$:$born
+  # When the terminal goes, the kernel tells its session's leader, and by that one's death the agent. So the
+  # leader must die of it, while the shim must not: they are two.
+  "$shell" "$0" _own_pane "$d" "$shell" "$reserved" "$leader"
+}
+
 start() {
-  [ ! -e "$d/child" ] || return
+  [ ! -e "$d/child" ] || return 0
   [ -e "$d/launch" ] || fail "nothing to launch in $d"
   reserve
   unset FLEET_RUN  # of whoever calls: the shim is no process of that run
@@ -227,7 +246,7 @@ find_marked() { # Processes that carry the run's marker in their environment.
   marked=" "
   { IFS= read -r marker < "$d/marker"; } 2>/dev/null
   case $marker in FLEET_RUN=????*) ;; *) return ;; esac
-  for file in $(grep -lsF -e "$marker" /proc/[0-9]*/environ); do
+  for file in $(grep -lszxF -e "$marker" /proc/[0-9]*/environ); do
     file=${file#/proc/}
     marked="$marked${file%/environ} "
   done
@@ -249,17 +268,17 @@ gather() { # members: " pid:start pid:start " of every live process of the run
   if [ "$was" = "$boot" ]; then
     # The kernel gives out no number that still names a group or session, so a free one is still ours.
     if is_free_or "$pid" "$start"; then group=$pid; fi
-    if [ "$sid" = "$pid" ]; then
-      home=$group
-    elif [ "$sid" = "${shim%:*}" ] && is_free_or "$sid" "${shim#*:}"; then
-      home=$sid
-    fi
+    if [ "$leader" != - ] && is_free_or "${leader%:*}" "${leader#*:}"; then home=${leader%:*}; fi
     if is_alive "$pid" "$start"; then related=" $pid "; fi
   fi
   for file in /proc/[0-9]*; do
     number=${file#/proc/}
     case $callers in *" $number "*) continue ;; esac
-    look "$number" && [ "$number:$born" != "$shim" ] || continue
+    look "$number" || continue
+    case $number:$born in
+      "$pid:$start") ;;
+      "$shim" | "$leader") continue ;;
+    esac
     case "$group $home" in
       "$pgrp "* | *" $session") add ;;
       *) case "$marked$confined$related" in *" $number "*) add ;; *) table="$table $number:$born/$ppid" ;; esac ;;
@@ -349,7 +368,8 @@ shell=${3:-sh}
 case $verb in
   start) start; state ;;
   _own) reserved=$4; own_detached ;;
-  pane) [ -e "$d/child" ] || { [ -e "$d/launch" ] || fail "nothing to launch in $d"; reserve; own_pane; } ;;
+  pane) pane ;;
+  _own_pane) reserved=$4; own_pane "$5" ;;
   state) state ;;
   void) [ -d "$d" ] || mkdir -p "$d" || exit 70; settle; state ;;
   stop) stop "${3:-10}"; state ;;

@@ -20,6 +20,15 @@ MOST_CHANNELS = 8  # per connection; an sshd of the usual configuration refuses 
 KEEPALIVE_SECONDS = 15
 KEEPALIVES_MISSED = 3
 CONNECT_SECONDS = 20
+REFUSAL_PAUSES = (
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+)  # seconds, before a refused channel is asked for again
 LOOK_SECONDS = 1.0  # between two looks at all that is being watched
 STRAGGLER_SECONDS = 0.5  # how long output may stay away after the command's end
 
@@ -86,9 +95,14 @@ class SshTransport:
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60) -> Completed:
         if not argv or any("\0" in word for word in argv):
             raise InvalidInput("a command has at least one word, and none with a NUL character")
+        command = shlex.join(argv)
         with _in_our_words(self._name):
-            async with self._line() as line:
-                return await self._run_on(line, shlex.join(argv), stdin, timeout_seconds)
+            for pause in REFUSAL_PAUSES:
+                # A server may still count channels that it has just closed. Nothing has run then.
+                with contextlib.suppress(asyncssh.ChannelOpenError):
+                    return await self._run_on(await self._take_line(), command, stdin, timeout_seconds)
+                await asyncio.sleep(pause)
+            return await self._run_on(await self._take_line(), command, stdin, timeout_seconds)
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         temporary = f"{path}.{secrets.token_hex(4)}"
@@ -135,16 +149,15 @@ class SshTransport:
 
     async def _run_on(self, line: _Line, command: str, stdin: bytes, timeout_seconds: float) -> Completed:
         try:
-            async with asyncio.timeout(timeout_seconds), _started(line.connection, command) as session:
+            async with asyncio.timeout(timeout_seconds), _started(line, command) as session:
                 return await session.outcome(stdin)
         except TimeoutError as exc:
             raise Unavailable(
                 f"a command on {self._name} did not end within {timeout_seconds:g} seconds"
             ) from exc
 
-    @contextlib.asynccontextmanager
-    async def _line(self) -> AsyncGenerator[_Line]:
-        """Lend a connection that has room for one more channel."""
+    async def _take_line(self) -> _Line:
+        """Return a connection with a channel set aside on it."""
         async with self._connecting:
             self._lines = [line for line in self._lines if line.connection_is_open]
             line = next((line for line in self._lines if line.channels < MOST_CHANNELS), None)
@@ -152,10 +165,7 @@ class SshTransport:
                 line = _Line(await self._connect())
                 self._lines.append(line)
             line.channels += 1
-        try:
-            yield line
-        finally:
-            line.channels -= 1
+            return line
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         return await asyncssh.connect(
@@ -187,7 +197,7 @@ class SshTransport:
 @dataclass(eq=False)
 class _Line:
     connection: asyncssh.SSHClientConnection
-    channels: int = 0
+    channels: int = 0  # set aside or open; the server counts one until it has said that it is closed
 
     @property
     def connection_is_open(self) -> bool:
@@ -197,7 +207,8 @@ class _Line:
 class _Command(asyncssh.SSHClientSession[bytes]):
     """Collects what a command prints, and how it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: _Line) -> None:
+        self._line = line
         self._out = bytearray()
         self._err = bytearray()
         self._code: int | None = None
@@ -224,6 +235,7 @@ class _Command(asyncssh.SSHClientSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._problem = exc
         self._is_closed = True
+        self._line.channels -= 1
         self._stirred.set()
 
     @property
@@ -231,7 +243,8 @@ class _Command(asyncssh.SSHClientSession[bytes]):
         return self._code is None and not self._is_closed
 
     def leave(self) -> None:
-        if self._channel is None:
+        if self._channel is None:  # it was never opened
+            self._line.channels -= 1
             return
         if self._is_running:
             with contextlib.suppress(OSError):  # the channel may be closed already
@@ -240,9 +253,7 @@ class _Command(asyncssh.SSHClientSession[bytes]):
 
     async def outcome(self, stdin: bytes) -> Completed:
         """Wait for the end of the command. What it left running may hold the channel open: not for long."""
-        if self._channel and not self._is_closed:
-            self._channel.write(stdin)
-            self._channel.write_eof()
+        self._send(stdin)
         while self._is_running:
             await self._stir()
         with contextlib.suppress(TimeoutError):
@@ -254,18 +265,26 @@ class _Command(asyncssh.SSHClientSession[bytes]):
             raise ConnectionResetError("the connection was lost") from self._problem
         return Completed(code=self._code, out=bytes(self._out), err=bytes(self._err))
 
+    def _send(self, stdin: bytes) -> None:
+        if self._channel is None:
+            return
+        with contextlib.suppress(BrokenPipeError):  # it ended without reading any of it
+            self._channel.write(stdin)  # pyright: ignore[reportUnknownMemberType]: asyncssh's own annotation is open
+            self._channel.write_eof()
+
     async def _stir(self) -> None:
         await self._stirred.wait()
         self._stirred.clear()
 
 
 @contextlib.asynccontextmanager
-async def _started(connection: asyncssh.SSHClientConnection, command: str) -> AsyncGenerator[_Command]:
-    """Run a command on the member; kill it when it is left before its end."""
-    session = _Command()
-    # asyncssh leaves the kind of its channels open where a session is made by a factory.
-    await connection.create_session(lambda: session, command, encoding=None)  # pyright: ignore[reportUnknownMemberType]
+async def _started(line: _Line, command: str) -> AsyncGenerator[_Command]:
+    """Run a command on the channel set aside. Left early, it is killed where the server allows that."""
+    session = _Command(line)
     try:
+        await line.connection.create_session(  # pyright: ignore[reportUnknownMemberType]: asyncssh's own is open
+            lambda: session, command, encoding=None
+        )
         yield session
     finally:
         session.leave()
