@@ -455,15 +455,17 @@ def finish(process: subprocess.Popen[str]) -> None:
 def in_processes(count: int, script: str, file: Path) -> list[str]:
     """Start the script in many processes, let them go at once, and return what each printed."""
     ready = "print('ready', flush=True); sys.stdin.readline()\n"
-    processes = [start(ready + script, file, number) for number in range(count)]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(start(ready + script, file, number)) for number in range(count)]
+        for process in processes:
+            stack.callback(process.kill)  # does nothing to those that ended well
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * count
     return outputs
 
@@ -589,6 +591,56 @@ store.close()
     with contextlib.closing(SqliteStore(file)) as store:
         assert [number for number, _ in store.read("s")] == list(range(1, 41))
     assert integrity(file) == "ok"
+
+
+def test_forks_in_the_middle_of_other_threads_calls_lock_nobody_out(file: Path) -> None:
+    script = """
+import threading
+signal.alarm(60)
+store = SqliteStore(file)
+done = threading.Event()
+def write():
+    while not done.is_set():
+        store.append("parent", [{}])
+def look():
+    while not done.is_set():
+        store.stamp(), store.read("parent")
+threads = [threading.Thread(target=work) for work in (write, write, look)]
+for thread in threads:
+    thread.start()
+for turn in range(10):
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        store.append("child", [{}])
+        store.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+done.set()
+for thread in threads:
+    thread.join()
+store.close()
+"""
+    in_processes(1, script, file)
+    with contextlib.closing(SqliteStore(file)) as store:
+        assert [number for number, _ in store.read("child")] == list(range(1, 11))
+        last = store.append("parent", [])
+        assert len(store.read("parent", limit=last)) == last
+    assert integrity(file) == "ok"
+
+
+def test_no_connection_is_open_while_a_process_forks(file: Path) -> None:
+    script = """
+store = SqliteStore(file)
+store.append("s", [{}])
+child = os.fork()
+if not child:
+    names = [os.path.realpath(f"/dev/fd/{number}") for number in os.listdir("/dev/fd")]
+    os._exit(any(name.startswith(os.path.realpath(file)) for name in names))
+assert os.waitpid(child, 0)[1] == 0
+store.close()
+"""
+    in_processes(1, script, file)
 
 
 def integrity(file: Path) -> str:

@@ -49,7 +49,10 @@ class SqliteStore:
     def __init__(self, path: Path | str) -> None:
         self._path = os.fspath(path)
         self._closed = False
-        self._forget_connections()
+        self._connections: dict[str, sqlite3.Connection] = {}
+        self._opening = ""
+        self._read_lock = threading.Lock()
+        self._write_lock = threading.Lock()
         try:
             self._open()
         except BaseException:
@@ -141,9 +144,7 @@ class SqliteStore:
     def close(self) -> None:
         self._closed = True
         with self._read_lock, self._write_lock:
-            for connection in self._connections.values():
-                connection.close()
-            self._connections.clear()
+            self._disconnect()
 
     def _open(self) -> None:
         with self._in_our_words():
@@ -171,7 +172,10 @@ class SqliteStore:
                     connection.execute("ROLLBACK")
 
     def _reader(self) -> sqlite3.Connection:
-        return self._connections.get("reader") or self._connect("reader")
+        if reader := self._connections.get("reader"):
+            return reader
+        self._opening = os.urandom(4).hex()
+        return self._connect("reader")
 
     def _writer(self) -> sqlite3.Connection:
         if writer := self._connections.get("writer"):
@@ -191,16 +195,20 @@ class SqliteStore:
         self._connections[name] = connection
         return connection
 
-    def _forget_connections(self) -> None:
-        self._connections: dict[str, sqlite3.Connection] = {}
-        self._opening = os.urandom(4).hex()
-        self._read_lock = threading.Lock()
-        self._write_lock = threading.Lock()
+    def pause(self) -> None:
+        """Let go of the file until `resume`; whoever is reading or writing finishes first."""
+        self._read_lock.acquire()
+        self._write_lock.acquire()
+        self._disconnect()
 
-    def leave_to_parent(self) -> None:
-        """Open anew at the next call: a connection must not be used, nor closed, after a fork."""
-        _left_to_parent.extend(self._connections.values())
-        self._forget_connections()
+    def resume(self) -> None:
+        self._write_lock.release()
+        self._read_lock.release()
+
+    def _disconnect(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
         version = _schema_version(connection)
@@ -362,13 +370,24 @@ def _unusable(path: str, code: int, reason: str) -> StoreUnusable:
             )
 
 
+# A connection must not live through a fork: SQLite notes its locks per process, so that even a new
+# connection in the child would trust locks that only the parent holds.
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-_left_to_parent: list[sqlite3.Connection] = []
+_paused: list[SqliteStore] = []
+_forking = threading.Lock()
 
 
-def _leave_stores_to_parent() -> None:
-    for store in _open_stores:
-        store.leave_to_parent()
+def _pause_stores() -> None:
+    _forking.acquire()
+    for store in tuple(_open_stores):
+        store.pause()
+        _paused.append(store)
 
 
-os.register_at_fork(after_in_child=_leave_stores_to_parent)
+def _resume_stores() -> None:
+    while _paused:
+        _paused.pop().resume()
+    _forking.release()
+
+
+os.register_at_fork(before=_pause_stores, after_in_parent=_resume_stores, after_in_child=_resume_stores)
