@@ -30,6 +30,7 @@ from fleet.errors import GitFailed
 log = logging.getLogger(__name__)
 
 _DEAD_AFTER_SECONDS = 3.0
+_OUR_LOCK = "fleet-index-lock"  # another name of index.lock, when it is ours
 _UNFINISHED = (
     *("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "MERGE_AUTOSTASH", "SQUASH_MSG", "AUTO_MERGE"),
     *("CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "rebase-merge", "rebase-apply", "sequencer"),
@@ -69,8 +70,16 @@ def break_dead_locks(site: Site, git_dir: Path) -> None:
     """Remove the lock files that a killed git of the agent's left; wait for those that may be alive."""
     for ours in (site.base_ref, site.saved_ref):
         remove_file(lock_of(site.common / ours))
+    if (ours := git_dir / _OUR_LOCK).exists():
+        _break_own(lock_of(git_dir / "index"), ours)
     for theirs in (git_dir / "index", git_dir / "HEAD", site.common / site.branch_ref):
         _outlive(lock_of(theirs))
+
+
+def _break_own(lock: Path, ours: Path) -> None:
+    if lock.exists() and lock.samefile(ours):
+        remove_file(lock)
+    remove_file(ours)
 
 
 def _outlive(lock: Path) -> None:
@@ -153,17 +162,18 @@ def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:
 
 @contextmanager
 def _locked_index(git_dir: Path) -> Generator[Path]:
-    """Take the index's lock as git does, with a copy of the index in it to work on."""
-    index = git_dir / "index"
-    lock = lock_of(index)
+    """Take the index's lock as git does; give a copy of the index to work on."""
+    index, draft, ours = git_dir / "index", git_dir / "fleet-index", git_dir / _OUR_LOCK
+    remove_file(lock_of(draft))
     with in_our_words("locking the index"):
-        lock.touch(exist_ok=False)
+        ours.touch()
+        lock_of(index).hardlink_to(ours)
     try:
-        shutil.copyfile(index, lock)
-        yield lock
+        shutil.copyfile(index, draft)
+        yield draft
     finally:
-        remove_file(lock)
-        remove_file(lock_of(lock))
+        for file in (draft, lock_of(draft), lock_of(index), ours):
+            remove_file(file)
 
 
 def _move_branch(site: Site, git_dir: Path, standing: _Standing, target: str) -> None:

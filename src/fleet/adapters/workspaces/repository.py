@@ -26,7 +26,7 @@ class Repository:
     is_bare: bool
 
 
-def inspect(folder: str, base_ref: str = "HEAD") -> Repository:
+def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
     """Find the repository that a folder belongs to, and the commit that a ref names in it.
 
     Raises `UnusableRepository` where no agent could work, `NotFound` for an unknown ref.
@@ -49,7 +49,7 @@ def inspect(folder: str, base_ref: str = "HEAD") -> Repository:
     return Repository(top=top, git_dir=common, base_sha=rest[-1], is_bare=is_bare)
 
 
-def inspect_for(folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
+def inspect_for(folder: str | Path, base_ref: str, branches: Sequence[str]) -> Repository:
     """Do as `inspect` does, and make sure that the branches can be made: all with two git processes.
 
     A name with unusual characters costs one more. Raises `InvalidInput` and `BranchTaken`.
@@ -110,7 +110,7 @@ def common_git_dir(repository: str) -> Path:
     return Path(os.fsdecode(found).removesuffix("\n")).resolve()
 
 
-def _ask(folder: str, base_ref: str) -> tuple[list[str], str]:
+def _ask(folder: str | Path, base_ref: str) -> tuple[list[str], str]:
     """Return what rev-parse printed, and why it stopped: it prints what it knows before it fails."""
     wanted = ("--git-common-dir", "--absolute-git-dir", "--is-bare-repository", "--show-cdup")
     command = ("rev-parse", "--path-format=absolute", *wanted, f"{base_ref}^{{commit}}")
@@ -143,12 +143,12 @@ def _main_of(git_dir: str) -> tuple[str, bool]:
     return str(common.parent if common.name == ".git" else common), False
 
 
-def _no_repository(folder: str, reason: str) -> UnusableRepository:
+def _no_repository(folder: str | Path, reason: str) -> UnusableRepository:
     if "not a git repository" in reason:
         return UnusableRepository(
-            f"{folder!r} is not in a git repository", hint="run `git init`, then make a first commit"
+            f"{str(folder)!r} is not in a git repository", hint="run `git init`, then make a first commit"
         )
-    return UnusableRepository(f"{folder!r} cannot be used: {reason}")
+    return UnusableRepository(f"{str(folder)!r} cannot be used: {reason}")
 
 
 def _no_commit(common: str, base_ref: str) -> UnusableRepository | NotFound:
