@@ -191,17 +191,20 @@ own_detached() {
   ended_with=$?
 }
 
+bring_back() { # Suspended (ctrl-z) is not ended, and nobody else is there to go on with it.
+  read_child && [ "$shim" = "$me" ] && is_alive "$pid" "$start" || return
+  fg > /dev/null  # and stderr as it is: bash takes it for the terminal
+  stopped_with=$?
+  bring_back  # no loop, for bash leaves those when something is suspended
+}
+
 own_pane() { # $1 is the leader of the terminal's session, or "-"
   own
   trap : TSTP  # typed while the shim has the terminal between two suspensions
   set -m
   "$shell" "$0" _agent "$d" "$me" "$boot" "$1"
   stopped_with=$?
-  # Suspended (ctrl-z) is not ended: nobody else is there to bring it back.
-  while read_child && [ "$shim" = "$me" ] && is_alive "$pid" "$start"; do
-    fg > /dev/null  # and stderr as it is: bash takes it for the terminal
-    stopped_with=$?
-  done
+  bring_back
   ended_with=$stopped_with
 }
 

@@ -19,8 +19,8 @@ from fleet.errors import Failed, InvalidInput, Unavailable
 from fleet.ports.transport import Completed
 
 QUICKEST_LOOK = 0.04  # seconds between two looks at a folder that has just changed …
-SLOWEST_LOOK = 0.25  # … and at one that has long been silent
-SILENT_PART = 8  # the longer the silence, the longer the next look may wait: by this part of it
+SLOWEST_LOOK = 0.4  # … and at one that has long been silent
+SILENT_PART = 10  # the longer the silence, the longer the next look may wait: by this part of it
 
 
 class LocalTransport:
@@ -96,7 +96,8 @@ class _Watch:
     """One caller that waits for files to change or processes to end."""
 
     def __init__(self, sizes: dict[str, int]) -> None:
-        self._sizes = list(sizes.items())
+        self._missing = [path for path, size in sizes.items() if size < 0]
+        self._sizes = [(path, size) for path, size in sizes.items() if size >= 0]
         self._since = time.monotonic()
         self.due = self._since + QUICKEST_LOOK
         self.happened = asyncio.Event()
@@ -110,7 +111,11 @@ class _Watch:
         self.due = (now + pause) if pause < SLOWEST_LOOK else (now // SLOWEST_LOOK + 1) * SLOWEST_LOOK
 
     def is_same(self) -> bool:
-        return all(_size(path) == size for path, size in self._sizes)
+        return not any(map(_exists, self._missing)) and all(_size(path) == size for path, size in self._sizes)
+
+
+def _exists(path: str) -> bool:
+    return os.access(path, os.F_OK)  # without an exception for each file that is rightly missing
 
 
 def _size(path: str) -> int:
