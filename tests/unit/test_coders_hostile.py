@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fleet.adapters.coders.agy import AgyCoder
 from fleet.adapters.coders.claude import ClaudeCoder
 from fleet.adapters.coders.codex import CodexCoder
-from fleet.adapters.coders.copilot import CopilotCoder, read_usage_file
+from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.custom import CustomCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fields_in
@@ -98,7 +98,7 @@ def everything_from(line: bytes) -> list[Event]:
     told: list[Event] = []
     for coder in CODERS.values():
         told += [*coder.read(line), *coder.read_hook(line)]
-    return [*told, *read_usage_file(line)]
+    return told
 
 
 def check(events: Iterable[Event]) -> None:
@@ -165,13 +165,14 @@ def test_a_wrong_type_in_any_field_upsets_nobody(line: bytes, chance: Any, wrong
 
 def with_one_changed(value: Any, chance: Any, wrong: Any) -> Any:
     """Put `wrong` in the place of one value, anywhere in the tree."""
-    if isinstance(value, dict) and value and chance.random() < 0.9:
-        key = chance.choice(sorted(value))
-        return {**value, key: with_one_changed(value[key], chance, wrong)}
-    if isinstance(value, list) and value and chance.random() < 0.9:
-        index = chance.randrange(len(value))
-        return [*value[:index], with_one_changed(value[index], chance, wrong), *value[index + 1 :]]
-    return wrong
+    if not isinstance(value, dict | list) or not value or chance.random() < 0.1:
+        return wrong
+    tree: Any = value
+    key: Any = chance.choice(sorted(tree)) if isinstance(value, dict) else chance.randrange(len(tree))
+    changed = with_one_changed(tree[key], chance, wrong)
+    if isinstance(value, dict):
+        return {**tree, key: changed}
+    return [*tree[:key], changed, *tree[key + 1 :]]
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ def test_copilot_headless() -> None:
         "--deny-tool=shell(git push)",
     } <= set(argv)
     assert argv[-4:] == ("x y", "--output-format", "json", "--no-ask-user")
-    assert has_run(argv, "--usage-output-file", f"{TURN.folder}/{CopilotCoder.usage_file}")
+    assert has_run(argv, "--usage-output-file", f"{TURN.folder}/{CopilotCoder.facts.report}")
     assert not any("allow-all" in word for word in argv)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fleet.adapters.coders.claude import ClaudeCoder
 from fleet.adapters.coders.codex import CodexCoder
-from fleet.adapters.coders.copilot import CopilotCoder, read_usage_file
+from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.domain.event import Event, Kind
@@ -352,9 +352,9 @@ def test_opencode_adds_up_its_calls() -> None:
     assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (7772 + 7862 + 7936, 24 + 11 + 18, 0)
 
 
-def test_copilots_tokens_are_in_its_usage_file() -> None:
+def test_copilots_tokens_are_in_its_report() -> None:
     data = (TRANSCRIPTS / "copilot" / "success-edit.usage-output-file.json").read_bytes()
-    (event,) = read_usage_file(data)
+    (event,) = CopilotCoder().read(data)
     assert event.data == {
         "scope": "session",
         "input": 26501,

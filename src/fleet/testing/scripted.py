@@ -432,6 +432,11 @@ class Terminal:
         write_all(1, b"\x1b[?2004l")
         self.termios.tcsetattr(0, self.termios.TCSANOW, self.saved)
 
+    def echo(self, typed: bytes) -> bytes:
+        """Show what was typed or pasted, without letting it control the terminal."""
+        write_all(1, bytes(letter if letter >= 32 or letter in b"\n\t" else 63 for letter in typed))
+        return typed
+
     def show(self, text: str) -> None:
         write_all(1, text.encode("utf-8", "replace") + b"\n")
 
@@ -458,11 +463,11 @@ class Terminal:
                 self.show("")
                 return typed
             if key == b"\x1b":
-                typed += self.pasted()
+                typed += self.echo(self.pasted())
             elif key == b"\x7f":
                 typed = typed[:-1]
             elif key != b"\x03":
-                typed += key
+                typed += self.echo(key)
 
     def pasted(self) -> bytes:
         """What stands between the two marks of a paste; nothing for any other escape sequence."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import hook_table, needs_approval, prompted, read_approval, ready
+from fleet.adapters.coders.hooks import hook_table, needs_approval, prompted, read_approval, read_tool, ready
 from fleet.adapters.coders.jsonlines import (
     LONGEST_LAST_WORD,
     Fields,
@@ -132,7 +132,7 @@ class ClaudeCoder:
             case "PermissionRequest":
                 return read_approval(fields)
             case "PostToolUse":
-                return events.tool_done(text_at(fields, "tool_use_id"), ok=True)
+                return read_tool(fields)
             case "Notification":
                 return _read_notification(fields)
             case "Stop":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, prompted, read_approval
+from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, prompted, read_approval, read_tool
 from fleet.adapters.coders.jsonlines import (
     LONGEST_LAST_WORD,
     Fields,
@@ -111,7 +111,7 @@ class CodexCoder:
             case "PermissionRequest":
                 return read_approval(fields)
             case "PostToolUse":
-                return events.tool_done(text_at(fields, "tool_use_id"), ok=True)
+                return read_tool(fields)
             case "Stop":
                 return events.well_ended(text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD))
             case _:

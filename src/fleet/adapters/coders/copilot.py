@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, needs_approval, prompted
+from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, needs_approval, prompted, tool_used
 from fleet.adapters.coders.jsonlines import (
     Fields,
     count_at,
@@ -47,8 +47,8 @@ class CopilotCoder:
         signals_turns=True,
         tiers=Tiers(cheap="claude-haiku-5.5", standard="claude-sonnet-5.5", premium="claude-opus-5.5"),
         context_window=200_000,
+        report=USAGE_FILE,
     )
-    usage_file = USAGE_FILE
 
     def launch(self, turn: Turn) -> Launch:
         session = turn.session or turn.new_session
@@ -97,6 +97,8 @@ class CopilotCoder:
                 return events.failed("it was interrupted", code=text_at(data, "reason"))
             case "result":
                 return _read_result(fields)
+            case "" if "modelMetrics" in fields:  # the report, which is read after the last line
+                return _read_usage(fields)
             case _:
                 return []
 
@@ -111,7 +113,7 @@ class CopilotCoder:
             case "userPromptSubmitted":
                 return prompted(text_at(data, "prompt"))
             case "postToolUse":
-                return events.tool_done("", ok=True)
+                return tool_used(text_at(data, "toolName"), "", dig(data, "toolArgs"))
             case "notification" if text_at(data, "notification_type") == "permission_prompt":
                 return needs_approval(text_at(data, "message"))
             case "agentStop":
@@ -122,11 +124,8 @@ class CopilotCoder:
                 return []
 
 
-def read_usage_file(data: bytes) -> Sequence[Event]:
-    """Read what `--usage-output-file` holds after a turn: the whole session's tokens. Never raises."""
-    fields = fields_in(data)
-    if fields is None:
-        return []
+def _read_usage(fields: Fields) -> list[Event]:
+    """What `--usage-output-file` holds after a turn: the tokens of the whole session."""
     models = {
         name: fields_at(metrics, "usage") for name, metrics in fields_at(fields, "modelMetrics").items()
     }

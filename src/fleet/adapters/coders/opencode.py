@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files as resources
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import needs_approval, prompted, ready
+from fleet.adapters.coders.hooks import needs_approval, prompted, ready, tool_used
 from fleet.adapters.coders.jsonlines import (
     Fields,
     count_at,
@@ -113,8 +113,8 @@ class OpencodeCoder:
             case "approval":
                 patterns = [text for text in items_at(fields, "patterns") if isinstance(text, str)]
                 return needs_approval(f"{text_at(fields, 'permission')}: {', '.join(patterns)}")
-            case "replied":
-                return events.tool_done("", ok=True)
+            case "tool":
+                return tool_used(text_at(fields, "tool"), text_at(fields, "call"), text_at(fields, "title"))
             case "idle":
                 return _read_error(fields) if fields_at(fields, "error") else events.well_ended()
             case _:

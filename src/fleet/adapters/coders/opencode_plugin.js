@@ -32,14 +32,16 @@ export const FleetTurns = async () => {
       const texts = output.parts.filter((part) => part.type === "text" && !part.synthetic)
       tell({ type: "prompt", session: input.sessionID, text: texts.map((part) => part.text).join("") })
     },
+    "tool.execute.after": async (input, output) => {
+      if (children.has(input.sessionID)) return
+      tell({ type: "tool", call: input.callID, tool: input.tool, title: output?.title })
+    },
     event: async ({ event }) => {
       const told = event.properties ?? {}
       if (event.type === "session.created" && told.info?.parentID) children.add(told.info.id)
       if (children.has(told.sessionID)) return
       if (event.type === "permission.asked") {
         tell({ type: "approval", permission: told.permission, patterns: told.patterns })
-      } else if (event.type === "permission.replied") {
-        tell({ type: "replied" })
       } else if (event.type === "session.error" && busy) {
         failure = told.error ?? { name: "unknown" }
       } else if (event.type === "session.idle" && busy) {

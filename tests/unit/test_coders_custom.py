@@ -1,0 +1,217 @@
+"""Coders that a user describes in TOML."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet.adapters.coders.custom import CustomCoder
+from fleet.domain.event import Event, Kind
+from fleet.domain.run import Mode, Role
+from fleet.errors import BadConfig, InvalidInput
+from fleet.ports.coder import Turn
+
+TURN = Turn(
+    prompt="fix {model} and {other}\n",
+    folder="/turn",
+    workspace="/w",
+    git_folders=(),
+    hook=(),
+    new_session="new-1",
+    flags=("--extra",),
+)
+
+
+def coder(text: str) -> CustomCoder:
+    return CustomCoder("mytool", tomllib.loads(text))
+
+
+FULL = """
+command = ["mytool", "--prompt-file", "{prompt_file}", "--model", "{model}", "--id={session}", "{odd}"]
+resume_command = ["mytool", "--prompt-file", "{prompt_file}", "--resume", "{session}"]
+interactive_command = ["mytool", "-i", "{prompt}"]
+reviewer_flags = ["--read-only"]
+skip_permissions_flags = ["--yes"]
+prompt = "file"
+output = "jsonl"
+env = {MYTOOL_ROOT = "{workspace}/x", PLAIN = "{}"}
+text = "message.content.0.text"
+session = "session_id"
+session_model = "model"
+input_tokens = "usage.input"
+output_tokens = "usage.output"
+cost_usd = "usage.cost"
+usage_scope = "run"
+final = {field = "type", equals = "result"}
+failed = {field = "is_error", equals = true}
+error = "error.message"
+tiers = {cheap = "small", premium = "large"}
+context_window = 64000
+install = "pip install mytool"
+"""
+
+
+def test_a_prompt_in_a_file() -> None:
+    launch = coder(FULL).launch(replace(TURN, model="cheap"))
+    assert launch.argv == (
+        *(
+            "mytool",
+            "--prompt-file",
+            "/turn/prompt.txt",
+            "--model",
+            "small",
+            "--id=new-1",
+            "{odd}",
+            "--extra",
+        ),
+    )
+    assert launch.files == {"prompt.txt": TURN.prompt.encode()}
+    assert launch.env == {"MYTOOL_ROOT": "/w/x", "PLAIN": "{}"}
+    assert launch.stdin == b""
+    assert launch.session == "new-1"
+
+
+def test_a_flag_without_a_value_is_left_out_with_it() -> None:
+    argv = coder(FULL).launch(replace(TURN, new_session="")).argv
+    assert argv == ("mytool", "--prompt-file", "/turn/prompt.txt", "{odd}", "--extra")
+
+
+def test_a_further_prompt_uses_the_command_for_it() -> None:
+    launch = coder(FULL).launch(replace(TURN, session="old-1"))
+    assert launch.argv == ("mytool", "--prompt-file", "/turn/prompt.txt", "--resume", "old-1", "--extra")
+    assert launch.session == "old-1"
+
+
+def test_a_prompt_as_an_argument_keeps_its_braces() -> None:
+    mine = coder('command = ["mytool", "say: {prompt}"]\nprompt = "argument"')
+    assert mine.launch(replace(TURN, model="m")).argv[1] == "say: fix {model} and {other}\n"
+    with pytest.raises(InvalidInput, match="too long for an argument of mytool"):
+        mine.launch(replace(TURN, prompt="x" * 200_000))
+
+
+def test_a_prompt_on_stdin_is_the_default() -> None:
+    launch = coder('command = ["mytool"]').launch(TURN)
+    assert (launch.stdin, launch.files) == (TURN.prompt.encode(), {})
+
+
+def test_in_a_terminal() -> None:
+    mine = coder(FULL)
+    assert mine.facts.modes == {Mode.HEADLESS, Mode.TMUX}
+    assert mine.launch(replace(TURN, mode=Mode.TMUX)).argv == ("mytool", "-i", TURN.prompt, "--extra")
+    assert mine.launch(replace(TURN, mode=Mode.TMUX, prompt="")).argv == ("mytool", "--extra")
+
+
+def test_roles() -> None:
+    mine = coder(FULL)
+    assert "--read-only" in mine.launch(replace(TURN, role=Role.REVIEWER)).argv
+    assert "--yes" in mine.launch(replace(TURN, skip_permissions=True)).argv
+    assert "--yes" not in mine.launch(TURN).argv
+    with pytest.raises(InvalidInput, match="no way to only read"):
+        coder('command = ["mytool"]').launch(replace(TURN, role=Role.REVIEWER))
+    harmless = coder('command = ["mytool"]\nreviewer_flags = []')
+    assert harmless.launch(replace(TURN, role=Role.REVIEWER)).argv == ("mytool", "--extra")
+
+
+def test_facts() -> None:
+    facts = coder(FULL).facts
+    assert (facts.name, facts.binary, facts.install) == ("mytool", "mytool", "pip install mytool")
+    assert (facts.resumes, facts.closes_stream, facts.signals_turns) == (True, True, False)
+    assert (facts.tiers.premium, facts.context_window) == ("large", 64000)
+    plain = coder('command = ["mytool"]').facts
+    assert (plain.resumes, plain.closes_stream, plain.modes) == (False, False, {Mode.HEADLESS})
+
+
+def read(fields: dict[str, Any]) -> list[Event]:
+    return list(coder(FULL).read(json.dumps(fields).encode()))
+
+
+def test_fields_are_read_by_their_paths() -> None:
+    events = read(
+        {
+            "type": "message",
+            "session_id": "s1",
+            "model": "small",
+            "message": {"content": [{"text": "Hello."}]},
+            "usage": {"input": 3, "output": 4, "cost": 0.5},
+        }
+    )
+    assert events == [
+        Event(kind=Kind.SESSION, data={"session_id": "s1", "model": "small"}),
+        Event(kind=Kind.USAGE, data={"scope": "run", "input": 3, "output": 4, "cost_usd": 0.5}),
+        Event(kind=Kind.SAID, text="Hello."),
+    ]
+
+
+def test_the_closing_line() -> None:
+    assert read({"type": "result", "message": {"content": [{"text": "Bye."}]}}) == [
+        Event(kind=Kind.TURN_END, text="Bye.", data={"ok": True})
+    ]
+    (failure,) = read({"type": "result", "is_error": True, "error": {"message": "out of paper"}})
+    assert failure.data == {"ok": False, "reason": "out of paper"}
+
+
+def test_a_value_of_another_type_is_not_equal() -> None:
+    assert [event.kind for event in read({"type": "result", "is_error": 1})] == [Kind.TURN_END]
+    assert read({"type": "result", "is_error": 1})[0].data["ok"] is True
+
+
+def test_text_output_is_what_the_agent_says_line_by_line() -> None:
+    mine = coder('command = ["mytool"]')
+    assert mine.read(b"\x1b[1;32mHello\x1b[0m \x1b]0;title\x07there\r") == [
+        Event(kind=Kind.SAID, text="Hello there")
+    ]
+    assert mine.read(b"") == []
+    assert mine.read(b'{"type":"result"}')[0].kind is Kind.SAID
+
+
+def test_settings_that_every_coder_has_may_stand_in_the_same_table() -> None:
+    table = tomllib.loads('command = ["mytool"]\nflags = ["-x"]\nmodel = "cheap"\nskip_permissions = true')
+    assert CustomCoder("mytool", table).facts.binary == "mytool"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "reason"),
+    [
+        ("", "command", "must be a list of words"),
+        ("command = []", "command", "must be a list of words"),
+        ('command = "mytool -p"', "command", "must be a list of texts, not 'mytool -p'"),
+        ('command = ["mytool", 1]', "command", "must be a list of texts"),
+        ('command = ["mytool"]\nprompts = "stdin"', "prompts", "there is no such field"),
+        (
+            'command = ["mytool"]\nprompt = "pipe"',
+            "prompt",
+            'one of "stdin", "argument", "file", not \'pipe\'',
+        ),
+        ('command = ["mytool"]\noutput = "xml"', "output", 'one of "text", "jsonl"'),
+        ('command = ["mytool"]\nprompt = "argument"', "command", "must contain {prompt}"),
+        ('command = ["mytool"]\nprompt = "file"', "command", "must contain {prompt_file}"),
+        ('command = ["mytool", "{prompt}"]', "command", "cannot contain {prompt}"),
+        (
+            'command = ["mytool", "{prompt}"]\nresume_command = ["mytool", "-c"]\nprompt = "argument"',
+            "resume_command",
+            "must contain {prompt}",
+        ),
+        (
+            'command = ["mytool"]\ninteractive_command = ["mytool"]',
+            "interactive_command",
+            "must contain {prompt}",
+        ),
+        ('command = ["mytool"]\ntext = "a.b"', "text", 'only with output = "jsonl"'),
+        ('command = ["mytool"]\noutput = "jsonl"\ntext = 3', "text", "must be a text, not 3"),
+        ('command = ["mytool"]\noutput = "jsonl"\nfinal = "result"', "final", "must be like {field"),
+        ('command = ["mytool"]\noutput = "jsonl"\nfinal = {field = "a"}', "final", "must be like {field"),
+        ('command = ["mytool"]\nenv = {A = 1}', "env", "must be a table of texts"),
+        ('command = ["mytool"]\ntiers = {best = "x"}', "tiers", "may contain cheap, standard and premium"),
+        ('command = ["mytool"]\ncontext_window = 0', "context_window", "must be a number above 0"),
+        ('command = ["mytool"]\nusage_scope = "all"', "usage_scope", 'one of "call", "run", "session"'),
+    ],
+)
+def test_a_mistake_is_told_with_the_name_of_its_field(text: str, field: str, reason: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        coder(text)
+    assert caught.value.path == f"coders.mytool.{field}"
+    assert reason in caught.value.reason
