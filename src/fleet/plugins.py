@@ -17,7 +17,7 @@ CODERS: Mapping[str, str] = {
     "codex": "fleet.adapters.coders.codex:CodexCoder",
     "copilot": "fleet.adapters.coders.copilot:CopilotCoder",
     "gemini": "fleet.adapters.coders.gemini:GeminiCoder",
-    "opencode": "fleet.adapters.coders.opencode:OpenCodeCoder",
+    "opencode": "fleet.adapters.coders.opencode:OpencodeCoder",
     "scripted": "fleet.adapters.coders.scripted:ScriptedCoder",
 }
 CODER_GROUP = "fleet.coders"

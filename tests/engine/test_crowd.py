@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
@@ -31,7 +32,9 @@ def test_fifty_creates_from_fifty_processes_and_one_kill(system: System) -> None
         {"say": "ready"},
         {"sleep": 600},
     )
-    wishes = [system.start("create", f"many-{number}", "-p", prompt) for number in range(MANY)]
+    wishes = [
+        system.start("create", f"many-{number}", "-p", prompt, stdout=DEVNULL) for number in range(MANY)
+    ]
     assert [wish.wait(120) for wish in wishes] == [0] * MANY
     runs = [
         system.wait_until(f"many-{number}", lambda run: run.said == "ready", 120) for number in range(MANY)

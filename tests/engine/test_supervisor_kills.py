@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 
 import pytest
 
@@ -35,7 +36,7 @@ def kill_supervisor(system: System) -> bool:
     if holder is None or not holder.pid:
         return False
     os.kill(holder.pid, signal.SIGKILL)
-    wait_for(lambda: system.door.holder() is None, what="the lock is free")
+    wait_for(lambda: system.door.holder() != holder, what="the lock is free, or another one's")
     return True
 
 
@@ -56,7 +57,10 @@ def play(system: System, tmp_path: Path, seed: int, kills: int) -> None:
     chance = random.Random(seed)
     gate, starts = tmp_path / f"gate-{seed}", tmp_path / f"starts-{seed}"
     prompt = steps(gate, starts)
-    wishes = [system.start("create", f"agent-{seed}-{number}", "-p", prompt) for number in range(AGENTS)]
+    wishes = [
+        system.start("create", f"agent-{seed}-{number}", "-p", prompt, stdout=DEVNULL, stderr=DEVNULL)
+        for number in range(AGENTS)
+    ]
     pids: dict[str, int] = {}
     killed = 0
     while killed < kills:

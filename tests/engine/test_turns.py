@@ -25,7 +25,7 @@ def test_commits_and_leftovers_are_both_on_the_branch(system: System) -> None:
     run = system.run("work")
     assert run.state is RunState.COMPLETED
     assert run.result is not None
-    assert [commit.subject for commit in run.result.commits][0] == "Add one"
+    assert run.result.commits[0].subject == "Add one"
     assert set(run.result.files_changed) == {"one.txt", "two.txt"}
     assert git(system.repository, "show", "work:one.txt") == "1"
     assert git(system.repository, "show", "work:two.txt") == "2"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from typing import NewType
 
@@ -19,12 +19,16 @@ def new_run_id(now: float | None = None) -> RunId:
     run's processes by the bare text of `FLEET_RUN=<id>` in their environment.
     """
     milliseconds = int((time.time() if now is None else now) * 1000)
-    return RunId(_base32(milliseconds, 9) + _base32(secrets.randbits(25), 5))
+    return RunId(_base32(milliseconds, 9) + _random(5))
 
 
 def new_batch_id() -> BatchId:
     """Return a fresh batch id of 8 characters, short enough to type."""
-    return BatchId(_base32(secrets.randbits(40), 8))
+    return BatchId(_random(8))
+
+
+def _random(width: int) -> str:
+    return _base32(int.from_bytes(os.urandom(width), "big"), width)
 
 
 def _base32(number: int, width: int) -> str:

@@ -31,13 +31,18 @@ class Usage:
 
 def usage_from(data: Mapping[str, Json]) -> Usage:
     """Read the numbers of a USAGE event; what is missing or no number counts as nothing."""
-    cost = data.get("cost_usd")
     return Usage(
         input_tokens=_count(data.get("input")),
         output_tokens=_count(data.get("output")),
         cached_tokens=_count(data.get("cached")),
-        cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        cost_usd=_money(data.get("cost_usd")),
     )
+
+
+def _money(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < 1e9 else None  # no bill is that high; NaN is not either
 
 
 def _count(value: Json) -> int:

@@ -62,14 +62,25 @@ class HomeDoor:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log_path.open("ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", "fleet.interfaces.supervise", "--background"],
+            # By way of a shell that ends at once: whoever called us has no child to wait for.
+            subprocess.run(
+                [
+                    "sh",
+                    "-c",
+                    '"$@" &',
+                    "sh",
+                    sys.executable,
+                    "-m",
+                    "fleet.interfaces.supervise",
+                    "--background",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd="/",
                 env=supervisor_environment(os.environ, self._home),
                 start_new_session=True,
+                check=True,
             )
 
     def stop(self, *, timeout_seconds: float = 20) -> bool:

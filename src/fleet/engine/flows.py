@@ -8,7 +8,6 @@ off goes on at the step it was in, in the next supervisor.
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.job import Job, job_id, next_job
 from fleet.domain.run import Run
 from fleet.engine import steps
+from fleet.engine.journal import prepare_journal
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 
@@ -44,7 +44,7 @@ def open_engine(workshop: Workshop, journal: Path) -> None:
     """Open the journal and take up the jobs that were cut off. Call it inside the loop that stays."""
     global _shop
     _shop = workshop
-    _prepare_journal(journal)
+    prepare_journal(journal)
     DBOS(
         config=DBOSConfig(
             name="fleet",
@@ -60,14 +60,6 @@ def open_engine(workshop: Workshop, journal: Path) -> None:
         )
     )
     DBOS.launch()
-
-
-def _prepare_journal(journal: Path) -> None:
-    journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with sqlite3.connect(journal) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-    connection.close()
-    journal.chmod(0o600)
 
 
 async def ensure_job(run: Run) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -85,6 +86,7 @@ class Follower:
     ) -> None:
         coder = shop.coder(run)
         self._shop = shop
+        self._coder = coder
         self._run_id = run.id
         self._folder = folder
         self._history = history
@@ -141,7 +143,7 @@ class Follower:
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
-        if events := [*self._out.finish(), *self._hooks.finish()]:
+        if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
             await self._add(events)
         await self._keep_record(run, is_last=True)
         return process
@@ -155,6 +157,11 @@ class Follower:
         if events := [*said, *signalled]:
             await self._add(events)
         return out_grew or hooks_grew
+
+    async def _read_report(self) -> Sequence[Event]:
+        if not self._coder.facts.report:
+            return ()
+        return self._coder.read(await self._shop.transport.read(f"{self._folder}/{self._coder.facts.report}"))
 
     async def _add(self, events: list[Event]) -> None:
         position = Position(out=self._out.offset, hooks=self._hooks.offset)

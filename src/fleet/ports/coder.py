@@ -34,6 +34,7 @@ class Facts:
     modes: frozenset[Mode] = frozenset({Mode.HEADLESS})
     resumes: bool = True  # a further prompt continues the CLI's own session
     signals_turns: bool = False  # in tmux, its hooks tell when a turn begins and ends
+    report: str = ""  # a file that the CLI leaves in the turn's folder; its content is read as a last line
     closes_stream: bool = True  # a turn that ended well always has a TURN_END event
     tiers: Tiers = Tiers()
     context_window: int = 200_000

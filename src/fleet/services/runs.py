@@ -22,6 +22,7 @@ from fleet.errors import (
     InvalidInput,
     NotFound,
     Stale,
+    SupervisorSilent,
 )
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.door import Door
@@ -311,6 +312,7 @@ class RunService:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         stamp = None
         runs: list[Run] = []
+        helper = _DoorKeeper(self._door)
         while True:
             newest = self._store.stamp()
             if newest != stamp:
@@ -319,6 +321,7 @@ class RunService:
                 progress(runs)
                 if all(until(run) for run in runs):
                     return runs
+            helper.look()
             if deadline is not None and time.monotonic() > deadline:
                 return runs
             time.sleep(LOOK_EVERY_SECONDS)
@@ -329,6 +332,32 @@ class RunService:
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
+
+
+class _DoorKeeper:
+    """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""
+
+    LOOK_EVERY_SECONDS = 1.0
+    MOST_STARTS = 5
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._looked_at = time.monotonic()
+        self._starts = 0
+
+    def look(self) -> None:
+        if time.monotonic() - self._looked_at < self.LOOK_EVERY_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        if self._door.is_open():
+            self._starts = 0
+            return
+        self._starts += 1
+        if self._starts > self.MOST_STARTS:
+            raise SupervisorSilent(
+                f"{self.MOST_STARTS} supervisors were started and none stayed", hint="run `fleet doctor`"
+            )
+        self._door.knock()
 
 
 def place_of(run: Run) -> Place:
