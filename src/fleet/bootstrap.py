@@ -60,9 +60,14 @@ def project_of(folder: str) -> Path | None:
     """Return the nearest folder upwards that holds a `.fleet/config.toml` or a repository, if any."""
     here = Path(os.path.realpath(folder))
     for place in (here, *here.parents):
-        if (place / ".fleet" / "config.toml").is_file() or (place / ".git").exists():
+        if (place / ".fleet" / "config.toml").is_file() or _is_checkout(place):
             return place
     return None
+
+
+def _is_checkout(folder: Path) -> bool:
+    git = folder / ".git"  # a file in a linked worktree; an empty folder of that name is nothing
+    return git.is_file() or os.path.lexists(git / "HEAD")
 
 
 def open_store(home: Path) -> Store:
@@ -83,7 +88,7 @@ def version() -> str:
     return __version__
 
 
-def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
+def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
     """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it."""
     from fleet import plugins
     from fleet.adapters.transports.local import LocalTransport
@@ -107,7 +112,7 @@ def make_supervisor(home: Path, *, stops_when_idle: bool) -> Supervisor:
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
-    return Supervisor(workshop, door_of(home), idle_seconds=idle_seconds)
+    return Supervisor(workshop, door_of(home), fifo, idle_seconds=idle_seconds)
 
 
 class SettingsCache:

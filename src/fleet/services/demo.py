@@ -129,8 +129,9 @@ def _fails(suffix: str) -> Part:
 
 def _takes_longer(suffix: str) -> Part:
     waiting: list[dict[str, Json]] = []
-    for hour in range(1, 5):
-        waiting += [{"sleep": 0.8}, {"say": f"The oak has grown for {hour} years."}]
+    for years in range(1, 5):
+        waiting.append({"sleep": 0.8})
+        waiting.append({"say": f"The oak has grown for {years} years."})
     return Part(
         branch=f"grow-oak{suffix}",
         task="Grow an oak.",
@@ -176,7 +177,7 @@ class Demo:
         self._door.knock()
         self._door.wait_until_open()
         self._wait("every agent is at rest", lambda run: run.is_at_rest, show)
-        self._check_results(before)
+        self._check_results(list(before.values()))
 
     def clean_up(self) -> None:
         """Leave no process behind, however far the demo came."""
@@ -233,14 +234,13 @@ class Demo:
         while self._door.holder() is not None and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def _check_results(self, before: dict[str, ProcessId | None]) -> None:
+    def _check_results(self, before: Sequence[ProcessId | None]) -> None:
         for part, run in zip(self._cast, self.runs, strict=True):
             is_so = run.state is part.expected
             self._note(f"{part.branch} ended as {part.expected}", is_so)
         starts = [self._starts_of(part) for part in self._cast]
         same = all(
-            agent is not None and [str(agent.pid)] == pids
-            for pids, agent in zip(starts, before.values(), strict=True)
+            agent is not None and [str(agent.pid)] == pids for pids, agent in zip(starts, before, strict=True)
         )
         self._note("every agent was started once, and kept its pid through the crash", same)
         self._note("what an agent left uncommitted is on its branch", self._is_saved())

@@ -60,6 +60,7 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
 
 
 def _show(demo: Demo) -> None:
+    from fleet.interfaces.cli.listing import last_line
     from fleet.interfaces.cli.outcome import difference
 
     rows = [
@@ -70,7 +71,7 @@ def _show(demo: Demo) -> None:
             difference(run),
             render.count(run.usage.total_tokens) if run.usage.total_tokens else "",
             render.money(run.usage.cost_usd),
-            render.printable(run.said or run.state_reason),
+            last_line(run.state, run.said, run.state_reason),
         )
         for run in demo.runs
     ]

@@ -160,8 +160,14 @@ def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> t
         f"+{glance.added} -{glance.removed}" if glance.files else "",
         render.count(glance.tokens) if glance.tokens else "",
         render.money(glance.cost_usd),
-        render.printable(glance.said or glance.state_reason),
+        last_line(glance.state, glance.said, glance.state_reason),
     )
+
+
+def last_line(state: str, said: str, reason: str) -> str:
+    """Return the most telling line: why it stopped, or what it said last."""
+    first, second = (reason, said) if state in ("blocked", "failed", "killed") else (said, reason)
+    return render.printable(first or second)
 
 
 def summary(glances: Sequence[Glance], loads: Mapping[str, Load]) -> str:

@@ -153,7 +153,7 @@ def difference(run: Run) -> str:
 
 @click.command()
 @click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=complete_branch)
-@click.option("--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
+@click.option("-b", "--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer (exit code 7)."
 )

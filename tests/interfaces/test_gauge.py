@@ -1,0 +1,149 @@
+"""What agents use, measured on real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.adapters.gauges import ProcGauge
+from fleet.domain.process import ProcessId
+from fleet.ports.vitals import Gauge
+from tests.support import wait_for
+
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@pytest.fixture(params=["proc", "psutil"])
+def gauge(request: pytest.FixtureRequest) -> Gauge:
+    return ProcGauge() if request.param == "proc" else ProcGauge("/no/such/folder")
+
+
+@pytest.fixture
+def family() -> Iterator[subprocess.Popen[bytes]]:
+    """A shell with two children, one of them in a session of its own."""
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & setsid sleep 60 & wait"], start_new_session=True)
+    wait_for(lambda: len(children_of(process.pid)) == 2)
+    pids = children_of(process.pid)
+    yield process
+    for pid in pids:
+        os.kill(pid, 9)
+    process.kill()
+    process.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def identity(pid: int) -> ProcessId:
+    start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ProcessId(pid=pid, start=start, boot=BOOT)
+
+
+def test_an_agent_is_measured_with_all_below_it(gauge: Gauge, family: subprocess.Popen[bytes]) -> None:
+    agent = identity(family.pid)
+    vitals = gauge.measure([agent])[agent]
+    assert vitals.processes == 3
+    assert vitals.memory_bytes > 1 << 19
+
+
+def test_a_process_that_lost_its_parent_still_counts_by_its_session(gauge: Gauge) -> None:
+    script = "(sleep 60 & echo $!) ; exec sleep 60"
+    process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    orphan = int(process.stdout.readline())
+    process.stdout.close()
+    try:
+        agent = identity(process.pid)
+        wait_for(lambda: gauge.measure([agent])[agent].processes == 2)
+    finally:
+        os.kill(orphan, 9)
+        process.kill()
+        process.wait()
+
+
+def test_another_process_with_the_same_pid_is_not_the_agent(
+    gauge: Gauge, family: subprocess.Popen[bytes]
+) -> None:
+    agent = identity(family.pid)
+    older = ProcessId(pid=agent.pid, start=str(int(agent.start) - 100_000), boot=agent.boot)
+    assert gauge.measure([older]) == {}
+
+
+def test_one_of_before_a_reboot_is_not_the_agent(family: subprocess.Popen[bytes]) -> None:
+    agent = identity(family.pid)
+    assert ProcGauge().measure([ProcessId(pid=agent.pid, start=agent.start, boot="another")]) == {}
+
+
+def test_one_that_has_ended_is_left_out_also_while_nobody_has_waited_for_it(gauge: Gauge) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    agent = identity(process.pid)
+    process.kill()
+    wait_for(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    if isinstance(gauge, ProcGauge):
+        assert ProcGauge().measure([agent]) == {}
+    process.wait()
+    assert gauge.measure([agent]) == {}
+
+
+def test_a_name_with_brackets_and_line_feeds_confuses_nobody(tmp_path: Path) -> None:
+    name = tmp_path / "a) R 1\n(b"
+    name.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(name), "60"])
+    try:
+        agent = identity(process.pid)
+        assert ProcGauge().measure([agent])[agent].processes == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_cpu_time_counts_children_that_have_ended(gauge: Gauge) -> None:
+    burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    script = (
+        "import subprocess, sys, time\n"
+        f"subprocess.run([sys.executable, '-c', {burn!r}])\n"
+        "print(1, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    try:
+        agent = identity(process.pid)
+        seconds = gauge.measure([agent])[agent].cpu_seconds
+        assert seconds >= (0.25 if not is_psutil(gauge) else 0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_psutil(gauge: Gauge) -> bool:
+    return gauge.measure.__self__._proc != "/proc"  # type: ignore[attr-defined]
+
+
+def test_a_hundred_agents_are_measured_in_one_pass() -> None:
+    processes = [subprocess.Popen(["sleep", "60"]) for _ in range(100)]
+    try:
+        agents = [identity(process.pid) for process in processes]
+        took = min(_timed(agents) for _ in range(5))
+        assert len(ProcGauge().measure(agents)) == 100
+        alone = min(_timed(agents[:1]) for _ in range(5))
+        assert took < 4 * alone + 0.02
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _timed(agents: list[ProcessId]) -> float:
+    begin = time.perf_counter()
+    ProcGauge().measure(agents)
+    return time.perf_counter() - begin
