@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.adapters.transports.local import LocalTransport
 from fleet.domain.run import Run, RunState
+from fleet.shim import script_path
+from fleet.shim.client import Shim
 from tests.support import System, is_alive, processes_with, scenario, wait_for
 
 SOON = 2.0  # seconds in which a status must be right
@@ -22,7 +26,13 @@ def running(system: System, *steps: dict[str, object], branch: str = "work") -> 
 
 
 def shim_pid(system: System, run: Run) -> int:
-    return int((system.turn_folder(run) / "claim").read_text().split()[0])
+    process = asyncio.run(shim_of(system).state(str(system.turn_folder(run))))
+    assert process.shim is not None
+    return process.shim.pid
+
+
+def shim_of(system: System) -> Shim:
+    return Shim(LocalTransport(), script_path(str(system.home)))
 
 
 def agent_pid(run: Run) -> int:
@@ -121,10 +131,8 @@ def test_a_foreign_process_with_a_recycled_pid_is_never_signalled(system: System
         os.kill(system.supervisor_pid(), signal.SIGKILL)
         os.kill(shim_pid(system, run), signal.SIGKILL)
         os.kill(agent_pid(run), signal.SIGKILL)
-        folder = system.turn_folder(run)
-        _, start, boot = (folder / "child").read_text().split()
-        for name in ("claim", "child"):
-            (folder / name).write_text(f"{stranger.pid} {start} {boot}\n")
+        child = system.turn_folder(run) / "child"
+        child.write_text(child.read_text().replace(str(agent_pid(run)), str(stranger.pid), 1))
         system.fleet("kill", "work", "--force")
         assert stranger.poll() is None
         assert system.run("work").state is RunState.KILLED

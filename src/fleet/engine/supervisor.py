@@ -24,9 +24,12 @@ LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 
 
 class Supervisor:
-    def __init__(self, workshop: Workshop, door: HomeDoor, *, idle_seconds: float | None) -> None:
+    def __init__(
+        self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None
+    ) -> None:
         self._shop = workshop
         self._door = door
+        self._fifo = fifo  # of the door, open since before this program was loaded
         self._idle_seconds = idle_seconds
         self._knocked = asyncio.Event()
         self._is_stopping = False
@@ -38,13 +41,13 @@ class Supervisor:
         self._shop.nudge_supervisor = self._knocked.set
         await self._shop.shim.install()
         flows.open_engine(self._shop, self._shop.home / "engine.db")
-        fifo = self._open_door()
+        self._listen()
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
             self._knocked.clear()
             await self._look()
             if self._is_idle():
-                fifo = await self._leave(fifo)
+                await self._leave()
             await self._wait()
         log.info("supervisor.down", extra={"pid": os.getpid()})
 
@@ -52,13 +55,11 @@ class Supervisor:
         self._is_stopping = True
         self._knocked.set()
 
-    def _open_door(self) -> int:
-        fifo = self._door.open()
-        asyncio.get_running_loop().add_reader(fifo, self._hear, fifo)
-        return fifo
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._fifo, self._hear)
 
-    def _hear(self, fifo: int) -> None:
-        if STOP in os.read(fifo, 65536):
+    def _hear(self) -> None:
+        if STOP in os.read(self._fifo, 65536):
             self._is_stopping = True
         self._knocked.set()
 
@@ -97,13 +98,14 @@ class Supervisor:
     def _is_idle(self) -> bool:
         return self._idle_seconds is not None and time.monotonic() - self._busy_at >= self._idle_seconds
 
-    async def _leave(self, fifo: int) -> int:
+    async def _leave(self) -> None:
         """Close the door and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
-        asyncio.get_running_loop().remove_reader(fifo)
-        os.close(fifo)
+        asyncio.get_running_loop().remove_reader(self._fifo)
+        os.close(self._fifo)
         # From here on a knock finds nobody and starts a new supervisor, which waits for our lock.
         if await self._shop.working():
             self._busy_at = time.monotonic()
-            return self._open_door()
-        self._is_stopping = True
-        return -1
+            self._fifo = self._door.open()
+            self._listen()
+        else:
+            self._is_stopping = True

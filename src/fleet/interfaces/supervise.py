@@ -33,8 +33,9 @@ def main(home: Path, *, is_background: bool) -> int:
             return 0  # another one was faster, and it will see the wish
         print(f"error: {conflict.message}\nhint: {conflict.hint}", file=sys.stderr)
         return conflict.exit_code
+    fifo = door.open()  # before anything slow is loaded: from now on knocks are heard
     try:
-        asyncio.new_event_loop().run_until_complete(_serve(home, is_background))
+        asyncio.new_event_loop().run_until_complete(_serve(home, fifo, is_background))
     except FleetError as error:
         logging.getLogger(__name__).error("supervisor.failed", extra={"reason": error.message})
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
@@ -45,10 +46,10 @@ def main(home: Path, *, is_background: bool) -> int:
 _environment = dict(os.environ)
 
 
-async def _serve(home: Path, is_background: bool) -> None:
+async def _serve(home: Path, fifo: int, is_background: bool) -> None:
     from fleet import bootstrap
 
-    supervisor = bootstrap.make_supervisor(home, stops_when_idle=is_background)
+    supervisor = bootstrap.make_supervisor(home, fifo, stops_when_idle=is_background)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop)
