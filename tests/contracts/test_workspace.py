@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -1164,7 +1165,7 @@ class _Victim:
         self.ground, self.call = ground, call
         self.place = ground.place()
         self.workspace = Path(self.place.path)
-        self.options: Mapping[str, object] = {
+        self.options: Mapping[str, Any] = {
             "make": {"copy": [".env"]},
             "save_leftovers": {"message": "left"},
             "remove": {"delete_branch": True},
@@ -1202,6 +1203,7 @@ class _Victim:
             assert self.tip in self.ground.reachable("work")
         git(self.workspace, "commit", "-q", "--allow-empty", "-m", "life goes on")
         self.ground.workspaces.remove(self.place, delete_branch=True)
+        assert ".env" not in self.ground.names_in("refs/fleet/saved/run-work")
         assert not list(self.ground.repository.glob(".git/**/*.lock"))
 
 

@@ -67,6 +67,8 @@ def copy_named(repository: Path, workspace: Path, names: Iterable[str]) -> Mappi
 
 
 def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
+    if not copied:
+        return
     text = json.dumps({name: msgspec.to_builtins(file) for name, file in copied.items()})
     write_whole(git_dir / COPIED, text)
 

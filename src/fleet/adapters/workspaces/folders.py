@@ -38,8 +38,6 @@ def write_whole(path: Path, text: str) -> None:
     draft.touch(mode=0o600)
     with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
     draft.rename(path)
 
 

@@ -24,11 +24,14 @@ class GitWorkspaces:
         copying.check_patterns(copy)
         site = site_of(place)
         with hold(site.run_lock), in_our_words("making the workspace"):
-            if worktrees.stands(site):
-                return
             removal.finish_pending(site)
-            _save_folderless(site)
-            worktrees.clear_way(site)
+            git_dir = site.git_dir()
+            if worktrees.stands(site, git_dir):
+                return
+            if git_dir and not site.has_folder() and site.is_ours(git_dir) and site.was_used(git_dir):
+                # Somebody deleted the folder of a finished workspace. Its commits are still there.
+                snapshots.save(site)
+            worktrees.clear_way(site, git_dir)
             git_dir = worktrees.attach(site, tip=place.base_sha)
             worktrees.check_out(git_dir, site.path)
             if _has_checkout(site):
@@ -74,10 +77,3 @@ def diff_text(place: Place, *, stat: bool = False) -> str:
 
 def _has_checkout(site: Site) -> bool:
     return Path(site.place.repository).resolve() != site.common
-
-
-def _save_folderless(site: Site) -> None:
-    """Keep the commits of a finished workspace whose folder somebody deleted, before it is made again."""
-    git_dir = site.git_dir()
-    if git_dir and not site.has_folder() and site.is_ours(git_dir) and site.was_used(git_dir):
-        snapshots.save(site)

@@ -49,7 +49,7 @@ def restore(site: Site, ref: str) -> None:
         return
     if not (git_dir and site.has_folder() and read_text(git_dir / RESTORING) == snapshot.sha):
         _refuse_occupied(site, git_dir)
-        clear_way(site)
+        clear_way(site, git_dir)
         git_dir = _bring_files(site, snapshot)
     with in_our_words("bringing the workspace back"):
         _bring_rest(site, git_dir, snapshot.manifest)
@@ -78,6 +78,7 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
         env = {**raw, "GIT_INDEX_FILE": str(index)}
         git(*FAITHFUL, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
     remove_file(index)
+    remember(git_dir, copy_named(Path(site.place.repository), site.path, manifest.copied))
     write_whole(git_dir / RESTORING, snapshot.sha)
     return git_dir
 
@@ -113,7 +114,6 @@ def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
     """Bring back what the tree does not hold. Each step may be repeated."""
     for name in manifest.folders:
         (site.path / name).mkdir(parents=True, exist_ok=True)
-    remember(git_dir, copy_named(Path(site.place.repository), site.path, manifest.copied))
     for name in manifest.aside:
         _put_back(site, name)
     if (kept_modules(site)).is_dir():

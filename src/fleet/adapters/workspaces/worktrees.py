@@ -13,6 +13,7 @@ Without the last one no agent has ever been in it, and it may be thrown away and
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -95,10 +96,9 @@ class Site:
         usual = folder / self.path.name
         if self._leads_here(usual):
             return usual
-        try:
-            return next((found for found in folder.iterdir() if self._leads_here(found)), None)
-        except FileNotFoundError:
-            return None
+        # Where that name was taken, git and we put something after it.
+        others = folder.glob(f"{glob.escape(_name_in_git(self.path.name))}*")
+        return next((found for found in others if self._leads_here(found)), None)
 
     def _leads_here(self, git_dir: Path) -> bool:
         return read_text(git_dir / "gitdir").removesuffix("\n") == str(self.link)
@@ -122,9 +122,8 @@ def environment(git_dir: Path, path: Path) -> dict[str, str]:
     return {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(path)}
 
 
-def stands(site: Site) -> bool:
+def stands(site: Site, git_dir: Path | None) -> bool:
     """Tell whether the workspace has been made; put its link back if the agent has deleted it."""
-    git_dir = site.git_dir()
     if not (git_dir and site.has_folder() and (git_dir / READY).exists()):
         return False
     if not os.path.lexists(site.link):
@@ -136,9 +135,8 @@ def mark_ready(git_dir: Path) -> None:
     write_whole(git_dir / READY, "")
 
 
-def clear_way(site: Site) -> None:
+def clear_way(site: Site, git_dir: Path | None) -> None:
     """Throw away what a killed `make` has left; raise `Conflict` for what is somebody else's."""
-    git_dir = site.git_dir()
     if git_dir and not site.is_ours(git_dir):
         raise _occupied(site)
     if git_dir and (git_dir / RESTORING).exists():
@@ -291,12 +289,16 @@ def write_git_dir(site: Site, head: str, name: str) -> Path:
 
 
 def _free_name(folder: Path, name: str) -> Path:
-    number, wanted = 1, re.sub(r"[^\w.-]|^\.+|\.lock$", "-", name)
+    number, wanted = 1, _name_in_git(name)
     path = folder / wanted
     while os.path.lexists(path):
         number += 1
         path = folder / f"{wanted}-{number}"
     return path
+
+
+def _name_in_git(name: str) -> str:
+    return re.sub(r"[^\w.-]|^\.+|\.lock$", "-", name)
 
 
 def write_link(site: Site, git_dir: Path) -> None:
