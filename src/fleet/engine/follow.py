@@ -249,7 +249,7 @@ class _Screen:
             return  # it is at work; the prompt is sent when it asks for one
         elif self._is_unsent(run):
             await self._paste(run, run.turn)
-        elif run.prompts > run.turn and story.is_taken:
+        elif run.prompts > run.turn and (story.is_taken or not self._signals):
             await self._next_turn(run)
 
     def _is_unsent(self, run: Run) -> bool:
@@ -261,8 +261,12 @@ class _Screen:
         text = await self._shop.prompt(run.id, turn)
         if text is None:
             return
-        run = await self._shop.update(run.id, lambda run: replace(run, turn=turn))
-        await self._history.add(turn_start(turn, text, fresh=False))
+        run = await self._shop.become(
+            run.id,
+            RunState.RUNNING,
+            also=lambda run: replace(run, turn=turn),
+            events=(turn_start(turn, text, fresh=False),),
+        )
         await self._paste(run, turn)
 
     async def _paste(self, run: Run, turn: int) -> None:

@@ -1,0 +1,191 @@
+"""Agents in their own screens: prompts arrive byte for byte, states come from hooks, people come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.domain.run import Run, RunState
+from tests.support import System, processes_with, scenario, wait_for
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
+    pytest.mark.timeout(120),
+]
+
+HOSTILE = (
+    "-x leading dash, 'single' \"double\" `back` $(touch owned) ${HOME} \\n \\\\ ; & | > < * ? ~ !\n"
+    "second line\n\n\ttabbed — ünïcödé 🚀 日本語\n"
+) + "0123456789abcdef" * 3200  # 50 kB
+
+
+@pytest.fixture
+def screen(system: System, tmp_path: Path) -> Iterator[System]:
+    system.env["FLEET_SCRIPTED_HOME"] = str(tmp_path / "sessions")
+    system.env["FLEET_CODER_MODE"] = "tmux"
+    yield system
+
+
+def prompts_of(system: System, run: Run) -> list[str]:
+    """Return the prompts as the agent itself wrote them down."""
+    file = Path(system.env["FLEET_SCRIPTED_HOME"]) / f"{run.session}.json"
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def states_of(system: System, run: Run) -> list[str]:
+    with system.runs() as runs:
+        return [str(event["text"]) for _, event in runs.events(run.id) if event["kind"] == "state"]
+
+
+def is_waiting(run: Run) -> bool:
+    return run.state is RunState.WAITING
+
+
+def tmux_servers(run: Run) -> set[int]:
+    return processes_with(f"fleet-{run.id}")
+
+
+def test_a_hostile_prompt_arrives_byte_for_byte_at_the_start_and_later(screen: System) -> None:
+    screen.fleet("create", "work", "--prompt-file", "-", stdin=HOSTILE.encode())
+    run = screen.wait_until("work", is_waiting, 30)
+    assert prompts_of(screen, run) == [HOSTILE]
+    later = "later: " + HOSTILE
+    screen.fleet("prompt", "work", "--file", "-", stdin=later.encode())
+    screen.wait_until("work", lambda run: run.turn == 2 and is_waiting(run), 30)
+    assert prompts_of(screen, run) == [HOSTILE, later]
+    assert not Path(run.workspace, "owned").exists()
+
+
+def test_states_come_from_hooks(screen: System, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    screen.fleet("create", "work", "-p", scenario({"say": "one"}))
+    run = screen.wait_until("work", is_waiting)
+    screen.fleet("prompt", "work", scenario({"wait_for": str(gate)}))
+    screen.wait_until("work", lambda run: run.state is RunState.RUNNING and run.turn == 2)
+    gate.touch()
+    screen.wait_until("work", is_waiting)
+    assert states_of(screen, run) == ["preparing", "running", "waiting", "running", "waiting"]
+
+
+def test_a_dialog_of_the_agents_is_shown_as_waiting_for_approval(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"approve": "run rm -rf"}, {"sleep": 60}))
+    run = screen.wait_until("work", is_waiting)
+    assert "approval" in run.state_reason
+    assert "rm -rf" in run.state_reason
+
+
+def test_without_a_prompt_the_agent_waits_for_a_person(screen: System) -> None:
+    screen.fleet("create", "work")
+    run = screen.wait_until("work", is_waiting)
+    screen.fleet("prompt", "work", scenario({"edit": {"path": "a.txt", "content": "a\n"}}))
+    run = screen.wait_until("work", lambda run: run.turn == 2 and is_waiting(run))
+    assert Path(run.workspace, "a.txt").read_text() == "a\n"
+
+
+def test_prompts_wait_for_their_turn_and_come_once_though_the_supervisor_dies(
+    screen: System, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    screen.fleet("create", "work", "-p", scenario({"say": "at work"}, {"wait_for": str(gate)}))
+    run = screen.wait_until("work", lambda run: run.state is RunState.RUNNING)
+    wait_for(lambda: prompts_of(screen, run), what="the agent took the first prompt")
+    screen.fleet("prompt", "work", scenario({"say": "second"}))
+    screen.fleet("prompt", "work", scenario({"say": "third"}))
+    os.kill(screen.supervisor_pid(), signal.SIGKILL)
+    gate.touch()
+    screen.fleet("list")  # starts the next supervisor
+    screen.wait_until("work", lambda run: run.turn == 3 and is_waiting(run), 40)
+    assert [("second" in prompt, "third" in prompt) for prompt in prompts_of(screen, run)] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_a_person_attaches_from_a_terminal_and_detaches_and_the_agent_lives_on(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"say": "hello on the screen"}))
+    run = screen.wait_until("work", is_waiting)
+    terminal, theirs = pty.openpty()
+    person = subprocess.Popen(
+        [sys.executable, "-m", "fleet", "attach", "work"],
+        cwd=screen.repository,
+        env={**screen.environment, "TERM": "xterm-256color"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        read_until(terminal, b"hello on the screen")
+        wait_for(lambda: has_detached(person, terminal), what="Ctrl-B D detaches")
+        assert person.returncode == 0
+    finally:
+        person.kill()
+        person.wait()
+        os.close(terminal)
+    assert screen.run("work").state is RunState.WAITING
+    assert tmux_servers(run)
+
+
+def has_detached(person: subprocess.Popen[bytes], terminal: int) -> bool:
+    """Press Ctrl-B D, as a person would again if the screen was not up yet; read on meanwhile."""
+    os.write(terminal, b"\x02d")
+    while select.select([terminal], [], [], 0.5)[0]:
+        try:
+            os.read(terminal, 65536)
+        except OSError:  # the other side of the terminal is closed
+            break
+    return person.poll() is not None
+
+
+def read_until(terminal: int, wanted: bytes, seconds: float = 20) -> bytes:
+    seen, deadline = b"", time.monotonic() + seconds
+    while wanted not in seen:
+        assert time.monotonic() < deadline, f"{wanted!r} is not on the screen: {seen[-2000:]!r}"
+        if select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 65536)
+    return seen
+
+
+def test_an_agent_that_leaves_its_screen_is_settled(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "a\n"}}))
+    run = screen.wait_until("work", is_waiting)
+    screen.fleet("prompt", "work", "/exit")
+    ended = screen.wait_until("work", lambda run: run.has_ended)
+    assert ended.state is RunState.COMPLETED
+    assert ended.result is not None
+    assert ended.result.files_changed == ("a.txt",)
+    wait_for(lambda: not tmux_servers(run), what="no tmux server is left")
+
+
+def test_a_kill_ends_the_screen_and_everything_in_it(screen: System) -> None:
+    for number in range(3):
+        branch = f"odd.name:{number}".replace(":", "-") + "/x.y"
+        screen.fleet("create", branch, "-p", scenario({"sleep": 300}))
+        screen.wait_until(branch, lambda run: run.state is RunState.RUNNING)
+    runs = screen.all_runs()
+    assert all(tmux_servers(run) for run in runs)
+    screen.fleet("kill", "*", "--force")
+    assert not any(tmux_servers(run) or processes_with(f"FLEET_RUN={run.id}") for run in runs)
+    assert {run.state for run in screen.all_runs()} == {RunState.KILLED}
+
+
+def test_a_killed_tmux_server_is_noticed(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"say": "x"}))
+    run = screen.wait_until("work", is_waiting)
+    subprocess.run(["tmux", "-L", f"fleet-{run.id}", "kill-server"], check=True)
+    ended = screen.wait_until("work", lambda run: run.has_ended, 10)
+    assert ended.state is RunState.FAILED
+    assert ended.state_reason
