@@ -147,6 +147,11 @@ def test_a_turn_that_claude_could_not_finish() -> None:
     assert kinds(claude("StopFailure", error="rate_limit")) == [Kind.LIMIT, Kind.TURN_END]
 
 
+def test_a_turn_that_a_person_interrupted_in_codex() -> None:
+    (ending,) = told(codex("Interrupt"))
+    assert (ending.kind, ending.data) == (Kind.TURN_END, {"ok": False, "reason": "it was interrupted"})
+
+
 def test_a_turn_that_opencode_could_not_finish() -> None:
     events = told(opencode("idle", session="s1", error=ERROR))
     assert [event.kind for event in events] == [Kind.ERROR, Kind.TURN_END]

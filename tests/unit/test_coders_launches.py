@@ -11,7 +11,7 @@ import pytest
 
 from fleet.adapters.coders.agy import AgyCoder
 from fleet.adapters.coders.claude import ClaudeCoder
-from fleet.adapters.coders.codex import CodexCoder, trusted_hash
+from fleet.adapters.coders.codex import HOOKS, CodexCoder, trusted_hash
 from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
@@ -251,8 +251,7 @@ def test_codex_in_tmux_trusts_the_workspace_and_our_hooks_and_nothing_else() -> 
     assert config["projects"] == {odd.workspace: {"trust_level": "trusted"}}
     assert config["hooks.Stop"][0]["hooks"][0]["type"] == "command"
     assert set(config["hooks.state"]) == {
-        f"/<session-flags>/config.toml:{event}:0:0"
-        for event in ("session_start", "user_prompt_submit", "permission_request", "post_tool_use", "stop")
+        f"/<session-flags>/config.toml:{event}:0:0" for event in HOOKS.values()
     }
     assert "--dangerously-bypass-hook-trust" not in argv
     assert "--no-daemon" in argv
@@ -264,10 +263,17 @@ def test_codex_resumed_in_tmux() -> None:
 
 
 def test_a_codex_hook_is_trusted_by_the_hash_that_codex_itself_writes() -> None:
-    known = trusted_hash("stop", "true")
-    assert known.startswith("sha256:")
-    assert known != trusted_hash("session_start", "true")
-    assert known != trusted_hash("stop", "false")
+    """Taken from the configuration that Codex 0.166.0 wrote when a person trusted these hooks."""
+    stop = "8ba29ded04038c52832548d01a197dd3c24aac6e21d816f388f046ab09768060"
+    interrupt = "461557090d383e4523d199ab0e90511c3fb32340392f729fc9796e6b2b485219"
+    assert trusted_hash("stop", "true") == f"sha256:{stop}"
+    assert trusted_hash("interrupt", "true") == f"sha256:{interrupt}"
+
+
+def test_opencode_resumed_in_tmux_gets_its_prompt_pasted() -> None:
+    launch = OpencodeCoder().launch(replace(IN_TMUX, session="old"))
+    assert launch.paste
+    assert not any("Fix the" in word for word in launch.argv)
 
 
 def test_gemini_headless() -> None:

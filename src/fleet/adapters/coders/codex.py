@@ -33,6 +33,7 @@ HOOKS = {
     "PermissionRequest": "permission_request",
     "PostToolUse": "post_tool_use",
     "Stop": "stop",
+    "Interrupt": "interrupt",
 }
 
 # The whole of what `turn.failed` says when a limit is reached; an agent's own words never get there.
@@ -114,6 +115,8 @@ class CodexCoder:
                 return read_tool(fields)
             case "Stop":
                 return events.well_ended(text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD))
+            case "Interrupt":
+                return events.failed("it was interrupted")
             case _:
                 return []
 
@@ -139,12 +142,17 @@ def _terminal_options(turn: Turn) -> tuple[str, ...]:
 def _hook_options(hook: tuple[str, ...]) -> tuple[str, ...]:
     """Our hooks, and that they are trusted: for this session, and no other hook along with them."""
     command = hook_command(hook)
-    handler = f'{{type="command",command={_quoted(command)},timeout={HOOK_SECONDS}}}'
-    tables = [f"hooks.{name}=[{{hooks=[{handler}]}}]" for name in HOOKS]
-    trusted = (_trust_entry(event, trusted_hash(event, command)) for event in HOOKS.values())
-    return tuple(
-        word for value in [*tables, f"hooks.state={{{','.join(trusted)}}}"] for word in ("-c", value)
-    )
+    tables = [f"hooks.{name}=[{{hooks=[{_handler(event, command)}]}}]" for name, event in HOOKS.items()]
+    trusted = ",".join(_trust_entry(event, trusted_hash(event, command)) for event in HOOKS.values())
+    return tuple(word for value in (*tables, f"hooks.state={{{trusted}}}") for word in ("-c", value))
+
+
+def _handler(event: str, command: str) -> str:
+    return f'{{type="command",command={_quoted(command)},timeout={_seconds(event)}}}'
+
+
+def _seconds(event: str) -> int:
+    return 3 if event == "interrupt" else HOOK_SECONDS  # Codex gives the hook of an interrupted turn no more
 
 
 def _trust_entry(event: str, digest: str) -> str:
@@ -157,7 +165,7 @@ def trusted_hash(event: str, command: str) -> str:
     Found by trial on 0.166.0: SHA-256 over the hook as JSON with sorted keys, defaults filled in. Should a
     release hash otherwise, Codex asks about our hooks at the start; it never runs one that nobody agreed to.
     """
-    handler = {"type": "command", "command": command, "timeout": HOOK_SECONDS, "async": False}
+    handler = {"type": "command", "command": command, "timeout": _seconds(event), "async": False}
     identity = {"event_name": event, "hooks": [handler]}
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -66,7 +66,8 @@ class OpencodeCoder:
             return Launch(argv=argv, env=env, stdin=turn.prompt.encode(), session=turn.session)
         files = {PLUGIN: _plugin()} if turn.hook else {}
         env |= _plugin_env(turn) if turn.hook else {}
-        as_argument = bool(turn.prompt) and fits_argument(turn.prompt)
+        # With -s it starts and leaves a prompt given along with it unsent.
+        as_argument = bool(turn.prompt) and fits_argument(turn.prompt) and not turn.session
         argv = ("opencode", *options, *((f"--prompt={turn.prompt}",) if as_argument else ()))
         paste = bool(turn.prompt) and not as_argument
         return Launch(argv=argv, env=env, files=files, session=turn.session, paste=paste)
