@@ -1085,7 +1085,7 @@ class TestSavingAndRestoring:
         assert fingerprint(workspace) == before
 
 
-def _as_nobody(place: Place, call: str, **options: object) -> None:
+def _as_nobody(place: Place, call: str, **options: Any) -> None:
     process = start(place, call, user=65534, **options)
     go(process)
     assert end(process) == (0, "")
