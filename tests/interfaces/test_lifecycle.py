@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,21 +93,15 @@ def test_logs_tell_what_was_said_and_done_and_raw_is_byte_for_byte(shared: Syste
     raw = [(shared.turn_folder(run, turn) / "out").read_bytes() for turn in (1, 2)]
     shown = [
         subprocess.run(
-            ["/bin/sh", "-c", f'exec "$0" -m fleet logs log --raw {more}', _python()],
+            [sys.executable, "-m", "fleet", "logs", "log", "--raw", *more],
             cwd=shared.repository,
             env=shared.environment,
             capture_output=True,
             check=True,
         ).stdout
-        for more in ("", "-n 0")
+        for more in ([], ["-n", "0"])
     ]
     assert shown == [raw[1], raw[0] + raw[1]]
-
-
-def _python() -> str:
-    import sys
-
-    return sys.executable
 
 
 def test_logs_follow_until_the_agent_is_at_rest(shared: System, tmp_path: Path) -> None:
@@ -232,13 +229,26 @@ def test_attach_says_why_it_cannot(shared: System) -> None:
     assert "fleet undo" in shared.fleet("attach", "headless", code=4).stderr
 
 
+def attach_and_detach(system: System, branch: str) -> tuple[int, str]:
+    tmux = ["tmux", "-L", f"fleet-{system.run(branch).id}"]
+
+    def is_attached() -> bool:
+        return bool(subprocess.run([*tmux, "list-clients"], capture_output=True).stdout)
+
+    with ThreadPoolExecutor(1) as pool:
+        attached = pool.submit(on_a_terminal, system, "attach", branch)
+        wait_for(is_attached)
+        subprocess.run([*tmux, "detach-client", "-s", system.run(branch).tmux], check=True)
+        return attached.result()
+
+
 def test_an_agent_in_tmux_can_be_attached_to_and_its_screen_is_its_output(shared: System) -> None:
     shared.fleet("create", "screen", "-p", scenario({"say": "on the screen"}), "--mode", "tmux")
     shared.wait_until("screen", lambda run: run.state is RunState.WAITING, seconds=60)
     assert shared.fleet("wait", "screen").returncode == 0
     assert "needs a terminal" in shared.fleet("attach", "screen", code=2).stderr
     assert "its screen is its output" in shared.fleet("logs", "screen", "--raw", code=2).stderr
-    code, shown = on_a_terminal(shared, "attach", "screen", typed=b"\x02d", type_at="on the screen")
+    code, shown = attach_and_detach(shared, "screen")
     assert code == 0
     assert "detached" in shown
     assert shared.run("screen").state is RunState.WAITING
@@ -318,12 +328,9 @@ def test_the_supervisor_can_be_stopped_and_started_while_agents_run_on(system: S
 
 
 def test_the_foreground_supervisor_ends_with_ctrl_c(system: System) -> None:
-    import signal
-
-    process = system.start("run", stderr=subprocess.PIPE)
-    wait_for(system.door.is_open, seconds=60)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 0
-    assert process.stderr is not None
-    process.stderr.close()
+    with system.start("run", stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"is up" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
     assert system.door.holder() is None
