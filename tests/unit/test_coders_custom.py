@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleet.adapters.coders.custom import CustomCoder
+from fleet.adapters.coders.custom import KNOWN_FIELDS, CustomCoder
 from fleet.domain.event import Event, Kind
 from fleet.domain.run import Mode, Role
 from fleet.errors import BadConfig, InvalidInput
@@ -123,6 +125,21 @@ def test_facts() -> None:
     assert (facts.tiers.premium, facts.context_window) == ("large", 64000)
     plain = coder('command = ["mytool"]').facts
     assert (plain.resumes, plain.closes_stream, plain.modes) == (False, False, {Mode.HEADLESS})
+    assert plain.context_window == 200_000
+
+
+PAGE = (Path(__file__).parents[2] / "docs/howto/coders.md").read_text()
+
+
+def test_the_documented_example_is_a_coder() -> None:
+    tables = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)]
+    (definition,) = [table["coders"]["mytool"] for table in tables if "mytool" in table.get("coders", {})]
+    assert CustomCoder("mytool", definition).facts.closes_stream
+
+
+@pytest.mark.parametrize("field", sorted(KNOWN_FIELDS))
+def test_every_field_is_documented(field: str) -> None:
+    assert f"`{field}`" in PAGE
 
 
 def read(fields: dict[str, Any]) -> list[Event]:

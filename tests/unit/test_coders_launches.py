@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -453,3 +454,12 @@ def test_a_launch_for_a_turn_without_a_hook_names_none() -> None:
     for coder in WITH_TERMINAL:
         launch: Launch = coder.launch(replace(IN_TMUX, hook=()))
         assert not any("hook.py" in word for word in launch.argv)
+
+
+@pytest.mark.parametrize("tier", ["cheap", "standard", "premium"])
+def test_the_documented_tiers_are_those_of_the_coders(tier: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/coders.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{tier}` |")]
+    names = ("claude", "codex", "gemini", "copilot", "opencode", "agy", "scripted")
+    tiers = {name_of(coder): getattr(coder.facts.tiers, tier) or "–" for coder in CODERS}
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == [tiers[name] for name in names]

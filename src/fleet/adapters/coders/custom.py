@@ -35,7 +35,7 @@ _USAGE = {
     "context_tokens": "context",
 }
 _PATHS = ("text", "session", "session_model", "error", *_USAGE)
-_KNOWN = frozenset(
+KNOWN_FIELDS = frozenset(
     {
         *("command", "resume_command", "interactive_command", "reviewer_flags", "skip_permissions_flags"),
         *("prompt", "output", "env", "tiers", "context_window", "usage_scope"),
@@ -112,7 +112,7 @@ class CustomCoder:
             resumes=bool(self._resume),
             closes_stream=self._final is not None,
             tiers=table.tiers(),
-            context_window=table.count("context_window", Facts.context_window),
+            context_window=table.count("context_window", 200_000),
         )
 
     @property
@@ -236,8 +236,8 @@ class _Table:
 
     def refuse_unknown(self) -> None:
         for key in self._fields:
-            if key not in _KNOWN | _COMMON:
-                self.refuse(key, f"there is no such field; known are {', '.join(sorted(_KNOWN))}")
+            if key not in KNOWN_FIELDS | _COMMON:
+                self.refuse(key, f"there is no such field; known are {', '.join(sorted(KNOWN_FIELDS))}")
 
     def has(self, key: str) -> bool:
         return key in self._fields
