@@ -118,7 +118,7 @@ def test_scenarios_come_from_files_too(stage: Stage) -> None:
     (stage.folder / "s.json").write_text('{"turns": [[{"say": "first"}], [{"say": "later"}]]}')
     toml = stage.run(stage.turn("x", flags=("--scenario", str(stage.folder / "s.toml"))))
     assert toml[-1].text == "from TOML"
-    by_turn = {
+    by_turn: dict[str, Any] = {
         "FLEET_SCENARIO": str(stage.folder / "s.json"),
         "FLEET_SCRIPTED_HOME": str(stage.folder / "home"),
     }
