@@ -97,7 +97,7 @@ class System:
         return os.environ | own | self.env
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return subprocess.Popen[bytes](
             [sys.executable, "-m", "fleet", *words],
             cwd=options.pop("cwd", self.repository),
             env=self.environment,
@@ -159,7 +159,9 @@ class System:
             run = self.run(branch)
             return run if fact(run) else None
 
-        return wait_for(look, seconds, f"{branch}: {self.run(branch)}")
+        found = wait_for(look, seconds, f"{branch}: {self.run(branch)}")
+        assert found is not None
+        return found
 
     def supervisor_pid(self) -> int:
         """Return the pid of the supervisor, once it is up."""

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return fleet's home: $FLEET_HOME, or ~/.fleet."""
-    return Path(environ.get("FLEET_HOME") or Path.home() / ".fleet").expanduser().absolute()
+    named = environ.get("FLEET_HOME") or "~/.fleet"
+    if named.startswith("~/") and "HOME" in environ:
+        named = environ["HOME"] + named[1:]
+    return Path(named).expanduser().absolute()
 
 
 def host_name() -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from fleet.config import Settings
 from fleet.errors import InvalidInput, NotFound
-from fleet.ports.coder import Coder
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    from fleet.config import Settings
+    from fleet.ports.coder import Coder
 
 CODERS: Mapping[str, str] = {
     "agy": "fleet.adapters.coders.agy:AgyCoder",
@@ -39,12 +42,18 @@ def coder_named(name: str, settings: Settings) -> Coder:
 def coder_names(settings: Settings) -> list[str]:
     """Return the names of all coders that can be asked for."""
     own = {name for name in settings.coder_names() if "command" in settings.coder_table(name)}
-    packaged = {entry.name for entry in entry_points(group=CODER_GROUP)}
+    packaged = {entry.name for entry in _packaged_coders()}
     return sorted(own | set(CODERS) | packaged)
 
 
+def _packaged_coders() -> EntryPoints:
+    from importlib.metadata import entry_points  # slow to load, and seldom needed
+
+    return entry_points(group=CODER_GROUP)
+
+
 def _coder_from_package(name: str, settings: Settings) -> Coder:
-    for entry in entry_points(group=CODER_GROUP, name=name):
+    for entry in _packaged_coders().select(name=name):
         try:
             return cast("Coder", entry.load()())
         except Exception as error:  # somebody else's code may raise anything

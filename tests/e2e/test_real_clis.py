@@ -53,7 +53,7 @@ def system(tmp_path: Path, cli: str, llm: FakeLLM) -> Iterator[System]:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")
-    given = llm.setup(cli, home=tmp_path / "cli-home", cwd=repository)
+    given = llm.setup(cli, home=str(tmp_path / "cli-home"), cwd=str(repository))
     path = os.pathsep.join((str(BINARIES), os.environ["PATH"]))
     system = System(home, repository, {**given.env, "PATH": path, "FLEET_CODER_DEFAULT": cli})
     yield system

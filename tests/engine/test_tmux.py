@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,10 @@ HOSTILE = (
 
 
 @pytest.fixture
-def screen(system: System, tmp_path: Path) -> Iterator[System]:
+def screen(system: System, tmp_path: Path) -> System:
     system.env["FLEET_SCRIPTED_HOME"] = str(tmp_path / "sessions")
     system.env["FLEET_CODER_MODE"] = "tmux"
-    yield system
+    return system
 
 
 def prompts_of(system: System, run: Run) -> list[str]:

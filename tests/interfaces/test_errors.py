@@ -295,7 +295,6 @@ def test_letters_that_the_terminal_does_not_know_end_no_command(system: System) 
 
 
 # RunService takes a claim whose run is not recorded yet for an abandoned one.
-@pytest.mark.xfail(strict=False, reason="a claim can be overwritten before its run is recorded")
 def test_two_commands_that_want_the_same_branch_at_once_get_one_agent(system: System) -> None:
     codes: list[int] = []
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.bootstrap import home_folder
 from fleet.config import (
     CODER_SETTINGS,
     SETTINGS,
     check_text,
     find_setting,
-    home_folder,
     line_of,
     load,
     project_file,

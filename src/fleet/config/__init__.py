@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fleet.config.files import project_file, read_file, replace_file, user_file
 from fleet.config.kinds import Value
-from fleet.config.loading import check_text, home_folder, load
+from fleet.config.loading import check_text, load
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, find_setting
 from fleet.config.toml import line_of, parse_toml
 
@@ -20,7 +20,6 @@ __all__ = [
     "Value",
     "check_text",
     "find_setting",
-    "home_folder",
     "line_of",
     "load",
     "parse_toml",

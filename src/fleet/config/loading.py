@@ -11,19 +11,14 @@ from typing import Any, cast
 
 from fleet.config.files import keep, last_good, project_file, read_file, user_file
 from fleet.config.kinds import Value
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, Source, expand_home, unknown
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, Source, unknown
 from fleet.config.toml import KeyPath, parse_toml
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
 
 
-def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return fleet's home: $FLEET_HOME, or ~/.fleet."""
-    return Path(expand_home(environ.get("FLEET_HOME") or "~/.fleet", environ)).absolute()
-
-
 def load(
-    home: Path | None = None,
+    home: Path,
     project: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     flags: Mapping[str, Value | None] | None = None,
@@ -35,7 +30,6 @@ def load(
     A broken file is replaced by its last good version, and `warnings` says so; without one, or
     when `strict`, raises `BadConfig` with file, line and reason. A flag of None was not given.
     """
-    home = home or home_folder(environ)
     warnings: list[str] = []
     values: dict[str, Value] = {key: setting.default for key, setting in SETTINGS.items()}
     coders: dict[str, dict[str, Json]] = {}

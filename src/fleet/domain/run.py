@@ -131,6 +131,7 @@ class Run:
     workspace: str = ""
     workspace_state: WorkspaceState = WorkspaceState.NONE
     saved_ref: str = ""
+    removed_at: float | None = None
     tmux: str = ""  # name of its tmux session
     agent: ProcessId | None = None
     started_at: float | None = None
@@ -149,6 +150,17 @@ class Run:
         if state not in MAY_BECOME[self.state]:
             raise IllegalTransition(self.id, self.state, state)
         return replace(self, state=state, state_since=now, state_reason=reason)
+
+    def want(self, wanted: Wanted, *, delete_branch: bool = False) -> Run:
+        """Return the run with another wish on it."""
+        return replace(self, wanted=wanted, delete_branch=delete_branch).without_nothing()
+
+    def without_nothing(self) -> Run:
+        """Return the run, removed at once if it is to be removed and never had a workspace."""
+        is_moot = self.has_ended and self.wanted in (Wanted.STOP, Wanted.CLEAN)
+        if is_moot and self.workspace_state is WorkspaceState.NONE:
+            return replace(self, workspace_state=WorkspaceState.REMOVED)
+        return self
 
     @property
     def has_ended(self) -> bool:

@@ -101,6 +101,7 @@ class Story:
             ended_well=event.data.get("ok") is True,
             reason=_text(event.data, "reason"),
             is_ready=True,
+            needs_approval="",
         )
 
     def _limit(self, event: Event) -> Story:

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -60,8 +59,10 @@ class HomeDoor:
 
     def start_in_background(self) -> None:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
+        import subprocess  # most commands find a supervisor, and need not load it
+
         self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.log_path.open("ab") as log:
+        with os.fdopen(os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             # By way of a shell that ends at once: whoever called us has no child to wait for.
             subprocess.run(
                 [

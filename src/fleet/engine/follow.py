@@ -29,6 +29,7 @@ RETRY_SECONDS = 2.0
 RECORD_EVERY_SECONDS = 1.0
 MEASURE_EVERY_SECONDS = 30.0
 CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again
+BLANK_START_SECONDS = 5.0  # a CLI without a prompt that says nothing for so long is taken to be up
 MOST_EVENTS = 200  # per look; the rest is in the raw output
 PROMPT_SHOWN = 200  # characters of a prompt that the log repeats
 
@@ -82,7 +83,7 @@ class Follower:
     """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
 
     def __init__(
-        self, shop: Workshop, run: Run, history: RunLog, folder: str, *, turn: int, pastes_first: bool
+        self, shop: Workshop, run: Run, history: RunLog, folder: str, *, first_pasted: int, is_blank: bool
     ) -> None:
         coder = shop.coder(run)
         self._shop = shop
@@ -92,11 +93,11 @@ class Follower:
         self._history = history
         self._out = LineReader(shop.transport, f"{folder}/out", history.position.out, coder.read)
         self._hooks = LineReader(shop.transport, f"{folder}/hooks", history.position.hooks, coder.read_hook)
-        self._recorded = history.story
+        self._recorded: Story = history.story
         self._recorded_at = 0.0
         self._measured_at = time.monotonic()
-        first_pasted = turn if pastes_first else turn + 1
-        self._screen = _Screen(shop, history, first_pasted, signals=coder.facts.signals_turns)
+        signals = coder.facts.signals_turns
+        self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)
 
     @property
     def _story(self) -> Story:
@@ -139,7 +140,7 @@ class Follower:
 
     async def _wait(self, process: AgentProcess) -> None:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": -1}
-        patience = CONFIRM_SECONDS if self._screen.awaits_confirmation else LOOK_AGAIN_SECONDS
+        patience = CONFIRM_SECONDS if self._screen.awaits_something else LOOK_AGAIN_SECONDS
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
@@ -227,30 +228,44 @@ class _Screen:
     confirm prompts gets it again if it has not confirmed it; for the others it is never sent twice.
     """
 
-    def __init__(self, shop: Workshop, history: RunLog, first_pasted: int, *, signals: bool) -> None:
+    def __init__(
+        self, shop: Workshop, history: RunLog, first_pasted: int, *, signals: bool, is_blank: bool
+    ) -> None:
         self._shop = shop
         self._history = history
         self._signals = signals
         self._first_pasted = first_pasted  # prompts before it came with the process itself
+        self._is_blank = (
+            is_blank  # it was started without a prompt, and some CLIs do not say when they are up
+        )
+        self._begun_at = time.monotonic()
         self._pasted = 0
         self._pasted_at = 0.0
 
     @property
-    def awaits_confirmation(self) -> bool:
+    def awaits_something(self) -> bool:
+        """Whether to look again soon, though nothing changes."""
+        return self._awaits_confirmation or (self._is_blank and not self._history.story.is_ready)
+
+    @property
+    def _awaits_confirmation(self) -> bool:
         return self._signals and self._pasted == self._history.turn and not self._history.story.is_taken
 
     async def attend(self, run: Run) -> None:
         story = self._history.story
-        if self.awaits_confirmation:
+        if self._awaits_confirmation:
             if time.monotonic() - self._pasted_at >= CONFIRM_SECONDS:
                 await self._shop.tmux(run).press_enter()
                 self._pasted_at = time.monotonic()
-        elif self._signals and not story.is_ready:
+        elif self._signals and not story.is_ready and not self._is_up_silently():
             return  # it is at work; the prompt is sent when it asks for one
         elif self._is_unsent(run):
             await self._paste(run, run.turn)
         elif run.prompts > run.turn and (story.is_taken or not self._signals):
             await self._next_turn(run)
+
+    def _is_up_silently(self) -> bool:
+        return self._is_blank and time.monotonic() - self._begun_at > BLANK_START_SECONDS
 
     def _is_unsent(self, run: Run) -> bool:
         by_paste = run.turn >= self._first_pasted and self._pasted != run.turn
@@ -273,3 +288,4 @@ class _Screen:
         text = await self._shop.prompt(run.id, turn) or ""
         await submit(self._shop.tmux(run), text)
         self._pasted, self._pasted_at = turn, time.monotonic()
+        self._is_blank = False

@@ -204,7 +204,10 @@ async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -
     run = await shop.get(run_id)
     history = await shop.log(run_id)
     folder = shop.turn_folder(run_id, turn)
-    await Follower(shop, run, history, folder, turn=turn, pastes_first=pastes_first).until_ended()
+    is_blank = run.mode is Mode.TMUX and run.turn == turn and not await shop.prompt(run_id, turn)
+    first_pasted = turn if pastes_first else turn + 1
+    follower = Follower(shop, run, history, folder, first_pasted=first_pasted, is_blank=is_blank)
+    await follower.until_ended()
 
 
 async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: str = "") -> str:
@@ -242,7 +245,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
             diff=changes.diff,
             agent=None,
             result=result,
-        )
+        ).without_nothing()
 
     await _keep_in_folder(shop, run_id, result)
     await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
@@ -307,20 +310,15 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
     run = await shop.get(run_id)
     if run.job > job:
         return
-    place = shop.place(run)
-
-    def save_and_remove() -> str:
-        ref = shop.workspaces.save(place)
-        shop.workspaces.remove(place, delete_branch=run.delete_branch)
-        return ref
-
-    ref = await shop.in_git_thread(save_and_remove)
+    take_away = partial(shop.workspaces.remove, shop.place(run), delete_branch=run.delete_branch)
+    ref = await shop.in_git_thread(take_away)
 
     def removed(run: Run) -> Run:
         return replace(
             run,
             workspace_state=WorkspaceState.REMOVED,
             saved_ref=ref or run.saved_ref,
+            removed_at=time.time(),
             job=max(run.job, job + 1),
         )
 

@@ -24,9 +24,7 @@ LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 
 
 class Supervisor:
-    def __init__(
-        self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None
-    ) -> None:
+    def __init__(self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None) -> None:
         self._shop = workshop
         self._door = door
         self._fifo = fifo  # of the door, open since before this program was loaded

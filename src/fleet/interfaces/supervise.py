@@ -21,6 +21,8 @@ def main(home: Path, *, is_background: bool) -> int:
     """Serve until stopped; return the exit code. Agents run on."""
     from fleet import bootstrap
 
+    for number in (signal.SIGINT, signal.SIGTERM):  # until it serves: to stop it is to end it
+        signal.signal(number, _end)
     os.environ.clear()
     os.environ.update(supervisor_environment(_environment, home))
     _set_up_logging(is_background)
@@ -44,6 +46,10 @@ def main(home: Path, *, is_background: bool) -> int:
 
 
 _environment = dict(os.environ)
+
+
+def _end(number: int, frame: object) -> None:
+    os._exit(0)
 
 
 async def _serve(home: Path, fifo: int, is_background: bool) -> None:

@@ -54,8 +54,11 @@ class Workspaces(Protocol):
         """Keep everything in the workspace under a recovery ref; return the ref."""
         ...
 
-    def remove(self, place: Place, *, delete_branch: bool = False) -> None:
-        """Save the workspace, then remove it. A branch is deleted only when asked for."""
+    def remove(self, place: Place, *, delete_branch: bool = False) -> str:
+        """Save the workspace, then remove it; return the recovery ref, or "" if there was nothing to keep.
+
+        A branch is deleted only when asked for.
+        """
         ...
 
     def restore(self, place: Place, ref: str) -> None:

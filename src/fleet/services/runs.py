@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleet.config import Settings
 from fleet.domain.batch import fanout_branches, parse_pair
+from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
 from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import (
@@ -31,6 +32,7 @@ from fleet.ports.store import Record, Store
 from fleet.ports.workspace import Place, Repositories, Repository
 
 LOOK_EVERY_SECONDS = 0.05
+CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +140,19 @@ class RunService:
         )
 
     def _record(self, runs: Sequence[Run], wishes: Sequence[Wish]) -> None:
-        for run in runs:
-            self._claim_branch(run)
+        claims: list[Record] = []
+        try:
+            for run in runs:
+                claims.append(self._claim_branch(run))
+        except BranchTaken:
+            for claim in claims:
+                self._store.remove(claim)
+            raise
         for run, wish in zip(runs, wishes, strict=True):
             self._runs.add_prompt(run.id, 1, wish.prompt)
             self._runs.add(run)
 
-    def _claim_branch(self, run: Run) -> None:
+    def _claim_branch(self, run: Run) -> Record:
         key = branch_key(run.project, run.branch)
         held = self._store.get(BRANCH, key)
         if held and (holder := self._holder(held)):
@@ -152,20 +160,22 @@ class RunService:
                 f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
                 hint=f"`fleet prompt {holder.branch} …` talks to it, `fleet kill {holder.branch}` ends it",
             )
-        claim = Record(kind=BRANCH, key=key, body={"run": run.id}, version=held.version if held else "")
+        body: dict[str, Json] = {"run": run.id, "at": time.time()}
         try:
-            self._store.put(claim)
+            return self._store.put(
+                Record(kind=BRANCH, key=key, body=body, version=held.version if held else "")
+            )
         except Stale as stale:
-            raise BranchTaken(
-                f"branch {run.branch!r} was taken by another `fleet` command just now",
-                hint="choose another name",
-            ) from stale
+            raise _just_taken(run.branch) from stale
 
     def _holder(self, claim: Record) -> Run | None:
         """Return the run that still needs the branch, if any."""
         try:
             run = self._runs.get(RunId(str(claim.body["run"])))
         except NotFound:
+            at = claim.body.get("at")
+            if isinstance(at, float) and time.time() - at < CLAIM_SECONDS:
+                raise _just_taken(claim.key.partition("\n")[2]) from None
             return None  # whoever claimed it died before the run was recorded
         return None if run.is_removed and not run.has_work else run
 
@@ -292,11 +302,11 @@ class RunService:
         if holder and holder.id != run.id:
             message = f"branch {run.branch!r} belongs to run {holder.id} now"
             raise BranchTaken(message, hint=f"end that one first: `fleet kill {holder.id}`")
-        version = held.version if held else ""
-        self._store.put(Record(kind=BRANCH, key=key, body={"run": run.id}, version=version))
+        body: dict[str, Json] = {"run": run.id, "at": time.time()}
+        self._store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
 
     def _wish(self, run: Run, wanted: Wanted, *, delete_branch: bool = False) -> None:
-        self._runs.update(run.id, lambda run: replace(run, wanted=wanted, delete_branch=delete_branch))
+        self._runs.update(run.id, lambda run: run.want(wanted, delete_branch=delete_branch))
 
     # watching
 
@@ -363,6 +373,12 @@ class _DoorKeeper:
 def place_of(run: Run) -> Place:
     return Place(
         repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
+    )
+
+
+def _just_taken(branch: str) -> BranchTaken:
+    return BranchTaken(
+        f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
     )
 
 

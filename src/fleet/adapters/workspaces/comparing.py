@@ -68,7 +68,7 @@ def diff_text(site: Site, *, stat: bool) -> str:
     base, tip, hidden = site.place.base_sha, *_last_state(site)
     excluded = [f":(top,exclude,literal){name}" for name in hidden]
     out = git(*command, base, tip, "--", ":/", *excluded, cwd=site.common, env={"GIT_DIR": str(site.common)})
-    return out.decode(errors="replace")
+    return out.decode(errors="surrogateescape")
 
 
 def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
@@ -85,7 +85,7 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
             options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
             git("add", *options, cwd=site.path, env=literal, input=listed)
-        return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="replace")
+        return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="surrogateescape")
     finally:
         remove_file(index)
 

@@ -54,11 +54,12 @@ class GitWorkspaces:
         with hold(site.run_lock):
             return snapshots.save(site)
 
-    def remove(self, place: Place, *, delete_branch: bool = False) -> None:
+    def remove(self, place: Place, *, delete_branch: bool = False) -> str:
         site = site_of(place)
         with hold(site.run_lock):
-            removal.remove(site, delete_branch=delete_branch)
+            ref = removal.remove(site, delete_branch=delete_branch)
         removal.empty_trash(site)
+        return ref
 
     def restore(self, place: Place, ref: str) -> None:
         site = site_of(place)

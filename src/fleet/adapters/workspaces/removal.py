@@ -28,7 +28,7 @@ from fleet.errors import NotFound
 log = logging.getLogger(__name__)
 
 
-def remove(site: Site, *, delete_branch: bool) -> None:
+def remove(site: Site, *, delete_branch: bool) -> str:
     """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
     if not os.path.lexists(site.trash):
         git_dir = site.git_dir()
@@ -38,12 +38,13 @@ def remove(site: Site, *, delete_branch: bool) -> None:
             save(site)
         except NotFound:
             remove_file(site.run_lock)
-            return
+            return ""
         if site.has_folder():
             with in_our_words("moving the workspace away"):
                 _make_room(site)
                 site.path.rename(site.trash)
     _finish(site, delete_branch=delete_branch)
+    return site.saved_ref
 
 
 def _make_room(site: Site) -> None:

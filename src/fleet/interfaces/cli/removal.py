@@ -128,7 +128,7 @@ def undo(name: str | None, is_list: bool, as_json: bool) -> None:
 def _last_removed(restorable: Sequence[Run]) -> Run:
     if not restorable:
         raise NotFound("nothing was removed that could be brought back", hint="see `fleet list`")
-    return max(restorable, key=lambda run: (run.ended_at or run.state_since, run.id))
+    return max(restorable, key=lambda run: (run.removed_at or 0, run.id))
 
 
 def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
@@ -141,13 +141,13 @@ def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
             run.branch,
             run.id,
             str(run.state),
-            render.age(now - (run.ended_at or run.state_since)),
+            render.age(now - (run.removed_at or run.state_since)),
             difference(run),
         )
         for run in runs
     ]
     if rows:
-        render.show_table(("branch", "run", "state", "ended", "work"), rows, right=("ended",))
+        render.show_table(("branch", "run", "state", "removed", "work"), rows, right=("removed",))
     else:
         render.say("nothing was removed that could be brought back")
 
