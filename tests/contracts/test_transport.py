@@ -209,12 +209,12 @@ def took(member: Member, *args: object, timeout_seconds: float = 20, then: objec
 def test_a_change_is_told_when_a_file_grows(member: Member, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"abc")
     grow = lambda: (tmp_path / "out").write_bytes(b"abcd")  # noqa: E731
-    assert 0.2 < took(member, str(tmp_path), {"out": 3, "exit": -1}, [], then=grow) < 10
+    assert 0.2 < took(member, str(tmp_path), {"out": 3, "exit": 0}, [], then=grow) < 10
 
 
 def test_a_change_is_told_when_a_file_appears(member: Member, tmp_path: Path) -> None:
-    appear = (tmp_path / "exit").touch
-    assert 0.2 < took(member, str(tmp_path), {"exit": -1}, [], then=appear) < 10
+    appear = lambda: (tmp_path / "exit").write_bytes(b"0")  # noqa: E731
+    assert 0.2 < took(member, str(tmp_path), {"exit": 0}, [], then=appear) < 10
 
 
 def test_a_change_that_has_already_happened_is_told_at_once(member: Member, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_process_that_is_another_one_counts_as_ended(
 def test_waiting_for_a_change_ends_with_its_time(member: Member, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"abc")
     agents = [identity(os.getpid())]
-    assert 0.4 < took(member, str(tmp_path), {"out": 3, "exit": -1}, agents, timeout_seconds=0.5) < 5
+    assert 0.4 < took(member, str(tmp_path), {"out": 3, "exit": 0}, agents, timeout_seconds=0.5) < 5
 
 
 def test_of_many_who_wait_only_those_are_told_whose_folder_changed(member: Member, tmp_path: Path) -> None:
@@ -255,13 +255,13 @@ def test_of_many_who_wait_only_those_are_told_whose_folder_changed(member: Membe
         told: list[int] = []
 
         async def one(number: int) -> None:
-            await member.transport.changed(str(tmp_path / str(number)), {"out": -1}, [], timeout_seconds=30)
+            await member.transport.changed(str(tmp_path / str(number)), {"out": 0}, [], timeout_seconds=30)
             told.append(number)
 
         tasks = [asyncio.create_task(one(number)) for number in range(20)]
         await asyncio.sleep(0)
         (tmp_path / "7").mkdir()
-        (tmp_path / "7" / "out").touch()
+        (tmp_path / "7" / "out").write_bytes(b"x")
         await asyncio.wait([tasks[7]])
         for task in tasks:
             task.cancel()
@@ -274,7 +274,7 @@ def test_of_many_who_wait_only_those_are_told_whose_folder_changed(member: Membe
 def test_closing_lets_go_of_those_who_wait(member: Member, tmp_path: Path) -> None:
     async def watch() -> None:
         waiting = asyncio.create_task(
-            member.transport.changed(str(tmp_path), {"x": -1}, [], timeout_seconds=50)
+            member.transport.changed(str(tmp_path), {"x": 0}, [], timeout_seconds=50)
         )
         await asyncio.sleep(0.1)
         await member.transport.close()
@@ -300,7 +300,7 @@ def test_processes_are_followed_without_process_handles_too(
 def test_a_hundred_silent_agents_cost_next_to_nothing(tmp_path: Path) -> None:
     """Measured 0.3 % of a core; the bound leaves room for a busy machine."""
     agents = [identity(os.getpid()), identity(os.getppid())]
-    known = {"out": 0, "err": 0, "hooks": -1, "exit": -1}
+    known = {"out": 0, "err": 0, "hooks": 0, "exit": 0}
     for number in range(100):
         (tmp_path / str(number)).mkdir()
         for name in ("out", "err"):
@@ -330,7 +330,7 @@ def test_a_far_member_is_watched_without_a_channel_for_each_agent(
     async def watch() -> int:
         folders = [str(tmp_path / str(number)) for number in range(50)]
         waiting = [
-            asyncio.create_task(far.transport.changed(one, {"out": -1}, [], timeout_seconds=1.5))
+            asyncio.create_task(far.transport.changed(one, {"out": 0}, [], timeout_seconds=1.5))
             for one in folders
         ]
         await asyncio.sleep(1)
@@ -366,7 +366,7 @@ def test_who_waits_for_a_change_is_told_that_the_connection_is_gone(sshd: Sshd, 
     async def refuse() -> None:
         transport = SshTransport("127.0.0.1", 1, "nobody", [str(sshd.key)], str(sshd.known_hosts))
         try:
-            await transport.changed(str(tmp_path), {"x": -1}, [], timeout_seconds=20)
+            await transport.changed(str(tmp_path), {"x": 0}, [], timeout_seconds=20)
         finally:
             await transport.close()
 

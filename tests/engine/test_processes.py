@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fleet.adapters.transports.local import LocalTransport
@@ -167,3 +169,19 @@ def test_a_kill_before_the_agent_is_up_means_that_it_never_starts(system: System
     assert not starts.exists()
     assert system.run("work").state is RunState.KILLED
     assert not members(system.run("work"))
+
+
+@pytest.mark.parametrize("mode", ["headless", "tmux"])
+def test_silent_agents_cost_the_supervisor_next_to_nothing(system: System, mode: str) -> None:
+    if mode == "tmux" and shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    system.env["FLEET_CODER_MODE"] = mode
+    for number in range(3):
+        system.fleet("create", f"silent-{number}", "-p", scenario({"say": "ready"}, {"sleep": 300}))
+        system.wait_until(f"silent-{number}", lambda run: run.state is RunState.RUNNING)
+    supervisor = psutil.Process(system.supervisor_pid())
+    time.sleep(2)  # until the last look at what was said is over
+    before = sum(supervisor.cpu_times()[:4])
+    time.sleep(3)
+    used = sum(supervisor.cpu_times()[:4]) - before
+    assert used < 0.3, f"{used} s of CPU in 3 s, for three agents that do nothing"

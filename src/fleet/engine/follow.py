@@ -12,7 +12,7 @@ from functools import partial
 
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId
-from fleet.domain.process import AgentProcess
+from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
 from fleet.domain.turn import Story
 from fleet.engine.lines import LineReader
@@ -49,7 +49,7 @@ async def await_end(shop: Workshop, run_id: RunId, folder: str, *, timeout_secon
         run = await shop.get(run_id)
         if run.wanted is not Wanted.RUN or time.monotonic() > deadline:
             return await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
-        await _wait_for_change(shop, run_id, folder, {"exit": -1}, process, deadline - time.monotonic())
+        await _wait_for_change(shop, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
 
 
 async def _wait_for_change(
@@ -89,6 +89,7 @@ class Follower:
         self._shop = shop
         self._coder = coder
         self._run_id = run.id
+        self._agent = run.agent
         self._folder = folder
         self._history = history
         self._out = LineReader(shop.transport, f"{folder}/out", history.position.out, coder.read)
@@ -116,8 +117,9 @@ class Follower:
 
     async def _follow(self) -> AgentProcess:
         shop = self._shop
-        process = await shop.shim.state(self._folder)
-        has_waited = False
+        # As recorded at its start. If it has ended since, waiting for it returns at once.
+        process = AgentProcess(phase=Phase.RUNNING, agent=self._agent)
+        has_waited = self._agent is None
         while True:
             grew = await self._read()
             run = await self._keep_record(await shop.get(self._run_id))
@@ -139,7 +141,7 @@ class Follower:
                 has_waited = True
 
     async def _wait(self, process: AgentProcess) -> None:
-        known = {"out": self._out.end, "hooks": self._hooks.end, "exit": -1}
+        known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}
         patience = CONFIRM_SECONDS if self._screen.awaits_something else LOOK_AGAIN_SECONDS
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 

@@ -38,7 +38,7 @@ class Transport(Protocol):
     async def changed(
         self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
     ) -> None:
-        """Return soon after a file of `folder` no longer has its size in `known` (-1: is not there),
+        """Return soon after a file of `folder` no longer has its size in `known` (0: or is not there),
         or after one of the processes is gone; at the latest after `timeout_seconds`.
 
         It is a hint: it may return early, and says nothing of what happened.

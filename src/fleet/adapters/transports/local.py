@@ -122,7 +122,7 @@ def _size(path: str) -> int:
     try:
         return os.stat(path).st_size  # noqa: PTH116 - half the cost of Path, a thousand times a second
     except OSError:
-        return -1
+        return 0
 
 
 @contextlib.contextmanager

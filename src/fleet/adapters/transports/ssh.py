@@ -327,7 +327,7 @@ class _Watch:
     happened: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def is_same(self, seen: _Seen) -> bool:
-        sizes_hold = all(seen.sizes.get(path, -1) == size for path, size in self.sizes.items())
+        sizes_hold = all(seen.sizes.get(path, 0) == size for path, size in self.sizes.items())
         return sizes_hold and seen.processes.issuperset(self.processes)
 
     def tell(self, problem: Unavailable | None = None) -> None:
