@@ -135,6 +135,7 @@ class Follower:
                 process = await shop.shim.state(self._folder)
                 has_waited = False
             else:
+                run = await self._keep_record(run, is_due=True)  # nothing more comes for now
                 if run.mode is Mode.TMUX:
                     await self._screen.attend(run)
                 await self._wait(process)
@@ -148,7 +149,7 @@ class Follower:
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
         if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
             await self._add(events)
-        await self._keep_record(run, is_last=True)
+        await self._keep_record(run, is_due=True)
         return process
 
     # output to events
@@ -180,10 +181,10 @@ class Follower:
 
     # events to the record
 
-    async def _keep_record(self, run: Run, *, is_last: bool = False) -> Run:
+    async def _keep_record(self, run: Run, *, is_due: bool = False) -> Run:
         story, now = self._story, time.monotonic()
         state = _state_of(run, story)
-        is_due = is_last or now - self._recorded_at >= RECORD_EVERY_SECONDS
+        is_due = is_due or now - self._recorded_at >= RECORD_EVERY_SECONDS
         if state is run.state and (story is self._recorded or not is_due):
             return run
         self._recorded, self._recorded_at = story, now
