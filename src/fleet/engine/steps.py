@@ -115,7 +115,7 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
     turn = run.turn if run.is_underway else run.turn + 1
     prompt = await shop.prompt(run_id, turn) or ""
     folder = shop.turn_folder(run_id, turn)
-    plan = shop.coder(run).launch(_turn_for(shop, run, turn, prompt, folder))
+    plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
     process = await _start(shop, run, turn, plan, prompt)
     events = (turn_start(turn, prompt, fresh=True),) if history.turn < turn else ()
 
@@ -123,7 +123,6 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
         return replace(
             run,
             turn=turn,
-            session=run.session or plan.session,
             agent=process.agent,
             started_at=run.started_at or time.time(),
             ended_at=None,
@@ -134,7 +133,7 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
     return turn, plan.paste
 
 
-def _turn_for(shop: Workshop, run: Run, turn: int, prompt: str, folder: str) -> Turn:
+def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
     settings = shop.settings_for(run.project)
     return Turn(
         prompt=prompt,
@@ -146,8 +145,8 @@ def _turn_for(shop: Workshop, run: Run, turn: int, prompt: str, folder: str) -> 
         role=run.role,
         model=run.model,
         session=run.session,
-        # The same at every try, so that a second try of this step is the same launch.
-        new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{run.id}/{turn}")),
+        # The same for all of the run: a CLI that had no time to confirm its session is offered it again.
+        new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, run.id)),
         flags=run.flags,
         allow_commands=tuple(settings.allow_commands),
         skip_permissions=run.skip_permissions,
@@ -217,7 +216,11 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         return run.state  # done before, and cut off just before it was journalled
     run = await shop.become(run_id, RunState.SETTLING)
     process = await _end_processes(shop, run, turn)
-    changes = await _collect(shop, run)
+    try:
+        changes = await _collect(shop, run)
+    except FleetError as problem:  # what it wrote is in its workspace; say so instead of trying for ever
+        changes = Changes(commits=(), files=(), diff=run.diff)
+        failure = failure or f"git could not tell what was done: {reason_of(problem)}"
     verdict = await _judge(shop, run, process, bool(changes.commits), failure)
     story = (await shop.log(run_id)).story
     result = Result(

@@ -22,7 +22,7 @@ from fleet.domain.run import (
 )
 from fleet.domain.usage import Usage
 from fleet.errors import NotFound, Stale
-from fleet.ports.store import Record, Store
+from fleet.ports.store import Record, Store, find_all
 
 RUN = "run"
 PROMPT = "prompt"
@@ -59,7 +59,7 @@ class Runs:
 
     def find(self, field: str = "", value: str = "") -> list[Run]:
         """Return runs, oldest first: all of them, or those found by a field of `index_of`."""
-        return [decode_run(record.body) for record in self._store.find(RUN, field, value)]
+        return [decode_run(record.body) for record in find_all(self._store, RUN, field, value)]
 
     def _record(self, run_id: RunId) -> Record:
         record = self._store.get(RUN, run_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -72,3 +72,11 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def find_all(store: Store, kind: str, field: str = "", value: str = "") -> Iterator[Record]:
+    """Yield every record that `find` would, however many there are."""
+    after = ""
+    while page := store.find(kind, field, value, after=after):
+        yield from page
+        after = page[-1].key

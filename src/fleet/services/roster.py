@@ -56,7 +56,9 @@ class Roster:
 
     def look(self, *, everything: bool = False, folder: str | None = None) -> list[Glance]:
         """Return runs, oldest first: those with a workspace or work, or all; of a folder's project only."""
-        records = self._store.find(_KIND) if everything else self._store.find(_KIND, "shown", "yes")
+        from fleet.ports.store import find_all
+
+        records = find_all(self._store, _KIND) if everything else find_all(self._store, _KIND, "shown", "yes")
         glances = [glance(record) for record in records]
         return glances if folder is None else _of_project_at(folder, glances)
 

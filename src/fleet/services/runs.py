@@ -151,6 +151,8 @@ class RunService:
         for run, wish in zip(runs, wishes, strict=True):
             self._runs.add_prompt(run.id, 1, wish.prompt)
             self._runs.add(run)
+            if run is runs[0]:
+                self._door.knock()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
         key = branch_key(run.project, run.branch)
