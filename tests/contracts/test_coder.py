@@ -25,6 +25,7 @@ from fleet.domain.event import Event, Kind
 from fleet.domain.run import Mode, Role
 from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder, Launch, Turn
+from fleet.shim import HOOK
 from tests.fakellm import FakeLLM
 from tests.support import git, make_repository, wait_for
 
@@ -80,7 +81,7 @@ class Bench:
             folder=str(folder),
             workspace=str(self.workspace),
             git_folders=(str(main / ".git"), str(main / ".git/worktrees/workspace")),
-            hook=("/bin/sh", str(self.root / "hook.sh"), str(folder / "hooks")),
+            hook=("/bin/sh", str(HOOK), str(folder / "hooks")),
             new_session=str(uuid.uuid4()),
             model="gemini-2.5-pro" if self.name == "gemini" else "",
         )
@@ -175,8 +176,6 @@ def said(events: Sequence[Event]) -> str:
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     main = make_repository(tmp_path / "main")
     git(main, "worktree", "add", "-q", "-b", "work", str(tmp_path / "workspace"))
-    hook = 'umask 077; file="$1.$(date +%s%N).$$"; cat >"$file.part" && mv "$file.part" "$file"\n'
-    (tmp_path / "hook.sh").write_text(hook)
     with FakeLLM(default="text", bodies=True) as llm:
         yield Bench(request.param(), llm, tmp_path, tmp_path / "workspace")
 
@@ -277,8 +276,9 @@ class Screen:
         self.tmux("paste-buffer", "-p", "-r", "-d")
 
     def events(self) -> list[Event]:
-        payloads = sorted(path for path in self.folder.glob("hooks.*") if path.suffix != ".part")
-        return [event for path in payloads for event in self.bench.coder.read_hook(path.read_bytes())]
+        hooks = self.folder / "hooks"
+        *payloads, _unfinished = hooks.read_bytes().split(b"\n") if hooks.exists() else [b""]
+        return [event for payload in payloads for event in self.bench.coder.read_hook(payload)]
 
     def wait_for(self, kind: Kind, count: int = 1) -> list[Event]:
         def told() -> list[Event]:

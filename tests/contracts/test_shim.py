@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -24,7 +25,7 @@ from fleet.adapters.transports.local import LocalTransport
 from fleet.domain.ids import new_run_id
 from fleet.domain.process import AgentProcess, Phase
 from fleet.errors import InvalidInput, MemberUnreachable
-from fleet.shim import SOURCE, script_path
+from fleet.shim import HOOK, SOURCE, script_path
 from fleet.shim.client import Shim, launch_script, marker_text, parse_state
 from tests.contracts import transport_fixtures as fixtures
 from tests.contracts.transport_fixtures import Member, Sshd, make_transport, wait_until
@@ -720,6 +721,27 @@ def test_it_runs_where_busybox_is_all_there_is(
         assert set(escapees) < set(turn.members)
         assert turn.stop(grace=0.2).code == 137
         assert not any(map(is_alive, escapees))
+
+
+# hooks
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_hooks_at_the_same_time_never_mix_however_long_their_payloads(name: str, tmp_path: Path) -> None:
+    shell = find_shell(name, tmp_path)
+    hooks = tmp_path / "hooks"
+    payloads = [json.dumps({"number": number, "text": f"{number:x}" * 700_000}) for number in range(16)]
+    files = [tmp_path / f"payload-{number}" for number in range(16)]
+    for file, payload in zip(files, payloads, strict=True):
+        file.write_text(payload.replace(", ", ",\r\n"))
+    with contextlib.ExitStack() as stack:
+        inputs = [stack.enter_context(file.open("rb")) for file in files]
+        started = [subprocess.Popen([shell, str(HOOK), str(hooks)], stdin=each) for each in inputs]
+    assert [process.wait(30) for process in started] == [0] * 16
+    assert sorted(hooks.read_text().splitlines()) == sorted(
+        payload.replace(", ", ",") for payload in payloads
+    )
+    assert list(tmp_path.glob("hooks.*")) == []
 
 
 # in a terminal
