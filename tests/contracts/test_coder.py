@@ -225,6 +225,9 @@ def test_a_reviewer_changes_nothing_whatever_it_tries(bench: Bench) -> None:
     work = bench.steps(
         {"write": {"path": "new.txt", "content": "by the agent\n"}},
         {"shell": "rm README.md"},
+        {"shell": "git grep --open-files='touch new.txt;:' hello"},
+        {"shell": "git grep -lO'touch new.txt;:' hello"},
+        *([] if bench.name == "copilot" else [{"shell": 'git diff -"-output=new.txt" HEAD'}]),
         {"text": "I looked."},
     )
     filling = "0123456789 " * 27_000  # longer than any argument may be

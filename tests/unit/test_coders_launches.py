@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,9 +123,9 @@ def test_the_users_flags_stand_before_the_prompt(coder: Coder) -> None:
 
 
 @pytest.mark.parametrize("coder", CODERS, ids=name_of)
-def test_nothing_of_a_launch_depends_on_a_shell(coder: Coder) -> None:
-    argv = coder.launch(TURN).argv
-    assert not any(word in ("sh", "bash", "-c;") for word in argv[:2])
+def test_a_launch_starts_the_cli_itself_and_no_shell(coder: Coder) -> None:
+    turns = (TURN, IN_TMUX) if Mode.TMUX in coder.facts.modes else (TURN,)
+    assert {coder.launch(turn).argv[0] for turn in turns} == {coder.facts.binary}
 
 
 @pytest.mark.parametrize("coder", CODERS, ids=name_of)
@@ -306,6 +308,70 @@ def test_gemini_as_reviewer_may_not_write() -> None:
     assert has_run(GeminiCoder().launch(REVIEW).argv, "--approval-mode", "default")
 
 
+LOOKING = (
+    "git diff --stat HEAD~1 -- 'src/a b.py'",
+    "git log --oneline -5",
+    'git log --format="%h %s" HEAD@{1}',
+    "git show HEAD:README.md",
+)
+MISUSES = (
+    "git grep --open-files='touch pwned' x",
+    "git grep --op='touch pwned' x",
+    "git grep -lO'touch pwned' x",
+    "git grep -O'touch pwned' x",
+    "git diff --output=pwned",
+    "git diff --outp=pwned",
+    "git diff --o=pwned",
+    "git diff '--output=pwned'",
+    "git diff --o'utput'=pwned",
+    'git diff -"-output=pwned"',
+    "git diff -\\-output=pwned",
+    "git diff {-,x}-output=pwned",
+    "git diff {x,-}-output=pwned",
+    "git diff $'\\x2d-output=pwned'",
+    "git diff -$nothing-output=pwned",
+    "git diff ${nothing:---}output=pwned",
+    "git diff $(touch pwned)",
+    "git diff `touch pwned`",
+)
+
+
+def gemini_allows(command: str) -> bool:
+    """As Gemini judges: patterns are sought in the arguments as JSON, and the highest priority counts."""
+    arguments = json.dumps({"command": command})
+    for rule in sorted(gemini_rules(REVIEW), key=lambda rule: -rule["priority"]):
+        prefixes = tuple(f"{prefix} " for prefix in rule.get("commandPrefix", ()))
+        if "argsPattern" in rule and re.search(rule["argsPattern"], arguments):
+            return rule["decision"] == "allow"
+        if prefixes and command.startswith(prefixes):
+            return rule["decision"] == "allow"
+    return False
+
+
+def opencode_allows(command: str) -> bool:
+    """As OpenCode judges: the last pattern that fits counts, and only the star is special."""
+    verdicts = [
+        verdict
+        for pattern, verdict in opencode_rules(REVIEW)["bash"].items()
+        if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), command, re.S)
+    ]
+    return verdicts[-1] == "allow"
+
+
+@pytest.mark.parametrize("allows", [gemini_allows, opencode_allows])
+def test_a_reviewer_that_is_kept_by_patterns_may_look_but_gets_git_to_run_and_to_write_nothing(
+    allows: Callable[[str], bool],
+) -> None:
+    assert [command for command in LOOKING if not allows(command)] == []
+    assert [command for command in MISUSES if allows(command)] == []
+
+
+def test_a_policy_is_toml_whatever_the_project_allows() -> None:
+    odd = ("run 🎉", "del \x7f", "half \udc81")
+    _, allow = gemini_rules(replace(TURN, allow_commands=odd))
+    assert allow["commandPrefix"][-3:] == ["run 🎉", "del \x7f", "half ?"]
+
+
 def test_gemini_skips_permissions_without_a_policy() -> None:
     launch = GeminiCoder().launch(SKIPPING)
     assert has_run(launch.argv, "--approval-mode", "yolo")
@@ -386,6 +452,13 @@ def test_opencode_in_tmux_loads_its_plugin_from_the_turns_folder() -> None:
     }
     assert json.loads(launch.env["FLEET_HOOK"]) == list(TURN.hook)
     assert b"session.idle" in launch.files["opencode_plugin.js"]
+
+
+def test_opencodes_plugin_is_found_in_a_folder_with_an_odd_name() -> None:
+    launch = OpencodeCoder().launch(replace(IN_TMUX, folder="/a b/50%#?é"))
+    assert json.loads(launch.env["OPENCODE_CONFIG_CONTENT"]) == {
+        "plugin": ["file:///a%20b/50%25%23%3F%C3%A9/opencode_plugin.js"]
+    }
 
 
 def test_opencode_skips_permissions_with_its_own_flag() -> None:

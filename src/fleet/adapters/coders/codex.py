@@ -22,6 +22,7 @@ from fleet.adapters.coders.jsonlines import (
 )
 from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.prompts import demand_argument
+from fleet.adapters.coders.toml import toml_value
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
@@ -135,7 +136,7 @@ def _terminal_options(turn: Turn) -> tuple[str, ...]:
     approval = (
         () if turn.skip_permissions else ("-a", "never" if turn.role is Role.REVIEWER else "on-request")
     )
-    trust = f'projects={{{_quoted(turn.workspace)}={{trust_level="trusted"}}}}'
+    trust = f'projects={{{toml_value(turn.workspace)}={{trust_level="trusted"}}}}'
     return (*approval, "-c", trust, *(_hook_options(turn.hook) if turn.hook else ()))
 
 
@@ -148,7 +149,7 @@ def _hook_options(hook: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _handler(event: str, command: str) -> str:
-    return f'{{type="command",command={_quoted(command)},timeout={_seconds(event)}}}'
+    return f'{{type="command",command={toml_value(command)},timeout={_seconds(event)}}}'
 
 
 def _seconds(event: str) -> int:
@@ -156,7 +157,7 @@ def _seconds(event: str) -> int:
 
 
 def _trust_entry(event: str, digest: str) -> str:
-    return f"{_quoted(f'/<session-flags>/config.toml:{event}:0:0')}={{trusted_hash={_quoted(digest)}}}"
+    return f"{toml_value(f'/<session-flags>/config.toml:{event}:0:0')}={{trusted_hash={toml_value(digest)}}}"
 
 
 def trusted_hash(event: str, command: str) -> str:
@@ -169,11 +170,6 @@ def trusted_hash(event: str, command: str) -> str:
     identity = {"event_name": event, "hooks": [handler]}
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _quoted(text: str) -> str:
-    """A TOML string. JSON's escapes are TOML's, but for DEL."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _read_start(item: Fields) -> list[Event]:

@@ -18,9 +18,10 @@ from fleet.adapters.coders.jsonlines import (
     unread,
 )
 from fleet.adapters.coders.models import resolve_model
-from fleet.adapters.coders.permissions import doer_commands, reviewer_commands
+from fleet.adapters.coders.permissions import REVIEWER_TABOOS, doer_commands, reviewer_commands
 from fleet.adapters.coders.prices import price
 from fleet.adapters.coders.prompts import demand_argument
+from fleet.adapters.coders.toml import toml_value
 from fleet.domain.event import Event, Json
 from fleet.domain.run import Mode, Role
 from fleet.domain.usage import Usage
@@ -118,13 +119,7 @@ def _policy(turn: Turn) -> str:
         return "\n".join(
             (
                 _rule("deny", 950, toolName=["write_file", "replace"]),
-                # git's own ways to write a file or to run another program
-                _rule(
-                    "deny",
-                    940,
-                    toolName="run_shell_command",
-                    argsPattern="--output|--open-files-in-pager| -O",
-                ),
+                _rule("deny", 940, toolName="run_shell_command", argsPattern=_taboo_pattern()),
                 _rule("allow", 900, toolName="run_shell_command", commandPrefix=list(reviewer_commands())),
             )
         )
@@ -141,8 +136,14 @@ def _policy(turn: Turn) -> str:
     )
 
 
+def _taboo_pattern() -> str:
+    """A JavaScript pattern; it is applied to the tool's arguments as JSON."""
+    spelled = (json.dumps(taboo)[1:-1] for taboo in REVIEWER_TABOOS)
+    return "|".join(re.sub(r"[\\^$.*+?()\[\]{}|]", r"\\\g<0>", text) for text in spelled)
+
+
 def _rule(decision: str, priority: int, **conditions: str | list[str]) -> str:
-    lines = [f"{name} = {json.dumps(value)}" for name, value in conditions.items()]
+    lines = [f"{name} = {toml_value(value)}" for name, value in conditions.items()]
     return "\n".join(["[[rule]]", *lines, f'decision = "{decision}"', f"priority = {priority}", ""])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files as resources
+from pathlib import PurePosixPath
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.hooks import needs_approval, prompted, ready, tool_used
@@ -20,7 +21,12 @@ from fleet.adapters.coders.jsonlines import (
     unread,
 )
 from fleet.adapters.coders.models import resolve_model
-from fleet.adapters.coders.permissions import LOOK_COMMANDS, doer_commands, reviewer_commands
+from fleet.adapters.coders.permissions import (
+    LOOK_COMMANDS,
+    REVIEWER_TABOOS,
+    doer_commands,
+    reviewer_commands,
+)
 from fleet.adapters.coders.prompts import fits_argument
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
@@ -134,9 +140,7 @@ def _permission(turn: Turn) -> dict[str, str]:
             "bash": {
                 "*": "deny",
                 **_allowed((*LOOK_COMMANDS, *reviewer_commands())),
-                **dict.fromkeys(
-                    ("*>*", "*--output*", "*--open-files-in-pager*", "* -O*", "*$(*", "*`*"), "deny"
-                ),
+                **{f"*{taboo}*": "deny" for taboo in (">", *REVIEWER_TABOOS)},
             },
         }
     else:
@@ -154,7 +158,7 @@ def _plugin() -> bytes:
 
 
 def _plugin_env(turn: Turn) -> dict[str, str]:
-    config = {"plugin": [f"file://{turn.folder}/{PLUGIN}"]}
+    config = {"plugin": [PurePosixPath(turn.folder, PLUGIN).as_uri()]}
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "FLEET_HOOK": json.dumps(turn.hook)}
 
 

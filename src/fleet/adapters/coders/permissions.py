@@ -10,12 +10,20 @@ GIT_TO_WORK = (
     "restore", "rev-list", "rev-parse", "revert", "rm", "shortlog", "show", "show-ref", "stash", "status",
     "switch", "tag",
 )  # fmt: skip
+# No grep: it runs any program as its pager, and the option has many spellings (--open-f=CMD, -lOCMD).
 GIT_TO_LOOK = (
-    "blame", "diff", "grep", "log", "ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "shortlog",
-    "show", "show-ref", "status",
+    "blame", "diff", "log", "ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "shortlog", "show",
+    "show-ref", "status",
 )  # fmt: skip
-# For CLIs that do not know by themselves which commands only look. None of these runs another one.
-LOOK_COMMANDS = ("cat", "cmp", "diff", "file", "grep", "head", "ls", "pwd", "stat", "tail", "wc", "which")
+# For CLIs that do not know by themselves which commands only look. None of these runs another one, or writes.
+LOOK_COMMANDS = ("cat", "cmp", "diff", "grep", "head", "ls", "pwd", "stat", "tail", "wc", "which")
+# What a reviewer's command must not contain: the options by which git writes a file, in every abbreviation but
+# for --oneline, and the ways of a shell to put an option together from pieces, or to run something within.
+REVIEWER_TABOOS = (
+    *("--ou", "--op", "--o=", "--o ", "--o'", '--o"', "--o\\", "--o$", "--o{"),
+    *("-'", '-"', "-\\", "-$", "-{", "{-", ",-"),
+    *("$(", "${", "$'", '$"', "$_", "`"),
+)
 
 
 def doer_commands(own: tuple[str, ...]) -> tuple[str, ...]:
