@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from fleet.adapters.workspaces.command import git as our_git
-from fleet.adapters.workspaces.git import GitWorkspaces, check_branch_name, diff_text, inspect, inspect_for
+from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect, inspect_for
+from fleet.adapters.workspaces.survey import close_again
 from fleet.errors import (
     BranchTaken,
     Conflict,
@@ -29,7 +30,7 @@ from fleet.errors import (
     Unavailable,
     UnusableRepository,
 )
-from fleet.ports.workspace import Place, Workspaces
+from fleet.ports.workspace import Place
 from tests.contracts.workspace_fixtures import (
     Ground,
     end,
@@ -59,11 +60,6 @@ def open_ground() -> Iterator[Ground]:
     subprocess.run(("chown", "-R", "65534:65534", str(folder)), check=True)
     yield ground
     shutil.rmtree(folder)
-
-
-def test_git_workspaces_keep_the_ports_contract() -> None:
-    workspaces: Workspaces = GitWorkspaces()
-    assert workspaces
 
 
 class TestTheOneFunctionThatStartsGit:
@@ -604,8 +600,10 @@ class TestChanges:
         self, ground: Ground
     ) -> None:
         place, workspace = _in_conflict(ground)
+        alone = ground.workspaces.measure(place)
         git(workspace, "init", "-q", "nested")
-        assert ground.workspaces.measure(place).files >= 2
+        assert alone.files == 2
+        assert ground.workspaces.measure(place) == alone
 
     def test_tells_them_of_a_removed_workspace(self, ground: Ground) -> None:
         place, workspace = ground.make()
@@ -660,6 +658,24 @@ def _in_conflict(ground: Ground, how: str = "merge") -> tuple[Place, Path]:
     return place, workspace
 
 
+# Which of base (1), ours (2) and theirs (3) the index has of a file in conflict.
+CONFLICTS = {"DD": "1", "AU": "2", "UA": "3", "UD": "12", "DU": "13", "AA": "23", "UU": "123"}
+
+
+def _in_every_conflict(ground: Ground) -> tuple[Place, Path]:
+    place, workspace = ground.make()
+    blob = git(workspace, "rev-parse", "HEAD:readme.md")
+    entries = [f"100644 {blob} {stage}\t{code}\n" for code, stages in CONFLICTS.items() for stage in stages]
+    subprocess.run(
+        ("git", "update-index", "--index-info"), cwd=workspace, input="".join(entries), text=True, check=True
+    )
+    for code in CONFLICTS:
+        (workspace / code).write_text(f"{code}, edited\n")
+    state = git(workspace, "status", "--porcelain").splitlines()
+    assert sorted(state) == sorted(f"{code} {code}" for code in CONFLICTS)
+    return place, workspace
+
+
 class TestLeftovers:
     def test_are_committed_on_the_branch_by_fleet(self, ground: Ground) -> None:
         place, workspace = ground.make()
@@ -690,6 +706,12 @@ class TestLeftovers:
         assert git(workspace, "status", "--porcelain=v2", "--branch").count("\n") == 1
         assert not (ground.git_dir(place) / "MERGE_HEAD").exists()
         assert not (ground.git_dir(place) / "CHERRY_PICK_HEAD").exists()
+
+    def test_of_every_kind_of_conflict_are_committed_as_edited(self, ground: Ground) -> None:
+        place, _ = _in_every_conflict(ground)
+        commit = ground.workspaces.save_leftovers(place, "left")
+        found = {code: git(ground.repository, "show", f"{commit}:{code}") for code in CONFLICTS}
+        assert found == {code: f"{code}, edited" for code in CONFLICTS}
 
     def test_of_a_rebase_that_stopped_go_to_a_snapshot_and_the_branch_stays(self, ground: Ground) -> None:
         place, workspace = _in_conflict(ground, "rebase")
@@ -937,6 +959,24 @@ class TestSavingAndRestoring:
         ground.workspaces.restore(place, "refs/fleet/saved/run-work")
         assert fingerprint(workspace) == before
 
+    def test_every_kind_of_conflict_comes_back_as_edited(self, ground: Ground) -> None:
+        place, workspace = _in_every_conflict(ground)
+        before = fingerprint(workspace)
+        ground.workspaces.restore(place, ground.workspaces.remove(place))
+        assert fingerprint(workspace) == before
+
+    @pytest.mark.parametrize("ref", ["refs/worktree/mine", "refs/bisect/bad", "refs/rewritten/deep/one"])
+    def test_a_commit_that_only_the_worktrees_own_ref_holds_stays_reachable(
+        self, ground: Ground, ref: str
+    ) -> None:
+        place, workspace = ground.make()
+        tree = git(workspace, "rev-parse", "HEAD^{tree}")
+        made = git(workspace, "commit-tree", "-m", "by plumbing", tree)
+        git(workspace, "update-ref", ref, made)
+        saved = ground.workspaces.remove(place)
+        git(ground.repository, "gc", "-q", "--prune=now")
+        assert made in ground.reachable(saved)
+
     def test_a_detached_workspace_comes_back_detached(self, ground: Ground) -> None:
         place, workspace = ground.make()
         git(workspace, "checkout", "-q", "--detach")
@@ -1061,6 +1101,36 @@ class TestSavingAndRestoring:
         assert "refs/heads/work" not in ground.refs()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="changes the owner of files")
+    def test_rests_that_cannot_be_deleted_stop_nobody(self, open_ground: Ground) -> None:
+        place = open_ground.place()
+        stubborn = open_ground.room / ".trash" / "earlier.done"
+        stubborn.mkdir(parents=True)
+        (stubborn / "file").write_text("of another user")
+        other = open_ground.room / ".trash" / "later.done"
+        other.mkdir()
+        for folder in (other, other.parent):
+            os.chown(folder, 65534, 65534)
+        _as_nobody(place, "make", copy=[])
+        said = "workspace.rest_not_deleted\n"
+        _as_nobody(place, "remove", said=said)
+        _as_nobody(place, "restore", said=said, ref=f"refs/fleet/saved/{place.run}")
+        assert Path(place.path, "readme.md").exists()
+        assert list((open_ground.room / ".trash").iterdir()) == [stubborn]
+
+    def test_what_a_kill_left_of_a_forgotten_worktree_is_deleted(self, ground: Ground) -> None:
+        place, _ = ground.make()
+        gone = ground.repository / ".git" / "fleet" / "another-run.gone"
+        gone.mkdir()
+        (gone / "HEAD").write_text("ref: refs/heads/another\n")
+        ground.workspaces.remove(place)
+        assert not gone.exists()
+
+    def test_modes_are_given_back_though_one_cannot_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch(mode=0o600)
+        close_again({tmp_path / "file": 0o400, tmp_path / "vanished": 0o400})
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="changes the owner of files")
     def test_modes_are_no_obstacle_to_a_user_who_is_not_root(self, open_ground: Ground) -> None:
         place = open_ground.place()
         _as_nobody(place, "make", copy=[])
@@ -1085,10 +1155,10 @@ class TestSavingAndRestoring:
         assert fingerprint(workspace) == before
 
 
-def _as_nobody(place: Place, call: str, **options: Any) -> None:
+def _as_nobody(place: Place, call: str, *, said: str = "", **options: Any) -> None:
     process = start(place, call, user=65534, **options)
     go(process)
-    assert end(process) == (0, "")
+    assert end(process) == (0, said)
 
 
 def _with_submodule(ground: Ground, tmp_path: Path) -> Path:

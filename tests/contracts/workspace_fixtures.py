@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from fleet.adapters.workspaces.git import GitWorkspaces
-from fleet.ports.workspace import Place
+from fleet.ports.workspace import Place, Workspaces
 
 SOURCE = Path(__file__).parents[2] / "src"
 _IDENTITY = ("-c", "user.name=person", "-c", "user.email=person@localhost", "-c", "commit.gpgSign=false")
@@ -58,7 +58,7 @@ class Ground:
 
     repository: Path
     room: Path
-    workspaces: GitWorkspaces = field(default_factory=GitWorkspaces)
+    workspaces: Workspaces = field(default_factory=GitWorkspaces)
 
     def place(self, name: str = "work", **other: str) -> Place:
         place = Place(

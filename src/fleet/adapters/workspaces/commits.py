@@ -21,7 +21,7 @@ _IDENTITY = {
 _SHA = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 # Where git notes commits that may be reachable from nowhere else.
 _NOTED_IN = (
-    *("MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "ORIG_HEAD", "REBASE_HEAD"),
+    *("MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"),
     *("rebase-merge/orig-head", "rebase-merge/autostash", "rebase-merge/stopped-sha"),
     *("rebase-apply/orig-head", "rebase-apply/autostash"),
 )
@@ -84,10 +84,20 @@ def is_ancestor(common: Path, older: str, newer: str) -> bool:
 
 
 def commits_made_in(git_dir: Path) -> list[str]:
-    """Return every commit that a worktree has stood on, and those that its unfinished business needs."""
-    texts = [read_text(git_dir / name) for name in _NOTED_IN]
+    """Return every commit that a worktree has stood on, has a ref for, or needs to finish something."""
+    own_refs = [read_text(file) for file in (git_dir / "refs").rglob("*") if file.is_file()]
     logged = [line.split(" ")[1] for line in _log_lines(git_dir)]
-    return list(dict.fromkeys(sha for text in (*texts, *logged) for sha in _SHA.findall(text)))
+    found = _shas(read_text(git_dir / "ORIG_HEAD"), *own_refs, *logged)
+    return list(dict.fromkeys([*unfinished_commits(git_dir), *found]))
+
+
+def unfinished_commits(git_dir: Path) -> list[str]:
+    """Return the commits that a merge, rebase or pick in progress has noted down."""
+    return _shas(*(read_text(git_dir / name) for name in _NOTED_IN))
+
+
+def _shas(*texts: str) -> list[str]:
+    return [sha for text in texts for sha in _SHA.findall(text)]
 
 
 def was_made_in(git_dir: Path, sha: str) -> bool:

@@ -50,7 +50,7 @@ def measure(site: Site) -> Diff:
     files = _parse_numstat(counted)
     copied = recall(git_dir)
     budget = _MOST_COUNTED
-    for name in _untracked(site, env):
+    for name in _untracked_files(site, env):
         path = site.path / name
         size = _countable_size(path)
         files[name] = (_count_lines(path), 0) if size <= budget else (0, 0)
@@ -79,7 +79,7 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
     try:
         if (original := (git_dir / "index")).exists():
             shutil.copyfile(original, index)
-        new = [name for name in _untracked(site, env) if not name.endswith("/") and name not in copied]
+        new = [name for name in _untracked_files(site, env) if name not in copied]
         if new:
             listed = b"".join(os.fsencode(name) + b"\0" for name in new)
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
@@ -109,9 +109,10 @@ def _last_state(site: Site) -> tuple[str, list[str]]:
     return snapshot.tree, snapshot.manifest.ignored
 
 
-def _untracked(site: Site, env: Mapping[str, str]) -> list[str]:
+def _untracked_files(site: Site, env: Mapping[str, str]) -> list[str]:
+    """Return the names of files that git does not know. A repository inside the workspace is none."""
     listed = git("ls-files", "-z", "--others", "--exclude-standard", cwd=site.path, env=env)
-    return [os.fsdecode(name) for name in listed.split(b"\0") if name]
+    return [os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/")]
 
 
 def _parse_numstat(out: bytes) -> dict[str, tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import stat
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleet.errors import Failed, FleetError, OverLimit
+
+log = logging.getLogger(__name__)
 
 # More of them at a time than there are processors makes each of them slower, and the sum too.
 BUSY = threading.BoundedSemaphore(os.cpu_count() or 1)
@@ -32,12 +35,15 @@ def _translated(doing: str, exc: OSError) -> FleetError:
     return Failed(f"the system refused {doing}: {exc}")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Put a small private file in place; nobody ever sees half of it."""
+def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
+    """Put a small private file in place; nobody ever sees half of it, unless the power fails undurably."""
     draft = path.with_name(f"{path.name}.new")
     draft.touch(mode=0o600)
     with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
+        if text and durable:
+            file.flush()
+            os.fsync(file.fileno())
     draft.rename(path)
 
 
@@ -100,6 +106,14 @@ def delete_tree(path: Path) -> None:
                 if not (subfolder := Path(folder, name)).is_symlink():
                     _open_up(subfolder)
         shutil.rmtree(path)
+
+
+def free(path: Path) -> None:
+    """Delete what nobody needs any more; what resists is left for another time."""
+    try:
+        delete_tree(path)
+    except OSError as exc:
+        log.warning("workspace.rest_not_deleted", extra={"path": str(path), "reason": str(exc)})
 
 
 def _open_up(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.command import git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
-    delete_tree,
+    free,
     in_our_words,
     move,
     remove_file,
@@ -117,13 +117,12 @@ def _branch_deletion(site: Site) -> str:
 
 
 def empty_trash(site: Site) -> None:
-    """Delete what has been removed here, by us or by somebody who was killed."""
+    """Delete what has been removed here, by us or by somebody who was killed. Failures are only logged."""
     folder = site.trash.parent
     try:
-        names = [entry.name for entry in folder.iterdir()]
-    except FileNotFoundError:
-        return
-    for name in names:
-        if ".done" in name:
-            with BUSY, in_our_words("deleting a removed workspace"):
-                delete_tree(folder / name)
+        removed = [entry for entry in folder.iterdir() if ".done" in entry.name]
+    except OSError:
+        removed = []
+    for path in (*removed, *(site.common / "fleet").glob("*.gone")):
+        with BUSY:
+            free(path)

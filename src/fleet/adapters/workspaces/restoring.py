@@ -12,7 +12,7 @@ from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.copying import copy_named, remember
 from fleet.adapters.workspaces.folders import (
     BUSY,
-    delete_tree,
+    free,
     in_our_words,
     is_empty,
     move,
@@ -134,11 +134,11 @@ def _put_back(site: Site, name: str) -> None:
         return
     if os.path.lexists(target):
         # Tracked files of a folder that is a repository of its own as well: it has them, too.
-        delete_tree(rename_free(target, site.done))
+        free(rename_free(target, site.done))
     move(kept, target)
 
 
 def _remove_kept(site: Site) -> None:
     left = [file for _, _, files in os.walk(site.kept) for file in files]
     if not left:
-        delete_tree(site.kept)
+        free(site.kept)

@@ -88,7 +88,8 @@ def _sort_tracked(kind: str, fields: list[str], found: dict[str, list[str]]) -> 
         found.setdefault("conflicts", []).append(name)
     elif change == ".":
         return
-    if in_workspace == _NO_FILE or change == "D":
+    # A conflict's letters tell what was done to the file, not whether it is here.
+    if in_workspace == _NO_FILE or (change == "D" and kind == "1"):
         found.setdefault("deleted", []).append(name)
     elif in_workspace == _GITLINK and in_index in (_GITLINK, ""):
         found.setdefault("submodules", []).append(name)

@@ -8,12 +8,15 @@ Of the ignored files …
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 TOOL_FOLDERS = frozenset(
     {
@@ -71,8 +74,12 @@ def open_folders(workspace: Path, opened: dict[Path, int]) -> None:
 
 
 def close_again(opened: Mapping[Path, int]) -> None:
+    """Give back the modes of before, of as many as can be."""
     for path, mode in reversed(list(opened.items())):
-        path.chmod(mode)
+        try:
+            path.chmod(mode)
+        except OSError as exc:
+            log.warning("workspace.mode_not_restored", extra={"path": str(path), "reason": str(exc)})
 
 
 def _open(path: Path, mode: int, needed: int, opened: dict[Path, int]) -> None:

@@ -26,6 +26,7 @@ from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
     delete_tree,
+    free,
     read_text,
     remove_file,
     rename_free,
@@ -145,7 +146,7 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
         )
     if os.path.lexists(site.path):
         if git_dir:
-            delete_tree(rename_free(site.path, site.done))
+            free(rename_free(site.path, site.done))
         else:
             _clear_unlinked(site)
     if git_dir:
@@ -329,7 +330,7 @@ def deleting_refs(site: Site) -> Generator[None]:
     intent = site.common / "fleet" / "deleting"
     with hold(site.repository_lock):
         _unlock_deleted(site.common, intent)
-        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs")
+        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             yield
         finally:
