@@ -232,3 +232,21 @@ def test_a_mistake_is_told_with_the_name_of_its_field(text: str, field: str, rea
         coder(text)
     assert caught.value.path == f"coders.mytool.{field}"
     assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [({"model": "--yolo"}, "model"), ({"session": "-x"}, "session"), ({"new_session": "-x"}, "session")],
+)
+def test_what_fills_a_placeholder_cannot_be_an_option(changes: dict[str, str], what: str) -> None:
+    made = coder(
+        'command = ["mytool", "{model}", "--session", "{session}"]\nresume_command = ["mytool", "{session}"]'
+    )
+    with pytest.raises(InvalidInput, match=f"is no name of a {what}"):
+        made.launch(replace(TURN, **changes))
+
+
+def test_a_session_that_would_be_an_option_is_not_taken_up() -> None:
+    made = coder('command = ["mytool"]\noutput = "jsonl"\nsession = "id"')
+    assert made.read(b'{"id": "--yolo"}') == []
+    assert made.read(b'{"id": "s-1"}')[0].data == {"session_id": "s-1"}

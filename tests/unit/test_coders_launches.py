@@ -494,6 +494,12 @@ def test_a_tier_is_this_clis_model_and_any_other_text_a_models_name(
 
 
 @pytest.mark.parametrize("coder", CODERS, ids=name_of)
+def test_a_models_name_cannot_be_an_option(coder: Coder) -> None:
+    with pytest.raises(InvalidInput, match="'--yolo' is no name of a model"):
+        coder.launch(replace(TURN, model="--yolo"))
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=name_of)
 def test_without_a_model_the_cli_chooses(coder: Coder) -> None:
     argv = coder.launch(replace(TURN, model="")).argv
     assert "--model" not in argv

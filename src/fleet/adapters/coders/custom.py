@@ -16,7 +16,7 @@ from fleet.adapters.coders.jsonlines import (
     number_at,
     unread,
 )
-from fleet.adapters.coders.models import resolve_model
+from fleet.adapters.coders.models import refuse_option, resolve_model
 from fleet.adapters.coders.plaintext import read_text
 from fleet.adapters.coders.prompts import demand_argument
 from fleet.domain.event import Event, Json
@@ -158,7 +158,7 @@ class CustomCoder:
             "prompt": turn.prompt,
             "prompt_file": f"{turn.folder}/{PROMPT_FILE}",
             "model": resolve_model(turn.model, self.facts.tiers),
-            "session": turn.session or turn.new_session,
+            "session": refuse_option(turn.session or turn.new_session, "session"),
             "workspace": turn.workspace,
         }
 

@@ -50,7 +50,8 @@ _TELLING = (
 
 
 def session(session_id: str, model: str = "") -> list[Event]:
-    if not session_id:
+    # One that begins with a dash is no CLI's, and resumed by it the next launch would have one more option.
+    if not session_id or session_id.startswith("-"):
         return []
     return [Event(kind=Kind.SESSION, data={"session_id": session_id, **({"model": model} if model else {})})]
 

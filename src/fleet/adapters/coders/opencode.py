@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib.resources import files as resources
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.hooks import needs_approval, prompted, ready, tool_used
@@ -158,7 +158,7 @@ def _plugin() -> bytes:
 
 
 def _plugin_env(turn: Turn) -> dict[str, str]:
-    config = {"plugin": [PurePosixPath(turn.folder, PLUGIN).as_uri()]}
+    config = {"plugin": [Path(turn.folder, PLUGIN).as_uri()]}
     return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "FLEET_HOOK": json.dumps(turn.hook)}
 
 

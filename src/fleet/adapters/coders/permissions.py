@@ -17,8 +17,8 @@ GIT_TO_LOOK = (
 )  # fmt: skip
 # For CLIs that do not know by themselves which commands only look. None of these runs another one, or writes.
 LOOK_COMMANDS = ("cat", "cmp", "diff", "grep", "head", "ls", "pwd", "stat", "tail", "wc", "which")
-# What a reviewer's command must not contain: the options by which git writes a file, in every abbreviation but
-# for --oneline, and the ways of a shell to put an option together from pieces, or to run something within.
+# What a reviewer's command must not contain: the options by which git writes a file, in every abbreviation
+# (--oneline is none), and a shell's ways to put an option together from pieces or to run commands within.
 REVIEWER_TABOOS = (
     *("--ou", "--op", "--o=", "--o ", "--o'", '--o"', "--o\\", "--o$", "--o{"),
     *("-'", '-"', "-\\", "-$", "-{", "{-", ",-"),
