@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.event import Json
+from fleet.domain.event import Event, Json, Kind
+from fleet.domain.turn import Story
 from fleet.domain.usage import Meter, Usage, usage_from
 
 COUNTS = st.integers(0, 10**12)
@@ -89,10 +90,48 @@ def test_of_reports_per_process_the_last_of_every_turn_counts(turns: list[list[U
     assert fold(turns, "run") == sum((turn[-1] for turn in turns if turn), Usage())
 
 
-@given(TURNS)
-def test_of_reports_per_session_the_last_of_all_counts(turns: list[list[Usage]]) -> None:
-    told = [usage for turn in turns for usage in turn]
-    assert fold(turns, "session") == (told[-1] if told else Usage())
+SESSIONS = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), USAGES), max_size=12)
+
+
+def highest(usages: list[Usage]) -> Usage:
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    return Usage(
+        input_tokens=max(usage.input_tokens for usage in usages),
+        output_tokens=max(usage.output_tokens for usage in usages),
+        cached_tokens=max(usage.cached_tokens for usage in usages),
+        cost_usd=max(costs) if costs else None,
+    )
+
+
+@given(SESSIONS)
+def test_of_reports_per_session_the_highest_of_each_session_counts(reports: list[tuple[str, Usage]]) -> None:
+    meter = Meter()
+    for session, usage in reports:
+        meter = meter.enter(session).count(report(usage, "session")).next_turn()
+    told = {session: [usage for name, usage in reports if name == session] for session, _ in reports}
+    assert meter.total == sum(map(highest, told.values()), Usage())
+
+
+def test_a_failed_resume_takes_nothing_back() -> None:
+    meter = Meter().enter("a").count({"scope": "session", "cost_usd": 0.0973, "input": 9})
+    assert meter.next_turn().count({"scope": "session", "cost_usd": 0.0}).total.cost_usd == 0.0973
+    elsewhere = meter.next_turn().enter("b").count({"scope": "session", "cost_usd": 0.5, "input": 1})
+    assert elsewhere.total == Usage(input_tokens=10, cost_usd=0.5973)
+    back = elsewhere.next_turn().enter("a").count({"scope": "session", "cost_usd": 0.1, "input": 10})
+    assert back.total == Usage(input_tokens=11, cost_usd=0.6)
+
+
+def test_what_was_told_before_the_session_had_a_name_is_its_own() -> None:
+    meter = Meter().count({"scope": "session", "input": 5}).enter("a").enter("")
+    assert meter.count({"scope": "session", "input": 7}).total.input_tokens == 7
+
+
+def test_a_story_tells_its_meter_which_session_it_is_in() -> None:
+    story = Story()
+    for session, cost in (("a", 1.0), ("a", 0.0), ("b", 0.25)):
+        story = story.take(Event(kind=Kind.SESSION, data={"session_id": session}))
+        story = story.take(Event(kind=Kind.USAGE, data={"scope": "session", "cost_usd": cost}))
+    assert story.meter.total.cost_usd == 1.25
 
 
 def test_a_report_without_scope_is_one_of_a_call() -> None:

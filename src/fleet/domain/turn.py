@@ -39,10 +39,12 @@ class Story:
             case Kind.TURN_START:
                 return self._start_turn(event)
             case Kind.SESSION:
+                session = _text(event.data, "session_id")
                 return replace(
                     self,
-                    session=_text(event.data, "session_id") or self.session,
+                    session=session or self.session,
                     model=_text(event.data, "model") or self.model,
+                    meter=self.meter.enter(session),
                 )
             case Kind.SAID:
                 return self._say(event)
