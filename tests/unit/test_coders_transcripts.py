@@ -14,6 +14,7 @@ from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.domain.event import Event, Kind
+from fleet.domain.turn import Story
 from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder
 
@@ -350,6 +351,19 @@ def test_gemini_gives_no_cost_when_one_of_its_models_has_no_price() -> None:
 def test_opencode_adds_up_its_calls() -> None:
     usage = total("opencode/success-edit-shell").total
     assert (usage.input_tokens, usage.output_tokens, usage.cost_usd) == (7772 + 7862 + 7936, 24 + 11 + 18, 0)
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"type":"abort","data":{}}', b'{"type":"assistant.idle","data":{"aborted":true}}']
+)
+def test_an_interrupted_copilot_turn_is_not_saved_by_its_exit_code(line: bytes) -> None:
+    story = Story()
+    for each in (line, b'{"type":"result","sessionId":"s","exitCode":0}'):
+        for event in CopilotCoder().read(each):
+            story = story.take(event)
+    assert (story.ended_well, story.reason) == (False, "it was interrupted")
+    again = story.take(Event(kind=Kind.TURN_START)).take(Event(kind=Kind.TURN_END, data={"ok": True}))
+    assert again.ended_well is True
 
 
 def test_copilots_tokens_are_in_its_report() -> None:

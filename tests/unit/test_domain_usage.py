@@ -113,12 +113,12 @@ def test_of_reports_per_session_the_highest_of_each_session_counts(reports: list
 
 
 def test_a_failed_resume_takes_nothing_back() -> None:
-    meter = Meter().enter("a").count({"scope": "session", "cost_usd": 0.0973, "input": 9})
-    assert meter.next_turn().count({"scope": "session", "cost_usd": 0.0}).total.cost_usd == 0.0973
+    meter = Meter().enter("a").count({"scope": "session", "cost_usd": 0.25, "input": 9})
+    assert meter.next_turn().count({"scope": "session", "cost_usd": 0.0}).total.cost_usd == 0.25
     elsewhere = meter.next_turn().enter("b").count({"scope": "session", "cost_usd": 0.5, "input": 1})
-    assert elsewhere.total == Usage(input_tokens=10, cost_usd=0.5973)
-    back = elsewhere.next_turn().enter("a").count({"scope": "session", "cost_usd": 0.1, "input": 10})
-    assert back.total == Usage(input_tokens=11, cost_usd=0.6)
+    assert elsewhere.total == Usage(input_tokens=10, cost_usd=0.75)
+    back = elsewhere.next_turn().enter("a").count({"scope": "session", "cost_usd": 0.375, "input": 10})
+    assert back.total == Usage(input_tokens=11, cost_usd=0.875)
 
 
 def test_what_was_told_before_the_session_had_a_name_is_its_own() -> None:

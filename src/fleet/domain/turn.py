@@ -26,6 +26,7 @@ class Story:
     last_line: str = ""
     ended_well: bool | None = None  # what the stream itself said of the turn's end; None: nothing
     reason: str = ""
+    is_over: bool = False  # the turn was broken off for good: no later word of success undoes that
     last_error: str = ""
     question: str = ""
     resets_at: float | None = None
@@ -79,6 +80,7 @@ class Story:
             said="",
             ended_well=None,
             reason="",
+            is_over=False,
             last_error="",
             question="",
             resets_at=None,
@@ -96,14 +98,16 @@ class Story:
 
     def _end_turn(self, event: Event) -> Story:
         said = event.text or self.said
+        told = replace(
+            self, said=said, last_line=_last_line(said) or self.last_line, is_ready=True, needs_approval=""
+        )
+        if self.is_over:
+            return told
         return replace(
-            self,
-            said=said,
-            last_line=_last_line(said) or self.last_line,
+            told,
             ended_well=event.data.get("ok") is True,
             reason=_text(event.data, "reason"),
-            is_ready=True,
-            needs_approval="",
+            is_over=event.data.get("final") is True,
         )
 
     def _limit(self, event: Event) -> Story:

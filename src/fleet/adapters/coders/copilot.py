@@ -94,7 +94,9 @@ class CopilotCoder:
             case "session.error":
                 return _read_error(data)
             case "abort":
-                return events.failed("it was interrupted", code=text_at(data, "reason"))
+                return events.failed("it was interrupted", code=text_at(data, "reason"), final=True)
+            case "assistant.idle" if dig(data, "aborted") is True:
+                return events.failed("it was interrupted", final=True)
             case "result":
                 return _read_result(fields)
             case "" if "modelMetrics" in fields:  # the report, which is read after the last line

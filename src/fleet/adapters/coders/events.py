@@ -107,8 +107,11 @@ def well_ended(last_word: str = "") -> list[Event]:
     return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data={"ok": True})]
 
 
-def failed(reason: str, *, last_word: str = "", code: Json = None) -> list[Event]:
+def failed(reason: str, *, last_word: str = "", code: Json = None, final: bool = False) -> list[Event]:
+    """A turn that ended badly. `final`: whatever good end the CLI may still claim for it."""
     data: Fields = {"ok": False, "reason": clip(reason, 500) or NO_REASON}
+    if final:
+        data["final"] = True
     if code is not None:
         data["code"] = code
     return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
