@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -562,6 +563,50 @@ class TestCopying:
         assert (workspace / "api.key").read_text() == "OTHER!"
         assert not (workspace / ".env").exists()
 
+    def test_a_copy_that_the_agent_moved_or_copied_is_not_its_work(self, ground: Ground) -> None:
+        (ground.repository / "api.key").write_text("SECRET")
+        (ground.repository / "void.key").write_text("")
+        place, workspace = ground.make("work", "api.key", "void.key")
+        (workspace / "api.key").rename(workspace / "moved.key")
+        shutil.copyfile(workspace / "moved.key", workspace / "src" / "staged.key")
+        git(workspace, "add", "src/staged.key")
+        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.measure(place).files == 0
+        (workspace / "src" / "empty.py").write_text("")
+        (workspace / "other.key").write_text("PUBLIC")
+        commit = ground.workspaces.save_leftovers(place, "left")
+        assert ground.names_in(commit) == {*ground.names_in("main"), "src/empty.py", "other.key"}
+        before, diff = fingerprint(workspace), diff_text(place)
+        assert "SECRET" not in diff
+        saved = ground.workspaces.remove(place)
+        assert diff_text(place) == diff
+        ground.workspaces.restore(place, saved)
+        assert {name: before[name] for name in ("moved.key", "src/staged.key")}.items() <= fingerprint(
+            workspace
+        ).items()
+
+    @pytest.mark.parametrize("damage", ["", "{", "[]", '{"api.key": 1}', "[" * 100_000, "\udcff"])
+    def test_a_damaged_note_of_what_was_copied_stops_nothing(self, ground: Ground, damage: str) -> None:
+        (ground.repository / ".env").write_text("SECRET")
+        place, workspace = ground.make("work", ".env")
+        (ground.git_dir(place) / "fleet-copied").write_text(damage, errors="surrogateescape")
+        (workspace / "new").write_text("x")
+        assert ground.workspaces.save_leftovers(place, "left")
+        ground.workspaces.restore(place, ground.workspaces.remove(place))
+        assert (workspace / ".env").read_text() == "SECRET"
+
+    def test_a_forged_note_of_what_was_copied_reaches_nothing_outside(
+        self, ground: Ground, tmp_path: Path
+    ) -> None:
+        place, workspace = ground.make()
+        (tmp_path / "outside").write_text("not yours")
+        names = ["../../outside", str(tmp_path / "outside"), ".git", "src/.git/x"]
+        forged = {name: {"size": 1, "modified_ns": 0, "digest": ""} for name in names}
+        (ground.git_dir(place) / "fleet-copied").write_text(json.dumps(forged))
+        (workspace / "new").write_text("x")
+        assert ground.names_in(ground.workspaces.save_leftovers(place, "left")) >= {"new"}
+        assert ground.names_in(ground.workspaces.save(place)) == {*ground.names_in("main"), "new"}
+
 
 class TestChanges:
     def test_tells_commits_oldest_first_and_files_with_unusual_names(self, ground: Ground) -> None:
@@ -617,6 +662,25 @@ class TestChanges:
     def test_of_a_workspace_that_never_was_are_not_found(self, ground: Ground) -> None:
         with pytest.raises(NotFound):
             ground.workspaces.changes(ground.place())
+
+    def test_of_a_deleted_branch_are_those_where_the_agent_stands(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "checkout", "-q", "--detach")
+        git(workspace, "branch", "-q", "-D", "work")
+        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.changes(place).commits == ()
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "without a branch")
+        assert [commit.subject for commit in ground.workspaces.changes(place).commits] == ["without a branch"]
+
+    def test_a_diff_of_a_removed_workspace_hides_very_many_ignored_files(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        (workspace / "new").write_text("untracked\n")
+        before = diff_text(place)
+        (workspace / "data").mkdir()
+        for number in range(9_000):
+            (workspace / "data" / f"{number:0>230}").touch()
+        ground.workspaces.remove(place)
+        assert diff_text(place) == before
 
     def test_a_diff_shows_commits_changes_and_untracked_files_and_touches_nothing(
         self, ground: Ground
@@ -1084,6 +1148,38 @@ class TestSavingAndRestoring:
             ground.workspaces.restore(ground.place(), "main")
         with pytest.raises(NotFound):
             ground.workspaces.restore(ground.place(), "refs/fleet/saved/nothing")
+
+    @pytest.mark.parametrize(
+        "forged",
+        [
+            {"aside": ["../theirs"]},
+            {"aside": ["/etc/passwd"]},
+            {"aside": ["way-out/theirs"]},
+            {"modes": {"../theirs": 0}},
+            {"modes": {"way-out/theirs": 0}},
+            {"folders": ["../made"]},
+            {"folders": ["way-out/made"]},
+            {"copied": ["../theirs"]},
+            {"index": "--help"},
+            {"modes": 1},
+        ],
+        ids=json.dumps,
+    )
+    def test_a_forged_snapshot_reaches_nothing_outside(
+        self, ground: Ground, forged: dict[str, object]
+    ) -> None:
+        place, workspace = ground.make()
+        (workspace / "way-out").symlink_to(ground.room)
+        (ground.room / "theirs").write_text("x")
+        saved = ground.workspaces.remove(place)
+        title, _, body = git(ground.repository, "log", "-1", "--format=%B", saved).partition("\n\n")
+        message = f"{title}\n\n{json.dumps({**json.loads(body), **forged})}"
+        commit = git(ground.repository, "commit-tree", "-m", message, f"{saved}^{{tree}}")
+        with pytest.raises(InvalidInput):
+            ground.workspaces.restore(place, commit)
+        assert (ground.room / "theirs").read_text() == "x"
+        assert stat.S_IMODE((ground.room / "theirs").stat().st_mode) == 0o644
+        assert not (ground.room / "made").exists()
 
     def test_a_half_made_workspace_is_removed_without_a_trace_of_it(self, ground: Ground) -> None:
         place, workspace = ground.make()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.commits import read_commits
-from fleet.adapters.workspaces.copying import recall
+from fleet.adapters.workspaces.commits import read_commits, was_made_in
+from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import remove_file
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
+from fleet.adapters.workspaces.status import stage
 from fleet.adapters.workspaces.worktrees import Site, environment
 from fleet.domain.run import Commit, Diff
 from fleet.errors import NotFound
@@ -48,14 +50,14 @@ def measure(site: Site) -> Diff:
     env = environment(git_dir, site.path)
     counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, cwd=site.path, env=env)
     files = _parse_numstat(counted)
-    copied = recall(git_dir)
-    budget = _MOST_COUNTED
+    copied, budget = recall(git_dir), _MOST_COUNTED
     for name in _untracked_files(site, env):
         path = site.path / name
         size = _countable_size(path)
         files[name] = (_count_lines(path), 0) if size <= budget else (0, 0)
         budget -= size if size <= budget else 0
-    return _sum({name: counts for name, counts in files.items() if name not in copied})
+    hidden = find_copies(site.path, files, copied)
+    return _sum({name: counts for name, counts in files.items() if name not in hidden})
 
 
 def diff_text(site: Site, *, stat: bool) -> str:
@@ -65,9 +67,20 @@ def diff_text(site: Site, *, stat: bool) -> str:
     git_dir = site.git_dir()
     if git_dir and site.has_folder():
         return _diff_folder(site, git_dir, command)
-    base, tip, hidden = site.place.base_sha, *_last_state(site)
-    excluded = [f":(top,exclude,literal){name}" for name in hidden]
-    out = git(*command, base, tip, "--", ":/", *excluded, cwd=site.common, env={"GIT_DIR": str(site.common)})
+    tip, hidden = _last_state(site)
+    if hidden:
+        return _diff_without(site, tip, hidden, command)
+    env = {"GIT_DIR": str(site.common)}
+    return git(*command, site.place.base_sha, tip, cwd=site.common, env=env).decode(errors="surrogateescape")
+
+
+def _diff_without(site: Site, tree: str, hidden: Iterable[str], command: tuple[str, ...]) -> str:
+    """Compare a tree with the base, but for some files: through an index, for there may be very many."""
+    with tempfile.TemporaryDirectory(prefix="fleet-diff-") as folder:
+        env = {"GIT_DIR": str(site.common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git("read-tree", tree, cwd=site.common, env=env)
+        stage(site.common, env, add=(), delete=hidden)
+        out = git(*command, "--cached", site.place.base_sha, cwd=site.common, env=env)
     return out.decode(errors="surrogateescape")
 
 
@@ -79,7 +92,9 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
     try:
         if (original := (git_dir / "index")).exists():
             shutil.copyfile(original, index)
-        new = [name for name in _untracked_files(site, env) if name not in copied]
+        untracked = _untracked_files(site, env)
+        hidden = find_copies(site.path, untracked, copied)
+        new = [name for name in untracked if name not in hidden]
         if new:
             listed = b"".join(os.fsencode(name) + b"\0" for name in new)
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
@@ -91,13 +106,18 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
 
 
 def _tip(site: Site) -> str:
-    """Return the branch's last commit, also of a branch that was deleted."""
-    tip, saved = read_commits(site.common, {}, site.branch_ref, site.saved_ref)
+    """Return the branch's last commit; of a branch that was deleted, what is known of it."""
+    git_dir = site.git_dir()
+    env = {"GIT_DIR": str(git_dir or site.common)}
+    names = (site.branch_ref, "HEAD", site.saved_ref, site.base_ref)
+    tip, head, saved, base = read_commits(site.common, env, *names)
+    if tip is None and git_dir and head and was_made_in(git_dir, head.sha):
+        tip = head
     if tip is None and saved is not None:
         tip = read_commits(site.common, {}, read_snapshot(site, saved.sha).manifest.tip or "-")[0]
-    if tip is None:
+    if tip is None and base is None:
         raise NotFound(f"branch {site.place.branch!r} is not in {site.place.repository!r} any more")
-    return tip.sha
+    return tip.sha if tip else site.place.base_sha
 
 
 def _last_state(site: Site) -> tuple[str, list[str]]:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.folders import in_our_words, read_text, write_whole
+from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, write_whole
 from fleet.adapters.workspaces.worktrees import COPIED
 from fleet.errors import InvalidInput
 
+log = logging.getLogger(__name__)
+
 INCLUDE_FILE = ".worktreeinclude"
 _LARGEST_DIGESTED = 8 << 20
+_SMALLEST_TELLING = 4  # files of one content that is shorter are nothing but alike
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -74,8 +78,33 @@ def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
 
 
 def recall(git_dir: Path | None) -> Mapping[str, Copied]:
+    """Return what was copied into a workspace; nothing if the note of it cannot be read."""
     text = read_text(git_dir / COPIED) if git_dir else ""
-    return msgspec.convert(json.loads(text or "{}"), dict[str, Copied])
+    try:
+        copied = msgspec.convert(json.loads(text or "{}"), dict[str, Copied])
+    except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        log.warning("workspace.copies_forgotten", extra={"git_dir": str(git_dir), "reason": str(exc)})
+        return {}
+    return {name: file for name, file in copied.items() if _is_copyable(name)}
+
+
+def find_copies(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> set[str]:
+    """Return those names that are copied files, or have the content of one: moved or copied by the agent."""
+    sizes = {file.size for file in copied.values() if file.digest and file.size >= _SMALLEST_TELLING}
+    digests = {file.digest for file in copied.values()}
+    return {name for name in names if name in copied or _has_content(workspace / name, sizes, digests)}
+
+
+def _has_content(path: Path, sizes: Collection[int], digests: Collection[str]) -> bool:
+    try:
+        found = path.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size in sizes and _digest(path) in digests
+    except OSError:
+        return False
+
+
+def _is_copyable(name: str) -> bool:
+    return is_inside(name) and ".git" not in name.split("/")
 
 
 def is_unchanged(workspace: Path, name: str, copied: Copied) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.errors import Failed, FleetError, OverLimit
+from fleet.errors import Failed, FleetError, InvalidInput, OverLimit
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,20 @@ def read_text(path: Path) -> str:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return ""
+
+
+def is_inside(name: str) -> bool:
+    """Tell whether a name, as it is spelled, stays below the folder that it is relative to."""
+    return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def below(folder: Path, name: str) -> Path:
+    """Return a path below a folder; raise `InvalidInput` if a link on the way leads out of it."""
+    path, top = folder / name, os.path.realpath(folder)
+    parent = os.path.realpath(path.parent) if name else top
+    if parent != top and not parent.startswith(f"{top}/"):
+        raise InvalidInput(f"{str(path)!r} leads out of {str(folder)!r}")
+    return path
 
 
 def is_empty(folder: Path) -> bool:

@@ -20,7 +20,7 @@ from fleet.adapters.workspaces.commits import (
     write_commit,
     write_tree,
 )
-from fleet.adapters.workspaces.copying import recall
+from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
 from fleet.adapters.workspaces.snapshots import save, usable_git_dir
 from fleet.adapters.workspaces.status import Status, fill_index, read_status, stage
@@ -60,7 +60,7 @@ def save_leftovers(site: Site, message: str) -> str:
     break_dead_locks(site, git_dir)
     standing = _look(site, git_dir)
     status = _status(site, git_dir)
-    is_dirty = bool(status.uncommitted() - recall(git_dir).keys())
+    is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
     if standing.on_branch:
         return _commit(site, git_dir, status, standing, message) if is_dirty else ""
     return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
@@ -148,7 +148,7 @@ def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, mess
 
 def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:
     env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
-    copied = recall(git_dir).keys()
+    copied = _copies(site, git_dir, status)
     wanted = (*status.changed, *status.submodules, *status.untracked)
     hidden = [name for name in status.added if name in copied]
     stage(
@@ -158,6 +158,12 @@ def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:
         delete=[*status.deleted, *hidden],
     )
     return write_tree(site.path, env)
+
+
+def _copies(site: Site, git_dir: Path, status: Status) -> set[str]:
+    """Return the files that are, or repeat, what was copied into the workspace and is no one's work."""
+    copied = recall(git_dir)
+    return {*copied, *find_copies(site.path, (*status.untracked, *status.added), copied)}
 
 
 @contextmanager

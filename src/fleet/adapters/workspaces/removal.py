@@ -14,6 +14,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.command import git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
+    below,
     free,
     in_our_words,
     move,
@@ -76,7 +77,7 @@ def _keep_rest(site: Site, git_dir: Path | None) -> None:
     """Move out of the trash what the snapshot does not hold."""
     manifest = read_snapshot(site, site.saved_ref).manifest
     for name in manifest.aside:
-        source = site.trash / name
+        source = below(site.trash, name)
         if os.path.lexists(source):
             move(source, kept_file(site, name))
     if git_dir and manifest.aside and (modules := git_dir / "modules").is_dir():
@@ -85,7 +86,7 @@ def _keep_rest(site: Site, git_dir: Path | None) -> None:
 
 
 def kept_file(site: Site, name: str) -> Path:
-    return site.kept / "files" / name
+    return below(site.kept / "files", name)
 
 
 def kept_modules(site: Site) -> Path:

@@ -12,6 +12,7 @@ from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.copying import copy_named, remember
 from fleet.adapters.workspaces.folders import (
     BUSY,
+    below,
     free,
     in_our_words,
     is_empty,
@@ -113,7 +114,7 @@ def _head(site: Site, manifest: Manifest) -> str:
 def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
     """Bring back what the tree does not hold. Each step may be repeated."""
     for name in manifest.folders:
-        (site.path / name).mkdir(parents=True, exist_ok=True)
+        below(site.path, name).mkdir(parents=True, exist_ok=True)
     for name in manifest.aside:
         _put_back(site, name)
     if (kept_modules(site)).is_dir():
@@ -121,13 +122,13 @@ def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
     _remove_kept(site)
     # Folders after what is in them: some cannot be written to any more.
     for name, mode in sorted(manifest.modes.items(), reverse=True):
-        path = site.path / name
+        path = below(site.path, name)
         if os.path.lexists(path) and not path.is_symlink():
             path.chmod(mode)
 
 
 def _put_back(site: Site, name: str) -> None:
-    kept, target = kept_file(site, name), (site.path / name)
+    kept, target = kept_file(site, name), below(site.path, name)
     if not os.path.lexists(kept):
         if not os.path.lexists(target):
             log.warning("workspace.kept_missing", extra={"run_id": site.place.run, "file": name})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
@@ -29,8 +30,8 @@ from fleet.adapters.workspaces.commits import (
     write_commit,
     write_tree,
 )
-from fleet.adapters.workspaces.copying import is_unchanged, recall
-from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
+from fleet.adapters.workspaces.copying import find_copies, is_unchanged, recall
+from fleet.adapters.workspaces.folders import delete_tree, in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
 from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, survey
@@ -45,6 +46,7 @@ from fleet.adapters.workspaces.worktrees import (
 from fleet.errors import Conflict, GitFailed, InvalidInput, NotFound
 
 TITLE = "fleet: snapshot of a workspace"
+_SHA_OR_NOTHING = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})?")
 FAITHFUL = ("-c", "core.fileMode=true", "-c", "core.symlinks=true", "-c", "core.ignoreCase=false")
 
 
@@ -125,8 +127,25 @@ def _understand(commit: CommitObject) -> Snapshot:
     title, _, body = commit.message.partition("\n\n")
     if title != TITLE:
         raise InvalidInput(f"{commit.sha} is not a snapshot of a workspace")
-    manifest = msgspec.convert(json.loads(body), Manifest)
+    try:
+        manifest = msgspec.convert(json.loads(body), Manifest)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        raise InvalidInput(f"snapshot {commit.sha} is damaged: {exc}") from exc
+    _check(commit.sha, manifest)
     return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest)
+
+
+def _check(sha: str, manifest: Manifest) -> None:
+    """Refuse a manifest that we did not write: an agent can point our refs at commits of its own."""
+    names = (*manifest.modes, *manifest.folders, *manifest.copied, *manifest.aside)
+    for name in names:
+        if not is_inside(name):
+            raise InvalidInput(f"snapshot {sha} names {name!r}, which is outside the workspace")
+    for word in (manifest.tip, manifest.commit, manifest.index):
+        if not _SHA_OR_NOTHING.fullmatch(word):
+            raise InvalidInput(f"snapshot {sha} names {word!r}, which is no commit")
+    if not manifest.head.startswith("refs/") and manifest.head:
+        raise InvalidInput(f"snapshot {sha} names {manifest.head!r}, which is no ref")
 
 
 def _look(site: Site, env: Mapping[str, str]) -> _Known:
@@ -170,7 +189,8 @@ def _save_folder(site: Site, git_dir: Path) -> str:
     finally:
         close_again(opened)
         remove_file(index)
-    seen.ignored += sorted(left.keys() - copied)
+    repeated = find_copies(site.path, (*status.untracked, *status.added), left)
+    seen.ignored += sorted((left.keys() | repeated) - copied)
     return _record(site, git_dir, known, tree=tree, index=index_tree, seen=seen, copied=copied)
 
 
