@@ -24,6 +24,7 @@ from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fie
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.event import Event, Kind
+from fleet.domain.turn import Story
 from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder
 
@@ -106,7 +107,8 @@ def check(events: Iterable[Event]) -> None:
     meter = Meter()
     for event in events:
         assert isinstance(event.kind, Kind)
-        assert len(event.text) <= (LONGEST_LAST_WORD if event.kind is Kind.TURN_END else LONGEST_TEXT)
+        is_word = event.kind in (Kind.SAID, Kind.TURN_END)
+        assert len(event.text) <= (LONGEST_LAST_WORD if is_word else LONGEST_TEXT)
         written = msgspec.json.encode({"text": event.text, **event.data})
         assert not any("\0" in text for text in (event.text, *event.data.values()) if isinstance(text, str))
         assert len(written) < 200_000
@@ -279,6 +281,15 @@ def test_what_an_agent_says_is_only_said(name: str, text: str) -> None:
     assert [(event.kind, event.text) for event in CODERS[name].read(text_line(name, text))] == [
         (Kind.SAID, text)
     ]
+
+
+@pytest.mark.parametrize("name", CODERS)
+def test_a_long_last_word_becomes_the_summary_whole(name: str) -> None:
+    text = "a long report. " * 4000
+    story = Story()
+    for event in CODERS[name].read(text_line(name, text.rstrip())):
+        story = story.take(event)
+    assert story.said == text.rstrip()
 
 
 def tool_line(name: str, text: str) -> bytes:

@@ -216,7 +216,7 @@ def _read_api_error(fields: Fields) -> list[Event]:
 def _read_block(block: Json, *, is_main: bool) -> list[Event]:
     match text_at(block, "type"):
         case "text":
-            text = text_at(block, "text")
+            text = text_at(block, "text", limit=LONGEST_LAST_WORD)
             return events.said(text) if is_main else events.note(text)
         case "thinking":
             return events.thought(text_at(block, "thinking"))

@@ -192,7 +192,7 @@ def _read_start(item: Fields) -> list[Event]:
 def _read_item(item: Fields) -> list[Event]:
     match text_at(item, "type"):
         case "agent_message":
-            return events.said(text_at(item, "text"))
+            return events.said(text_at(item, "text", limit=LONGEST_LAST_WORD))
         case "reasoning":
             return events.thought(text_at(item, "text"))
         case "error":  # a warning: what ends a turn comes as turn.failed

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fleet.adapters.coders import events
 from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, needs_approval, prompted, tool_used
 from fleet.adapters.coders.jsonlines import (
+    LONGEST_LAST_WORD,
     Fields,
     count_at,
     dig,
@@ -81,7 +82,7 @@ class CopilotCoder:
         data = fields_at(fields, "data")
         match text_at(fields, "type"):
             case "assistant.message":
-                return events.said(text_at(data, "content"))
+                return events.said(text_at(data, "content", limit=LONGEST_LAST_WORD))
             case "assistant.reasoning":
                 return events.thought(text_at(data, "content"))
             case "tool.execution_start":

@@ -57,7 +57,9 @@ def session(session_id: str, model: str = "") -> list[Event]:
 
 
 def said(text: str, *, delta: bool = False) -> list[Event]:
-    return [Event(kind=Kind.SAID, text=clip(text), data={"delta": True} if delta else {})] if text else []
+    """Words of the agent. The last ones become the run's summary, so they are cut no shorter than that."""
+    data: Fields = {"delta": True} if delta else {}
+    return [Event(kind=Kind.SAID, text=clip(text, LONGEST_LAST_WORD), data=data)] if text else []
 
 
 def thought(text: str) -> list[Event]:

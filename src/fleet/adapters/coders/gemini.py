@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import (
+    LONGEST_LAST_WORD,
     Fields,
     count_at,
     dig,
@@ -85,7 +86,8 @@ class GeminiCoder:
             case "init":
                 return events.session(text_at(fields, "session_id"), text_at(fields, "model"))
             case "message" if text_at(fields, "role") == "assistant":
-                return events.said(text_at(fields, "content"), delta=dig(fields, "delta") is True)
+                text = text_at(fields, "content", limit=LONGEST_LAST_WORD)
+                return events.said(text, delta=dig(fields, "delta") is True)
             case "tool_use":
                 call = text_at(fields, "tool_id")
                 return events.tool(text_at(fields, "tool_name"), call, dig(fields, "parameters"))

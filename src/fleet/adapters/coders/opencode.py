@@ -10,6 +10,7 @@ from pathlib import Path
 from fleet.adapters.coders import events
 from fleet.adapters.coders.hooks import needs_approval, prompted, ready, tool_used
 from fleet.adapters.coders.jsonlines import (
+    LONGEST_LAST_WORD,
     Fields,
     count_at,
     dig,
@@ -95,7 +96,7 @@ class OpencodeCoder:
             case "step_start":
                 return events.session(text_at(fields, "sessionID"))
             case "text":
-                text = text_at(part, "text")
+                text = text_at(part, "text", limit=LONGEST_LAST_WORD)
                 return events.note(text) if dig(part, "synthetic") is True else events.said(text)
             case "reasoning":
                 return events.thought(text_at(part, "text"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.jsonlines import LONGEST_TEXT
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD
 from fleet.domain.event import Event
 
 # Colours, cursor movements, window titles: what a terminal would have swallowed.
@@ -17,5 +17,5 @@ _ESCAPES = re.compile(
 
 def read_text(line: bytes) -> Sequence[Event]:
     """One line of text as an event; nothing for an empty one."""
-    text = line[: 4 * LONGEST_TEXT].decode("utf-8", "replace")
+    text = line[: 4 * LONGEST_LAST_WORD].decode("utf-8", "replace")
     return events.said(_ESCAPES.sub("", text).rstrip())

@@ -70,7 +70,7 @@ def _read(fields: Fields) -> list[Event]:
         case "session":
             return events.session(text_at(fields, "session"), text_at(fields, "model"))
         case "said":
-            return events.said(text)
+            return events.said(text_at(fields, "text", limit=LONGEST_LAST_WORD))
         case "thought":
             return events.thought(text)
         case "tool":
