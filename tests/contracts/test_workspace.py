@@ -709,6 +709,14 @@ class TestChanges:
 
 def _in_conflict(ground: Ground, how: str = "merge") -> tuple[Place, Path]:
     place, workspace = ground.make()
+    _diverge(ground, workspace)
+    git(workspace, how, "theirs", check=False)
+    assert git(workspace, "ls-files", "-u")
+    return place, workspace
+
+
+def _diverge(ground: Ground, workspace: Path) -> None:
+    """Commit one line in two ways: here, and on a branch `theirs`."""
     (workspace / "readme.md").write_text("ours\n")
     git(workspace, "commit", "-q", "-a", "-m", "ours")
     git(ground.repository, "checkout", "-q", "-b", "theirs")
@@ -717,9 +725,6 @@ def _in_conflict(ground: Ground, how: str = "merge") -> tuple[Place, Path]:
     git(ground.repository, "add", "-A")
     git(ground.repository, "commit", "-q", "-m", "theirs")
     git(ground.repository, "checkout", "-q", "main")
-    git(workspace, how, "theirs", check=False)
-    assert git(workspace, "ls-files", "-u")
-    return place, workspace
 
 
 # Which of base (1), ours (2) and theirs (3) the index has of a file in conflict.
@@ -857,6 +862,62 @@ class TestLeftovers:
         assert ground.names_in(commit) == {*ground.names_in("main"), "new"}
         assert git(ground.repository, "rev-parse", "work") == commit
 
+    def test_of_a_merge_keep_what_it_stashed_before(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        _diverge(ground, workspace)
+        (workspace / "run.sh").write_text("not committed\n")
+        git(workspace, "merge", "--autostash", "theirs", check=False)
+        stashed = (ground.git_dir(place) / "MERGE_AUTOSTASH").read_text().strip()
+        assert ground.workspaces.save_leftovers(place, "left")
+        assert not (ground.git_dir(place) / "MERGE_AUTOSTASH").exists()
+        assert stashed in ground.reachable("refs/fleet/saved/run-work")
+
+    def test_of_a_rebase_keep_what_it_stashed_before(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "to be edited")
+        (workspace / "run.sh").write_text("not committed\n")
+        edit = "sequence.editor=sed -i s/^pick/edit/"
+        git(workspace, "-c", edit, "rebase", "-i", "--autostash", "--keep-empty", "HEAD~1")
+        stashed = (ground.git_dir(place) / "rebase-merge" / "autostash").read_text().strip()
+        (workspace / "new").write_text("x")
+        commit = ground.workspaces.save_leftovers(place, "left")
+        assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/work"
+        assert "new" in ground.names_in(commit)
+        assert stashed in ground.reachable("refs/fleet/saved/run-work")
+
+    @pytest.mark.parametrize("is_dirty", [True, False])
+    def test_keep_patches_that_were_still_to_be_applied(
+        self, ground: Ground, tmp_path: Path, is_dirty: bool
+    ) -> None:
+        place, workspace = ground.make()
+        _diverge(ground, workspace)
+        git(ground.repository, "commit", "-q", "--allow-empty", "-m", "start of patches")
+        for word in ("blocked", "waiting"):
+            (ground.repository / "readme.md").write_text(f"{word}\n")
+            git(ground.repository, "commit", "-q", "-a", "-m", word)
+        git(ground.repository, "format-patch", "-q", "-2", "-o", str(tmp_path / "patches"))
+        git(workspace, "am", *map(str, sorted((tmp_path / "patches").iterdir())), check=False)
+        assert (ground.git_dir(place) / "rebase-apply" / "0002").exists()
+        if is_dirty:
+            (workspace / "new").write_text("x")
+        assert bool(ground.workspaces.save_leftovers(place, "left")) == is_dirty
+        assert (ground.git_dir(place) / "rebase-apply").exists() == (not is_dirty)
+        assert ground.workspaces.remove(place) == ground.workspaces.remove(place)
+        side = git(ground.repository, "log", "--all", "--format=%H", "--grep=unfinished business")
+        assert "+waiting" in git(ground.repository, "show", f"{side}:rebase-apply/0002")
+
+    def test_of_a_branch_that_was_renamed_below_itself_go_to_a_snapshot(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "branch", "-m", "work", "work/deeper")
+        (workspace / "new").write_text("x")
+        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert "new" in ground.names_in("refs/fleet/saved/run-work")
+        assert git(workspace, "status", "--porcelain") == "?? new"
+        before = fingerprint(workspace)
+        ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
+        assert fingerprint(workspace) == before
+        assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/work/deeper"
+
     def test_of_a_deleted_workspace_are_none(self, ground: Ground) -> None:
         place, workspace = ground.make()
         shutil.rmtree(workspace)
@@ -982,6 +1043,28 @@ class TestSavingAndRestoring:
         self._there_and_back(outer, place)
         assert git(workspace / "module", "rev-parse", "HEAD") == made
         assert (workspace / "module" / "new").read_text() == "x"
+
+    @pytest.mark.parametrize("way", ["submodule deinit", "deleted", "folder gone", "made again"])
+    def test_commits_made_in_a_submodule_outlive_it(self, ground: Ground, tmp_path: Path, way: str) -> None:
+        outer = Ground(_with_submodule(ground, tmp_path), tmp_path / "outer-room")
+        place, workspace = outer.make()
+        git(workspace, "submodule", "update", "-q", "--init")
+        git(workspace / "module", "commit", "-q", "--allow-empty", "-m", "only here")
+        made = git(workspace / "module", "rev-parse", "HEAD")
+        match way:
+            case "submodule deinit":
+                git(workspace, "submodule", "-q", "deinit", "-f", "module")
+            case "deleted":
+                shutil.rmtree(workspace / "module")
+            case _:
+                shutil.rmtree(workspace)
+        if way == "made again":
+            outer.workspaces.make(place, copy=())
+        else:
+            saved = outer.workspaces.remove(place)
+            outer.workspaces.restore(place, saved)
+        [modules] = [*outer.git_dir(place).glob("modules"), *(outer.room / ".kept").glob("*/modules")]
+        assert git(modules / "module", "--work-tree=.", "cat-file", "-t", made) == "commit"
 
     def test_every_commit_made_in_a_workspace_stays_reachable(self, ground: Ground) -> None:
         place, workspace = ground.make()

@@ -81,11 +81,15 @@ def remove_file(path: Path) -> None:
 def rename_free(source: Path, wanted: Path) -> Path:
     """Rename to the wanted name, or to one with a number where that is taken; return the name."""
     wanted.parent.mkdir(parents=True, exist_ok=True)
-    number, target = 1, wanted
-    while os.path.lexists(target):
+    return source.rename(free_name(wanted))
+
+
+def free_name(wanted: Path) -> Path:
+    number, path = 1, wanted
+    while os.path.lexists(path):
         number += 1
-        target = wanted.with_name(f"{wanted.name}-{number}")
-    return source.rename(target)
+        path = wanted.with_name(f"{wanted.name}-{number}")
+    return path
 
 
 def move(source: Path, target: Path) -> None:
@@ -101,6 +105,21 @@ def move(source: Path, target: Path) -> None:
         target.chmod(stat.S_IMODE(mode))
     else:
         shutil.move(source, target)
+
+
+def move_whole(source: Path, target: Path) -> None:
+    """Move a folder, also to another disk; the target appears with everything in it or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        source.rename(target)
+    except OSError as exc:
+        if exc.errno != errno.EXDEV:
+            raise
+        draft = target.with_name(f"{target.name}.new")
+        delete_tree(draft)
+        shutil.copytree(source, draft, symlinks=True)
+        draft.rename(target)
+        delete_tree(source)
 
 
 def delete_tree(path: Path) -> None:

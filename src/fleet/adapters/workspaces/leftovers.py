@@ -16,13 +16,15 @@ from fleet.adapters.workspaces.commits import (
     is_ancestor,
     point,
     read_commits,
+    unfinished_commits,
+    unreachable_heads,
     was_made_in,
     write_commit,
     write_tree,
 )
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
-from fleet.adapters.workspaces.snapshots import save, usable_git_dir
+from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
 from fleet.adapters.workspaces.status import Status, fill_index, read_status, stage
 from fleet.adapters.workspaces.worktrees import Site, environment, lock_of
 from fleet.errors import GitFailed
@@ -62,7 +64,7 @@ def save_leftovers(site: Site, message: str) -> str:
     status = _status(site, git_dir)
     is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
     if standing.on_branch:
-        return _commit(site, git_dir, status, standing, message) if is_dirty else ""
+        return _commit_or_save(site, git_dir, status, standing, message) if is_dirty else ""
     return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
 
 
@@ -122,11 +124,25 @@ def _bring_home(
     head, tip = standing.head, standing.tip
     if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
         made_here = head is not None and was_made_in(git_dir, head.sha)
-        return _commit(site, git_dir, status, standing, message) if is_dirty or made_here else ""
+        wanted = is_dirty or made_here
+        return _commit_or_save(site, git_dir, status, standing, message) if wanted else ""
     if is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
         ref = save(site)
         log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
     return ""
+
+
+def _commit_or_save(site: Site, git_dir: Path, status: Status, standing: _Standing, message: str) -> str:
+    """Commit everything, or save it if another branch has taken the place of the deleted one."""
+    try:
+        return _commit(site, git_dir, status, standing, message)
+    except GitFailed as exc:
+        if standing.tip or "cannot create" not in exc.reason:
+            raise
+        ref = save(site)
+        extra = {"run_id": site.place.run, "saved_ref": ref, "reason": exc.reason}
+        log.warning("workspace.branch_blocked", extra=extra)
+        return ""
 
 
 def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, message: str) -> str:
@@ -141,9 +157,18 @@ def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, mess
             commit = write_commit(site.common, tree, (before, *merged), message)
         _move_branch(site, git_dir, standing, commit or before)
         index.rename(git_dir / "index")
+    _abandon_unfinished(site, git_dir, commit or before)
+    return commit
+
+
+def _abandon_unfinished(site: Site, git_dir: Path, commit: str) -> None:
+    """End what was in progress; what nothing else remembers of it goes to a snapshot before."""
+    noted = unfinished_commits(git_dir)
+    if unfinished_files(git_dir) or unreachable_heads(site.common, noted, [commit]):
+        ref = save(site)
+        log.info("workspace.unfinished_saved", extra={"run_id": site.place.run, "saved_ref": ref})
     for name in _UNFINISHED:
         delete_tree(git_dir / name)
-    return commit
 
 
 def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:

@@ -65,7 +65,7 @@ def _finish(site: Site, *, delete_branch: bool) -> None:
     git_dir = site.git_dir()
     with in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
-            _keep_rest(site, git_dir)
+            _keep_rest(site)
         if git_dir and site.is_ours(git_dir):
             forget(site, git_dir)
     _delete_refs(site, delete_branch=delete_branch)
@@ -73,24 +73,17 @@ def _finish(site: Site, *, delete_branch: bool) -> None:
         rename_free(site.trash, site.done)
 
 
-def _keep_rest(site: Site, git_dir: Path | None) -> None:
+def _keep_rest(site: Site) -> None:
     """Move out of the trash what the snapshot does not hold."""
     manifest = read_snapshot(site, site.saved_ref).manifest
     for name in manifest.aside:
         source = below(site.trash, name)
         if os.path.lexists(source):
             move(source, kept_file(site, name))
-    if git_dir and manifest.aside and (modules := git_dir / "modules").is_dir():
-        # The git folders of submodules, without which the kept ones are of no use.
-        move(modules, kept_modules(site))
 
 
 def kept_file(site: Site, name: str) -> Path:
     return below(site.kept / "files", name)
-
-
-def kept_modules(site: Site) -> Path:
-    return site.kept / "modules"
 
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:

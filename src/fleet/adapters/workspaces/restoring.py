@@ -17,12 +17,13 @@ from fleet.adapters.workspaces.folders import (
     in_our_words,
     is_empty,
     move,
+    move_whole,
     read_text,
     remove_file,
     rename_free,
     write_whole,
 )
-from fleet.adapters.workspaces.removal import finish_pending, kept_file, kept_modules
+from fleet.adapters.workspaces.removal import finish_pending, kept_file
 from fleet.adapters.workspaces.snapshots import FAITHFUL, Manifest, Snapshot, raw_environment, read_snapshot
 from fleet.adapters.workspaces.worktrees import (
     READY,
@@ -117,14 +118,22 @@ def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
         below(site.path, name).mkdir(parents=True, exist_ok=True)
     for name in manifest.aside:
         _put_back(site, name)
-    if (kept_modules(site)).is_dir():
-        move(kept_modules(site), git_dir / "modules")
+    if site.kept_modules.is_dir():
+        _put_modules_back(site, git_dir / "modules")
     _remove_kept(site)
     # Folders after what is in them: some cannot be written to any more.
     for name, mode in sorted(manifest.modes.items(), reverse=True):
         path = below(site.path, name)
         if os.path.lexists(path) and not path.is_symlink():
             path.chmod(mode)
+
+
+def _put_modules_back(site: Site, target: Path) -> None:
+    if os.path.lexists(target):
+        # A restore that was killed has put them back already, and had only to delete them here.
+        free(site.kept_modules)
+    else:
+        move_whole(site.kept_modules, target)
 
 
 def _put_back(site: Site, name: str) -> None:

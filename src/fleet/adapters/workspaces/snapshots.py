@@ -46,6 +46,7 @@ from fleet.adapters.workspaces.worktrees import (
 from fleet.errors import Conflict, GitFailed, InvalidInput, NotFound
 
 TITLE = "fleet: snapshot of a workspace"
+_TO_DO = ("rebase-apply", "rebase-merge", "sequencer")
 _SHA_OR_NOTHING = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})?")
 FAITHFUL = ("-c", "core.fileMode=true", "-c", "core.symlinks=true", "-c", "core.ignoreCase=false")
 
@@ -305,18 +306,34 @@ def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: 
     lost = unreachable_heads(site.common, commits_made_in(git_dir), reached) if git_dir else []
     parents = list(dict.fromkeys([*reached, *lost]))
     if index not in (tree, known.head.tree if known.head else ""):
-        parents.append(_index_commit(site, known, index))
+        parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
+    if git_dir and (names := unfinished_files(git_dir)):
+        unfinished = _unfinished_tree(site, git_dir, names)
+        parents.append(_side_commit(site, known, unfinished, "fleet: unfinished business of a workspace\n"))
     return parents
 
 
-def _index_commit(site: Site, known: _Known, index: str) -> str:
-    """Return a commit that keeps the staged files reachable: the one of the snapshot before, if it has it."""
+def unfinished_files(git_dir: Path) -> list[str]:
+    """Return the files in which git keeps what a rebase or a series of patches has still to do."""
+    found = (file for name in _TO_DO for file in (git_dir / name).rglob("*"))
+    return sorted(str(file.relative_to(git_dir)) for file in found if file.is_file())
+
+
+def _unfinished_tree(site: Site, git_dir: Path, names: list[str]) -> str:
+    with raw_environment(site, git_dir) as raw:
+        env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": str(git_dir / "fleet-raw" / "index")}
+        stage(git_dir, env, add=names, delete=(), settings=DURABLE)
+        return write_tree(git_dir, env)
+
+
+def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
+    """Return a commit that keeps a tree reachable: the one of the snapshot before, if it has it."""
     earlier = known.previous.parents if known.previous else ()
     for commit in read_commits(site.common, {}, *earlier) if earlier else ():
-        if commit and commit.tree == index and commit.message.startswith("fleet: index"):
+        if commit and commit.tree == tree and commit.message == message:
             return commit.sha
     head = [known.head.sha] if known.head else []
-    return write_commit(site.common, index, head, "fleet: index of a workspace\n")
+    return write_commit(site.common, tree, head, message)
 
 
 def _is_same(previous: CommitObject, tree: str, parents: list[str], message: str) -> bool:

@@ -27,6 +27,8 @@ from fleet.adapters.workspaces.folders import (
     BUSY,
     delete_tree,
     free,
+    free_name,
+    move_whole,
     read_text,
     remove_file,
     rename_free,
@@ -82,6 +84,10 @@ class Site:
     @property
     def kept(self) -> Path:
         return self.path.parent / ".kept" / self.place.run
+
+    @property
+    def kept_modules(self) -> Path:
+        return self.kept / "modules"
 
     def has_folder(self) -> bool:
         return self.path.is_dir()
@@ -282,20 +288,11 @@ def write_git_dir(site: Site, head: str, name: str) -> Path:
     folder = site.common / "worktrees"
     folder.mkdir(parents=True, exist_ok=True)
     site.path.mkdir(parents=True, exist_ok=True)
-    git_dir = _free_name(folder, name)
+    git_dir = free_name(folder / _name_in_git(name))
     if not os.path.lexists(site.link):
         write_link(site, git_dir)
     draft.rename(git_dir)
     return git_dir
-
-
-def _free_name(folder: Path, name: str) -> Path:
-    number, wanted = 1, _name_in_git(name)
-    path = folder / wanted
-    while os.path.lexists(path):
-        number += 1
-        path = folder / f"{wanted}-{number}"
-    return path
 
 
 def _name_in_git(name: str) -> str:
@@ -315,7 +312,12 @@ def check_out(git_dir: Path, path: Path, tree: str = "HEAD", *, umask: int = -1)
 
 
 def forget(site: Site, git_dir: Path) -> None:
-    """Take a worktree off the repository's list, and no other (`git worktree prune` takes all it can)."""
+    """Take a worktree off the repository's list, and no other (`git worktree prune` takes all it can).
+
+    The git folders of its submodules are kept: commits may be in them that are nowhere else.
+    """
+    if (modules := git_dir / "modules").is_dir():
+        move_whole(modules, free_name(site.kept_modules))
     gone = site.common / "fleet" / f"{site.place.run}.gone"
     with hold(site.repository_lock):
         shutil.rmtree(gone, ignore_errors=True)
