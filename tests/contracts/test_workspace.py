@@ -19,6 +19,7 @@ import pytest
 
 from fleet.adapters.workspaces.command import git as our_git
 from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect, inspect_for
+from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.survey import close_again
 from fleet.errors import (
     BranchTaken,
@@ -88,6 +89,25 @@ class TestTheOneFunctionThatStartsGit:
     def test_gives_up_after_its_timeout(self, ground: Ground) -> None:
         with pytest.raises(GitFailed, match="longer than"):
             our_git("-c", "alias.wait=!sleep 30", "wait", cwd=ground.repository, timeout=0.2)
+
+    def test_leaves_no_child_of_git_behind_that_holds_our_locks(self, ground: Ground, tmp_path: Path) -> None:
+        command = ("-c", "alias.wait=!sleep 30 & wait", "wait")
+        with hold(tmp_path / "lock"), pytest.raises(GitFailed, match="longer than"):
+            our_git(*command, cwd=ground.repository, timeout=0.2)
+        with hold(tmp_path / "lock", patience_seconds=5):
+            pass
+
+    def test_waits_for_a_lock_no_longer_than_its_patience(self, tmp_path: Path) -> None:
+        def take() -> None:
+            with hold(tmp_path / "lock", patience_seconds=0.1):
+                pass
+
+        with (
+            ThreadPoolExecutor(1) as thread,
+            hold(tmp_path / "lock"),
+            pytest.raises(Unavailable, match="still held"),
+        ):
+            thread.submit(take).result()
 
     def test_names_a_folder_that_has_vanished(self, tmp_path: Path) -> None:
         with pytest.raises(GitFailed, match="not there any more"):
@@ -1271,6 +1291,40 @@ class TestSavingAndRestoring:
         ground.workspaces.remove(place, delete_branch=True)
         assert not workspace.exists()
         assert "refs/heads/work" not in ground.refs()
+
+    def test_an_abandoned_lock_on_packed_refs_is_removed(self, ground: Ground) -> None:
+        place, _ = ground.make()
+        lock = ground.repository / ".git" / "packed-refs.lock"
+        lock.touch()
+        # Older than any git that runs on this machine for other reasons.
+        os.utime(lock, (1, 1))
+        ground.workspaces.remove(place, delete_branch=True)
+        assert not {"refs/heads/work", "refs/fleet/base/run-work"} & set(ground.refs())
+        assert not lock.exists()
+
+    def test_a_lock_on_packed_refs_that_may_be_alive_fails_no_removal(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        other, _ = ground.make("other")
+        lock = ground.repository / ".git" / "packed-refs.lock"
+        lock.touch()
+        assert ground.workspaces.remove(place) == "refs/fleet/saved/run-work"
+        assert not workspace.exists()
+        assert lock.exists()
+        assert "refs/fleet/base/run-work" in ground.refs()
+        lock.unlink()
+        ground.workspaces.remove(other)
+        assert not [name for name in ground.refs() if name.startswith("refs/fleet/base/")]
+
+    def test_a_base_that_could_not_be_deleted_survives_once_it_is_used_again(self, ground: Ground) -> None:
+        place, _ = ground.make()
+        other, _ = ground.make("other")
+        lock = ground.repository / ".git" / "packed-refs.lock"
+        lock.touch()
+        saved = ground.workspaces.remove(place)
+        lock.unlink()
+        ground.workspaces.restore(place, saved)
+        ground.workspaces.remove(other)
+        assert "refs/fleet/base/run-work" in ground.refs()
 
     def test_a_lock_of_our_own_killed_deletion_is_removed(self, ground: Ground) -> None:
         place, _ = ground.make()

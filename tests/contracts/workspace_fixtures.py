@@ -194,9 +194,22 @@ def end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def kill(process: subprocess.Popen[bytes], *, with_children: bool) -> None:
-    with suppress(ProcessLookupError):
-        (os.killpg if with_children else os.kill)(process.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGSTOP)
+    children = list(_descendants(process.pid)) if with_children else []
+    for pid in (process.pid, *children):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Return the processes below one. Groups do not tell: each git has a session of its own."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(status.read_text(errors="replace").rpartition(")")[2].split()[1])
+            if parent == pid:
+                yield int(status.parent.name)
+                yield from _descendants(int(status.parent.name))
 
 
 def killing_git(folder: Path, *, at: int, after: bool) -> Path:

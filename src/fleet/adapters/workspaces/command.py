@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from fleet.adapters.workspaces.locks import held_locks
@@ -85,16 +87,18 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Do as `git` does, for callers that also want its warnings."""
     try:
-        completed = subprocess.run(
+        process = subprocess.Popen(
             ("git", *_ALWAYS, *args),
             cwd=cwd,
             env=_environment(env or {}),
-            input=b"" if input is None else input,
-            capture_output=True,
-            timeout=timeout,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=held_locks(),
             umask=umask,
+            start_new_session=True,
         )
+        completed = _finish(process, input or b"", timeout)
     except FileNotFoundError as exc:
         raise _cannot_start(cwd) from exc
     except subprocess.TimeoutExpired as exc:
@@ -104,6 +108,20 @@ def run_git(
     if completed.returncode != 0:
         raise _failure(args, completed)
     return completed
+
+
+def _finish(
+    process: subprocess.Popen[bytes], input: bytes, timeout: float
+) -> subprocess.CompletedProcess[bytes]:
+    with process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            # Its children, too: they have inherited our locks.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def git_patiently(

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import logging
+import math
 import os
+import random
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from fleet.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+# Longer than the one call of git that may take longest, and its holder's work around it.
+PATIENCE_SECONDS = 900.0
+_SURELY_OLD_SECONDS = 60.0
 
 
 class _Held(threading.local):
@@ -24,12 +36,12 @@ def held_locks() -> tuple[int, ...]:
 
 
 @contextmanager
-def hold(path: Path) -> Generator[None]:
-    """Hold the lock that a file stands for; wait for it as long as need be.
+def hold(path: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> Generator[None]:
+    """Hold the lock that a file stands for; raise `Unavailable` if it cannot be had in time.
 
     Every holder opens the file for itself, so threads of one process exclude each other too.
     """
-    descriptor = _take(path)
+    descriptor = _take(path, time.monotonic() + patience_seconds)
     _held.descriptors.append(descriptor)
     try:
         yield
@@ -38,17 +50,33 @@ def hold(path: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _take(path: Path) -> int:
+def _take(path: Path, deadline: float) -> int:
     while True:
         descriptor = _open(path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(path, descriptor, deadline)
             if _is_still(path, descriptor):
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _lock(path: Path, descriptor: int, deadline: float) -> None:
+    pause = 0.0005
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            if time.monotonic() > deadline:
+                hint = f"find out who holds it: `fuser {path}`"
+                raise Unavailable(f"lock {str(path)!r} is still held by another process", hint=hint) from exc
+        else:
+            return
+        # Whoever has waited longer asks less often: a launch that waits a little is not held up.
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.3, 0.02)
 
 
 def _open(path: Path) -> int:
@@ -66,3 +94,31 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+
+
+def break_abandoned(lock: Path) -> None:
+    """Remove a lock file of git's that anybody may have taken, if its owner is surely gone.
+
+    That is: it is old, and no git is running that is as old.
+    """
+    try:
+        age = time.time() - lock.stat().st_mtime
+    except OSError:
+        return
+    if age > _SURELY_OLD_SECONDS and not any(ran >= age - 1 for ran in _running_gits()):
+        log.warning("git.lock_broken", extra={"path": str(lock), "seconds": round(age)})
+        lock.unlink(missing_ok=True)
+
+
+def _running_gits() -> Iterator[float]:
+    """Return for how many seconds each git on this machine has been running; for ever if nobody can tell."""
+    try:
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        yield math.inf
+        return
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = status.read_text(errors="replace").partition("(")[2].rpartition(")")
+            if name.startswith("git"):
+                yield uptime - int(rest.split()[19]) / os.sysconf("SC_CLK_TCK")

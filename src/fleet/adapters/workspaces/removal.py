@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git_patiently
+from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
     below,
@@ -24,7 +25,7 @@ from fleet.adapters.workspaces.folders import (
 from fleet.adapters.workspaces.leftovers import break_dead_locks
 from fleet.adapters.workspaces.snapshots import Manifest, read_snapshot, save
 from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
-from fleet.errors import NotFound
+from fleet.errors import FleetError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +88,28 @@ def kept_file(site: Site, name: str) -> Path:
 
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
-    wish = f"delete {site.base_ref}\n"
     with deleting_refs(site):
-        if delete_branch:
-            wish += _branch_deletion(site)
-        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        branch = _branch_deletion(site) if delete_branch else ""
+        if branch:
+            git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(branch))
+        _delete_base_refs(site)
         remove_file(site.run_lock)
+
+
+def _delete_base_refs(site: Site) -> None:
+    """Delete our own ref, and those that others could not delete; what fails is left for the next removal."""
+    waiting = list(site.undeleted.parent.glob(f"*{site.undeleted.suffix}"))
+    base = site.base_ref.removesuffix(site.place.run)
+    wish = "".join(f"delete {base}{run}\n" for run in {site.place.run, *(mark.stem for mark in waiting)})
+    try:
+        git("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+    except FleetError as exc:
+        log.warning("workspace.base_kept", extra={"run_id": site.place.run, "reason": exc.message})
+        with suppress(OSError):
+            site.undeleted.touch()
+        return
+    for mark in waiting:
+        remove_file(mark)
 
 
 def _branch_deletion(site: Site) -> str:

@@ -88,6 +88,7 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
 def _ready_branch(site: Site, manifest: Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
     branch = look_up_branch(site)
+    remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\n"
     if branch is None and manifest.tip:
         wish += f"create {site.branch_ref} {manifest.tip}\n"

@@ -34,7 +34,7 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
     write_whole,
 )
-from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.locks import break_abandoned, hold
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
 from fleet.ports.workspace import Place
@@ -84,6 +84,11 @@ class Site:
     @property
     def kept(self) -> Path:
         return self.path.parent / ".kept" / self.place.run
+
+    @property
+    def undeleted(self) -> Path:
+        """What says that the removed workspace's base ref could not be deleted."""
+        return self.common / "fleet" / f"{self.place.run}.undeleted"
 
     @property
     def kept_modules(self) -> Path:
@@ -202,6 +207,7 @@ def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
 
 def _start_branch(site: Site, tip: str) -> None:
     _unlock_refs(site)
+    remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\ncreate {site.branch_ref} {tip}\n"
     try:
         git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
@@ -332,6 +338,7 @@ def deleting_refs(site: Site) -> Generator[None]:
     intent = site.common / "fleet" / "deleting"
     with hold(site.repository_lock):
         _unlock_deleted(site.common, intent)
+        break_abandoned(lock_of(site.common / "packed-refs"))
         write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             yield
