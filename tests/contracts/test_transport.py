@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -11,12 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
+from fleet.adapters.transports import local
 from fleet.adapters.transports.local import LocalTransport
-from fleet.adapters.transports.ssh import MOST_CHANNELS, SshTransport
+from fleet.adapters.transports.ssh import MOST_CHANNELS, SshTransport, _Command
 from fleet.domain.process import ProcessId
 from fleet.errors import Failed, InvalidInput, MemberUnreachable, Unavailable
 from tests.contracts import transport_fixtures as fixtures
@@ -244,6 +247,36 @@ def test_a_process_that_is_another_one_counts_as_ended(
     assert took(member, str(tmp_path), {}, [another]) < 5
 
 
+@pytest.mark.parametrize("name", ["a) \nb", "a) ", "1 (a) S 1"])
+def test_an_agent_with_a_hostile_name_is_followed_like_any_other(
+    member: Member, tmp_path: Path, name: str
+) -> None:
+    program = tmp_path / name
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    with subprocess.Popen([str(program), "100"]) as process:
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == f"{name}\n")
+        agents = [identity(process.pid)]
+        assert 0.4 < took(member, str(tmp_path), {}, agents, timeout_seconds=0.5) < 5
+        assert 0.2 < took(member, str(tmp_path), {}, agents, then=process.kill) < 10
+
+
+def test_files_in_a_folder_with_a_line_feed_in_its_name_are_watched(member: Member, tmp_path: Path) -> None:
+    folder = tmp_path / "a\nb 'c' \udcff"
+    folder.mkdir()
+    (folder / "out").write_bytes(b"abc")
+    assert 0.4 < took(member, str(folder), {"out": 3, "exit": 0}, [], timeout_seconds=0.5) < 5
+    grow = lambda: (folder / "out").write_bytes(b"abcd")  # noqa: E731
+    assert 0.2 < took(member, str(folder), {"out": 3}, [], then=grow) < 10
+
+
+def test_more_files_are_watched_than_fit_one_command(member: Member, tmp_path: Path) -> None:
+    known = {f"{'long-' * 30}{number}": 0 for number in range(2500)}
+    last = tmp_path / list(known)[-1]
+    agents = [identity(os.getpid())]
+    assert 0.4 < took(member, str(tmp_path), known, agents, timeout_seconds=0.5) < 5
+    assert 0.2 < took(member, str(tmp_path), known, agents, then=lambda: last.write_bytes(b"x")) < 10
+
+
 def test_waiting_for_a_change_ends_with_its_time(member: Member, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"abc")
     agents = [identity(os.getpid())]
@@ -276,7 +309,8 @@ def test_closing_lets_go_of_those_who_wait(member: Member, tmp_path: Path) -> No
         waiting = asyncio.create_task(
             member.transport.changed(str(tmp_path), {"x": 0}, [], timeout_seconds=50)
         )
-        await asyncio.sleep(0.1)
+        await member.transport.run(["true"])  # it waits by then
+        assert not waiting.done()
         await member.transport.close()
         await waiting
 
@@ -297,8 +331,11 @@ def test_processes_are_followed_without_process_handles_too(
         assert 0.2 < took(here, str(tmp_path), {}, [identity(process.pid)], then=process.kill) < 10
 
 
-def test_a_hundred_silent_agents_cost_next_to_nothing(tmp_path: Path) -> None:
+def test_a_hundred_silent_agents_cost_next_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Measured 0.3 % of a core; the bound leaves room for a busy machine."""
+    monkeypatch.setattr(local, "SILENT_PART", 2)  # so that they count as long silent within a second
     agents = [identity(os.getpid()), identity(os.getppid())]
     known = {"out": 0, "err": 0, "hooks": 0, "exit": 0}
     for number in range(100):
@@ -312,7 +349,7 @@ def test_a_hundred_silent_agents_cost_next_to_nothing(tmp_path: Path) -> None:
             asyncio.create_task(transport.changed(str(tmp_path / str(n)), known, agents, timeout_seconds=60))
             for n in range(100)
         ]
-        await asyncio.sleep(4.5)  # until they are looked at on the slow beat
+        await asyncio.sleep(1)  # until they are looked at on the slow beat
         before, started = time.process_time(), time.monotonic()
         await asyncio.sleep(2)
         share = (time.process_time() - before) / (time.monotonic() - started)
@@ -333,10 +370,12 @@ def test_a_far_member_is_watched_without_a_channel_for_each_agent(
             asyncio.create_task(far.transport.changed(one, {"out": 0}, [], timeout_seconds=1.5))
             for one in folders
         ]
-        await asyncio.sleep(1)
-        connections = len(psutil.Process(sshd.process.pid).children())
+        server, most = psutil.Process(sshd.process.pid), 0
+        while not all(task.done() for task in waiting):
+            most = max(most, len(server.children()))
+            await asyncio.sleep(0.05)
         await asyncio.gather(*waiting)
-        return connections
+        return most
 
     assert far.wait(watch()) == 1
 
@@ -345,6 +384,34 @@ def test_more_commands_than_a_connection_bears_get_further_connections(far: Memb
     calls = [far.transport.run(["sleep", "0.3"]) for _ in range(3 * MOST_CHANNELS)]
     assert {done.code for done in far.wait_for_all(*calls)} == {0}
     assert len(psutil.Process(sshd.process.pid).children()) == 3
+
+
+def test_commands_that_are_given_up_while_they_begin_leave_the_channels_counted_right(far: Member) -> None:
+    async def give_up() -> list[int]:
+        for rounds in range(12):
+            call = asyncio.create_task(far.transport.run(["true"]))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+        assert (await far.transport.run(["true"])).code == 0
+        lines = cast(SshTransport, far.transport)._lines
+        async with asyncio.timeout(10):
+            while any(line.channels for line in lines):
+                await asyncio.sleep(0.01)
+        return [line.channels for line in lines]
+
+    assert set(far.wait(give_up())) == {0}
+
+
+def test_a_channel_is_given_back_once(far: Member) -> None:
+    far.wait(far.transport.run(["true"]))
+    line = cast(SshTransport, far.transport)._lines[0]
+    line.channels = 2
+    command = _Command(line)
+    command.leave()  # while it was being opened
+    command.connection_lost(None)
+    assert line.channels == 1
 
 
 def test_a_connection_that_is_cut_is_an_error_and_never_an_answer(

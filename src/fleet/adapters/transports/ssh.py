@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import shlex
 import signal
@@ -50,19 +51,21 @@ exec < "$1" || exit 1
 tail -c "+$2" | head -c "$3"
 """
 
-# Words: pid … -- path … . Prints "process PID BOOT STAT…" for each, then "SIZE PATH" for each file.
+# Read from stdin, for its calls follow it: one word of a command holds 128 KiB, and there may be many paths.
+# Every answer ends in "//", which no path contains. A name in /proc may hold line feeds.
 _LOOK = """
 read -r boot < /proc/sys/kernel/random/boot_id
-while [ "$1" != -- ]; do
-  if IFS= read -r line 2>/dev/null < "/proc/$1/stat"; then
-    printf 'process %s %s %s\\n' "$1" "$boot" "${line##*) }"
-  fi
-  shift
-done
-shift
-[ $# = 0 ] || stat -c '%s %n' -- "$@" 2>/dev/null
-exit 0
+processes() {
+  for pid; do
+    text=
+    { while IFS= read -r part; do text=$text$part; done < "/proc/$pid/stat"; } 2>/dev/null
+    [ -z "$text" ] || printf 'process %s %s %s//\\n' "$pid" "$boot" "${text##*) }"
+  done
+}
+sizes() { stat -c '%s %n//' -- "$@" 2>/dev/null; }
 """
+ANSWER_END = "//\n"
+MOST_WORDS = 500  # in one call of it: what a program is started with is limited too
 
 
 class SshTransport:
@@ -182,12 +185,12 @@ class SshTransport:
         while self._watches:
             watches = list(self._watches)
             try:
-                answer = await self.run(("sh", "-c", _LOOK, "sh", *_words(watches)))
-            except Unavailable as problem:
+                answer = await self.run(("sh",), stdin=_look_script(watches))
+                seen = _Seen.parse(os.fsdecode(answer.out))
+            except Exception as problem:  # whatever it is, those who wait must not wait in vain
                 for watch in watches:
                     watch.tell(problem)
             else:
-                seen = _Seen.parse(answer.out.decode(errors="surrogateescape"))
                 for watch in watches:
                     if not watch.is_same(seen):
                         watch.tell()
@@ -214,6 +217,7 @@ class _Command(asyncssh.SSHClientSession[bytes]):
         self._code: int | None = None
         self._stirred = asyncio.Event()
         self._is_closed = False
+        self._is_counted = True
         self._problem: Exception | None = None
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
 
@@ -235,8 +239,14 @@ class _Command(asyncssh.SSHClientSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._problem = exc
         self._is_closed = True
-        self._line.channels -= 1
+        self._release()
         self._stirred.set()
+
+    def _release(self) -> None:
+        """Give the channel back, once: asyncssh may tell of its end after it was given up while it opened."""
+        if self._is_counted:
+            self._is_counted = False
+            self._line.channels -= 1
 
     @property
     def _is_running(self) -> bool:
@@ -244,7 +254,7 @@ class _Command(asyncssh.SSHClientSession[bytes]):
 
     def leave(self) -> None:
         if self._channel is None:  # it was never opened
-            self._line.channels -= 1
+            self._release()
             return
         if self._is_running:
             with contextlib.suppress(OSError):  # the channel may be closed already
@@ -308,13 +318,13 @@ class _Seen:
     def parse(text: str) -> _Seen:
         sizes: dict[str, int] = {}
         processes: set[ProcessId] = set()
-        for line in text.split("\n"):
+        for line in text.split(ANSWER_END):
             word, _, rest = line.partition(" ")
             if word == "process":
-                pid, boot, status, *fields = rest.split()
-                # Too few fields: a hostile name broke the line. It counts as gone, and will be looked at.
-                if status not in "ZX" and len(fields) > 18:
-                    processes.add(ProcessId(pid=int(pid), start=fields[18], boot=boot))
+                fields = rest.split()
+                # Too few of them: it ended while it was looked at.
+                if len(fields) > 21 and fields[2] not in "ZX":
+                    processes.add(ProcessId(pid=int(fields[0]), start=fields[21], boot=fields[1]))
             elif word.isdigit():
                 sizes[rest] = int(word)
         return _Seen(sizes, frozenset(processes))
@@ -330,7 +340,7 @@ class _Watch:
         sizes_hold = all(seen.sizes.get(path, 0) == size for path, size in self.sizes.items())
         return sizes_hold and seen.processes.issuperset(self.processes)
 
-    def tell(self, problem: Unavailable | None = None) -> None:
+    def tell(self, problem: Exception | None = None) -> None:
         if self.happened.done():
             return
         if problem:
@@ -339,9 +349,15 @@ class _Watch:
             self.happened.set_result(None)
 
 
-def _words(watches: Sequence[_Watch]) -> list[str]:
-    pids = {str(process.pid) for watch in watches for process in watch.processes}
-    return [*sorted(pids), "--", *(path for watch in watches for path in watch.sizes)]
+def _look_script(watches: Sequence[_Watch]) -> bytes:
+    pids = sorted({str(process.pid) for watch in watches for process in watch.processes})
+    paths = [path for watch in watches for path in watch.sizes]
+    calls = [
+        shlex.join((name, *words[at : at + MOST_WORDS]))
+        for name, words in (("processes", pids), ("sizes", paths))
+        for at in range(0, len(words), MOST_WORDS)
+    ]
+    return os.fsencode("\n".join((_LOOK, *calls, "exit 0\n")))
 
 
 @contextlib.contextmanager
