@@ -1197,6 +1197,15 @@ class TestSavingAndRestoring:
         ground.workspaces.restore(place, "refs/fleet/saved/run-work")
         assert git(workspace, "rev-parse", "HEAD") == tip
 
+    def test_a_forged_snapshot_does_not_stop_the_removal_of_what_is_left(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "one")
+        tip = git(workspace, "rev-parse", "HEAD")
+        git(workspace, "update-ref", "refs/fleet/saved/run-work", place.base_sha)
+        shutil.rmtree(workspace)
+        ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
+        assert git(workspace, "rev-parse", "HEAD") == tip
+
     def test_removing_again_does_not_replace_the_snapshot_with_less(self, ground: Ground) -> None:
         place, workspace = ground.make()
         mess_up(workspace)

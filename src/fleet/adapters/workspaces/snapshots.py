@@ -168,7 +168,12 @@ def _save_commits(site: Site, git_dir: Path | None) -> str:
 
 def _says_it_all(previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
     """Tell whether the snapshot before knows all that is left: never replace it with less."""
-    return not git_dir or head is None or _understand(previous).manifest.commit == head.sha
+    if not git_dir or head is None:
+        return True
+    try:
+        return _understand(previous).manifest.commit == head.sha
+    except InvalidInput:
+        return False
 
 
 def _save_folder(site: Site, git_dir: Path) -> str:
