@@ -72,6 +72,11 @@ class Runs:
     def add_prompt(self, run_id: RunId, number: int, text: str) -> None:
         self._store.put(Record(kind=PROMPT, key=_prompt_key(run_id, number), body={"text": text}))
 
+    def drop_prompt(self, run_id: RunId, number: int) -> None:
+        """Forget a prompt that was never counted among the run's."""
+        if record := self._store.get(PROMPT, _prompt_key(run_id, number)):
+            self._store.remove(record)
+
     def prompt(self, run_id: RunId, number: int) -> str | None:
         record = self._store.get(PROMPT, _prompt_key(run_id, number))
         return str(record.body["text"]) if record else None

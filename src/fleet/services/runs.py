@@ -14,7 +14,7 @@ from fleet.config import Settings
 from fleet.domain.batch import fanout_branches, parse_pair
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
-from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.run import Mode, Role, Run, RunState, Wanted
 from fleet.errors import (
     BranchTaken,
     CoderMissing,
@@ -30,6 +30,7 @@ from fleet.ports.door import Door
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
 from fleet.ports.workspace import Place, Repositories, Repository
+from fleet.services.projects import project_at
 
 LOOK_EVERY_SECONDS = 0.05
 CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be recorded
@@ -212,9 +213,9 @@ class RunService:
 
     def get(self, name: str, *, folder: str = ".") -> Run:
         """Return the newest run of that branch or id. A branch of this repository goes first."""
-        runs = [run for run in self._runs.find() if name in (run.branch, run.id)]
-        here = [run for run in runs if _is_inside(folder, run)]
-        found = here or runs
+        found = self._of_branch(name, project_at(folder)) or [
+            run for run in self._runs.find() if name in (run.branch, run.id)
+        ]
         projects = {run.project for run in found}
         if len(projects) > 1:
             raise Conflict(
@@ -226,18 +227,25 @@ class RunService:
         shown = [run for run in found if not run.is_removed]
         return (shown or found)[-1]
 
-    def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
-        """Return the shown runs whose branch matches a glob, or that belong to a batch.
+    def _of_branch(self, branch: str, project: str | None) -> list[Run]:
+        if project is None:
+            return []
+        found = self._runs.find("branch", branch_key(project, branch))
+        return [run for run in found if run.branch == branch]
 
-        Inside a repository only its own runs are meant; elsewhere those of all.
+    def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
+        """Return the shown runs whose branch matches a glob, or that are named by their id or batch.
+
+        Inside a repository a glob means its own runs, be there any or none; elsewhere those of all.
         """
-        shown = [run for run in self.list() if not run.is_removed or run.has_work]
-        here = [run for run in shown if _is_inside(folder, run)] or shown
+        shown = self.list()
+        project = project_at(folder) or _project_around(folder, shown)
         return [
             run
-            for run in here
+            for run in shown
             if (batch and run.batch == batch)
-            or any(fnmatchcase(run.branch, pattern) or run.id == pattern for pattern in patterns)
+            or run.id in patterns
+            or (project in (None, run.project) and _matches(run.branch, patterns))
         ]
 
     # wishes about a run that exists
@@ -246,15 +254,20 @@ class RunService:
         """Give a run a further prompt; it is delivered exactly once, after those before it."""
         run = self._runs.get(run_id)
         _check_prompt(Wish(branch=run.branch, prompt=text), Mode.HEADLESS)
-        if run.workspace_state is WorkspaceState.REMOVED:
-            raise Conflict(
-                f"the workspace of {run.branch!r} was removed",
-                hint=f"bring it back with `fleet undo {run.id}`",
-            )
+        _require_ear(run)
         number = self._add_prompt(run, text)
-        run = self._runs.update(run_id, lambda run: replace(run, prompts=max(run.prompts, number)))
+        try:
+            run = self._runs.update(run_id, lambda run: _with_prompt(run, number))
+        except Conflict:
+            self._take_back_prompt(run_id, number)
+            raise
         self._door.knock()
         return run
+
+    def _take_back_prompt(self, run_id: RunId, number: int) -> None:
+        """Forget a prompt that came too late, unless a later one has been accepted since."""
+        if self._runs.get(run_id).prompts < number:
+            self._runs.drop_prompt(run_id, number)
 
     def _add_prompt(self, run: Run, text: str) -> int:
         number = run.prompts + 1
@@ -267,23 +280,22 @@ class RunService:
                 return number
 
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> None:
-        """Have the agents ended, their workspaces saved and removed."""
+        """Have the agents ended, their workspaces saved and removed; prompts that wait are dropped."""
         for run in runs:
-            self._wish(run, Wanted.STOP, delete_branch=delete_branch)
+            self._runs.update(run.id, lambda run: _stopped(run, delete_branch=delete_branch))
         self._door.knock()
 
-    def clean(self, runs: Sequence[Run]) -> None:
-        """Have the workspaces of ended runs saved and removed; their branches stay."""
-        for run in runs:
-            self._wish(run, Wanted.CLEAN)
+    def clean(self, runs: Sequence[Run]) -> list[Run]:
+        """Have the workspaces of ended runs saved and removed; their branches stay.
+
+        Runs that are at work or wanted otherwise by now are left alone. Return the others.
+        """
+        seen = [self._runs.update(run.id, _cleaned) for run in runs]
         self._door.knock()
+        return [run for run in seen if run.wanted is Wanted.CLEAN]
 
     def cleanable(self) -> list[Run]:
-        return [
-            run
-            for run in self._runs.find("shown", "yes")
-            if run.has_ended and run.state is not RunState.BLOCKED and not run.has_work
-        ]
+        return [run for run in self._runs.find("shown", "yes") if _is_cleanable(run)]
 
     def restorable(self) -> list[Run]:
         """Return the runs whose workspace was removed and can be brought back, newest last."""
@@ -294,7 +306,7 @@ class RunService:
         if not (run.is_removed and run.saved_ref):
             raise Conflict(f"run {run.id} ({run.branch}) has its workspace still")
         self._reclaim_branch(run)
-        self._wish(run, Wanted.RESTORE)
+        self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
         self._door.knock()
 
     def _reclaim_branch(self, run: Run) -> None:
@@ -306,9 +318,6 @@ class RunService:
             raise BranchTaken(message, hint=f"end that one first: `fleet kill {holder.id}`")
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         self._store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
-
-    def _wish(self, run: Run, wanted: Wanted, *, delete_branch: bool = False) -> None:
-        self._runs.update(run.id, lambda run: run.want(wanted, delete_branch=delete_branch))
 
     # watching
 
@@ -378,6 +387,38 @@ def place_of(run: Run) -> Place:
     )
 
 
+def _is_cleanable(run: Run) -> bool:
+    is_done = run.has_ended and not run.has_work and not run.is_removed
+    return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED
+
+
+def _cleaned(run: Run) -> Run:
+    return run.want(Wanted.CLEAN) if _is_cleanable(run) else run
+
+
+def _stopped(run: Run, *, delete_branch: bool) -> Run:
+    was_wanted = run.wanted is Wanted.STOP and run.delete_branch
+    # Of a run that has ended nobody settles the turn any more; a prompt left waiting would run after `undo`.
+    turn = run.prompts if run.has_ended else run.turn
+    return replace(run, turn=turn).want(Wanted.STOP, delete_branch=delete_branch or was_wanted)
+
+
+def _with_prompt(run: Run, number: int) -> Run:
+    _require_ear(run)
+    return replace(run, prompts=max(run.prompts, number))
+
+
+def _require_ear(run: Run) -> None:
+    """Raise `Conflict` unless a prompt given now would be carried out."""
+    back = f"bring it back with `fleet undo {run.id}`"
+    if run.is_removed and run.wanted is not Wanted.RESTORE:
+        raise Conflict(f"the workspace of {run.branch!r} was removed", hint=back)
+    if run.wanted is Wanted.RESTORE:
+        raise Conflict(f"{run.branch!r} is just being brought back", hint="try again in a moment")
+    if run.wanted is not Wanted.RUN:
+        raise Conflict(f"{run.branch!r} is just being removed", hint=f"once it is, {back}")
+
+
 def _just_taken(branch: str) -> BranchTaken:
     return BranchTaken(
         f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
@@ -411,9 +452,17 @@ def _check_unique(branches: Sequence[str]) -> None:
         seen.add(branch.casefold())
 
 
-def _is_inside(folder: str, run: Run) -> bool:
-    here = os.path.realpath(folder)
-    return any(top and (here == top or here.startswith(top + os.sep)) for top in (run.project, run.workspace))
+def _matches(branch: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(branch, pattern) for pattern in patterns)
+
+
+def _project_around(folder: str, runs: Sequence[Run]) -> str | None:
+    """Return the project whose run has its workspace around a folder, even one that lost its `.git`."""
+    here = os.path.realpath(folder) + os.sep
+    around = (
+        run for run in runs for top in (run.project, run.workspace) if top and here.startswith(top + os.sep)
+    )
+    return next((run.project for run in around), None)
 
 
 def exit_code_of(runs: Sequence[Run]) -> int:

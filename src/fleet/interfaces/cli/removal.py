@@ -31,8 +31,8 @@ _REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fle
 def kill(patterns: tuple[str, ...], batch: str, force: bool, delete_branch: bool, as_json: bool) -> None:
     """End agents; their work is saved first.
 
-    PATTERN is a branch, a run id, or a glob such as 'login-*'. Everything in the workspace is kept
-    under a recovery ref before it is removed.
+    PATTERN is a branch, a run id, or a glob such as 'login-*'; inside a repository only its own
+    branches are meant. Everything in the workspace is kept under a recovery ref before it is removed.
 
     \b
     Example:
@@ -183,5 +183,8 @@ def clean(yes: bool, dry_run: bool, as_json: bool) -> None:
             _show_victims(runs)
         question = f"Remove {render.plural(len(runs), 'workspace')}? Their work is saved and branches stay."
         confirm(question, is_sure=yes, flag="--yes")
-        fleet.runs.clean(runs)
-        _finish(fleet, runs, as_json=as_json)
+        cleaned = fleet.runs.clean(runs)
+        for run in runs:
+            if run.id not in {each.id for each in cleaned}:
+                render.say(f"{run.branch}  is wanted otherwise by now: left alone")
+        _finish(fleet, cleaned, as_json=as_json)

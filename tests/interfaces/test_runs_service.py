@@ -1,0 +1,236 @@
+"""Wishes about runs, each made while somebody else wishes something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from fleet.adapters.stores.memory import MemoryStore
+from fleet.adapters.workspaces.repositories import GitRepositories
+from fleet.bootstrap import load_settings
+from fleet.domain.job import next_job
+from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
+from fleet.errors import Conflict
+from fleet.plugins import coder_named
+from fleet.ports.records import PROMPT, Runs
+from fleet.ports.store import Record
+from fleet.services.runs import RunService
+from tests.interfaces.conftest import ended_run
+from tests.support import git, make_repository
+
+
+@dataclass
+class Signed:
+    pid: int = 0
+
+
+class DoorToNobody:
+    """A door whose supervisor opens only when a test says so: wishes stay as they were recorded."""
+
+    def __init__(self, log_path: Path = Path("supervisor.log")) -> None:
+        self.log_path = log_path
+        self.is_up = False
+        self.knocks = 0
+        self.signed: Signed | None = None
+
+    def is_open(self) -> bool:
+        return self.is_up
+
+    def holder(self) -> Signed | None:
+        return self.signed
+
+    def knock(self) -> None:
+        self.knocks += 1
+
+
+class BusyStore(MemoryStore):
+    """A store in which somebody else writes right after a prompt was recorded."""
+
+    overtake: Callable[[], object] = staticmethod(lambda: None)
+
+    def put(self, record: Record) -> Record:
+        written = super().put(record)
+        if record.kind == PROMPT:
+            self.overtake()
+        return written
+
+
+class Office:
+    """A service on a store of its own, and the store as everybody else sees it."""
+
+    def __init__(self, home: Path) -> None:
+        self.store = BusyStore()
+        self.runs = Runs(self.store)
+        self.door = DoorToNobody()
+        settings = load_settings(home)
+        self.service = RunService(
+            home=home,
+            host="here",
+            settings=lambda: settings,
+            store=self.store,
+            repositories=GitRepositories(),
+            coder=lambda name: coder_named(name, settings),
+            door=self.door,
+        )
+
+    def add(self, *runs: Run) -> None:
+        for run in runs:
+            self.runs.add(run)
+
+    def change(self, run: Run, **changes: object) -> Run:
+        return self.runs.update(run.id, lambda run: replace(run, **changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    office = Office(tmp_path / "home")
+    yield office
+    office.store.close()
+
+
+def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Office) -> None:
+    idle, prompted = ended_run("idle"), ended_run("prompted")
+    office.add(idle, prompted)
+    listed = office.service.cleanable()
+    office.service.prompt(prompted.id, "go on")
+    assert [run.id for run in office.service.clean(listed)] == [idle.id]
+    assert office.runs.get(prompted.id).wanted is Wanted.RUN
+    assert office.runs.get(idle.id).wanted is Wanted.CLEAN
+
+
+def test_clean_leaves_a_kill_and_its_branch_as_they_were_wished(office: Office) -> None:
+    run = ended_run("killed")
+    office.add(run)
+    listed = office.service.cleanable()
+    office.service.stop([run], delete_branch=True)
+    assert office.service.clean(listed) == []
+    assert office.runs.get(run.id).wanted is Wanted.STOP
+    assert office.runs.get(run.id).delete_branch
+
+
+def test_a_second_kill_takes_nothing_back_from_the_first(office: Office) -> None:
+    run = ended_run("killed")
+    office.add(run)
+    office.service.stop([run], delete_branch=True)
+    office.service.stop([run])
+    assert office.runs.get(run.id).delete_branch
+
+
+def test_a_kill_after_an_undo_deletes_a_branch_only_if_asked_again(office: Office) -> None:
+    run = ended_run("back", delete_branch=True, wanted=Wanted.RUN)
+    office.add(run)
+    office.service.stop([run])
+    assert not office.runs.get(run.id).delete_branch
+
+
+def test_a_glob_means_the_runs_of_the_repository_even_if_it_has_none(office: Office, tmp_path: Path) -> None:
+    mine, other = make_repository(tmp_path / "mine"), make_repository(tmp_path / "other")
+    run = ended_run("busy", project=str(other))
+    office.add(run)
+    (mine / "below").mkdir()
+    for folder in (mine, mine / "below"):
+        assert office.service.matching(["*"], folder=str(folder)) == []
+        assert office.service.matching(["busy"], folder=str(folder)) == []
+        assert office.service.matching([run.id], folder=str(folder)) == [run]
+        assert office.service.matching([], batch=str(run.batch), folder=str(folder)) == [run]
+    assert office.service.matching(["*"], folder=str(other)) == [run]
+    assert office.service.matching(["*"], folder=str(tmp_path)) == [run]
+
+
+def test_a_repository_inside_another_is_a_project_of_its_own(office: Office, tmp_path: Path) -> None:
+    outer = make_repository(tmp_path / "outer")
+    inner = make_repository(outer / "inner")
+    office.add(ended_run("of-outer", project=str(outer)))
+    assert office.service.matching(["*"], folder=str(inner)) == []
+
+
+def test_a_linked_worktree_and_a_bare_repository_stand_for_their_project(
+    office: Office, tmp_path: Path
+) -> None:
+    main = make_repository(tmp_path / "main")
+    git(main, "worktree", "add", "-q", str(tmp_path / "linked"))
+    git(tmp_path, "clone", "-q", "--bare", str(main), str(tmp_path / "bare.git"))
+    git(tmp_path / "bare.git", "worktree", "add", "-q", "-b", "x", str(tmp_path / "of-bare"))
+    of_main = ended_run("one", project=str(main))
+    of_bare = ended_run("two", project=str(tmp_path / "bare.git"))
+    office.add(of_main, of_bare)
+    assert office.service.matching(["*"], folder=str(tmp_path / "linked")) == [of_main]
+    assert office.service.matching(["*"], folder=str(tmp_path / "bare.git")) == [of_bare]
+    assert office.service.matching(["*"], folder=str(tmp_path / "of-bare")) == [of_bare]
+
+
+def test_a_workspace_that_lost_its_git_file_still_means_its_project(office: Office, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    run = ended_run("hurt", project="/somewhere/mine", workspace=str(workspace))
+    office.add(run, ended_run("other", project="/somewhere/other"))
+    assert office.service.matching(["*"], folder=str(workspace)) == [run]
+
+
+def test_a_branch_of_this_repository_goes_before_those_of_others(office: Office, tmp_path: Path) -> None:
+    mine, other = make_repository(tmp_path / "mine"), make_repository(tmp_path / "other")
+    own = ended_run("fix", project=str(mine))
+    office.add(own, ended_run("fix", project=str(other)), ended_run("lone", project=str(other)))
+    assert office.service.get("fix", folder=str(mine)) == own
+    assert office.service.get("lone", folder=str(mine)).branch == "lone"
+    assert office.service.get(own.id, folder=str(other)) == own
+    with pytest.raises(Conflict, match="2 projects"):
+        office.service.get("fix", folder=str(tmp_path))
+
+
+@pytest.mark.parametrize("wanted", [Wanted.STOP, Wanted.CLEAN])
+def test_a_run_that_is_being_removed_takes_no_prompt_and_none_is_left_for_later(
+    office: Office, wanted: Wanted
+) -> None:
+    run = ended_run("going", wanted=wanted)
+    office.add(run)
+    with pytest.raises(Conflict, match="being removed") as refusal:
+        office.service.prompt(run.id, "go on")
+    assert f"fleet undo {run.id}" in refusal.value.hint
+    assert office.runs.get(run.id) == run
+    assert office.runs.prompt(run.id, 2) is None
+
+
+def test_a_prompt_that_a_kill_overtakes_is_refused_and_forgotten(office: Office) -> None:
+    run = ended_run("overtaken")
+    office.add(run)
+    office.store.overtake = lambda: office.change(run, wanted=Wanted.STOP)
+    with pytest.raises(Conflict, match="being removed"):
+        office.service.prompt(run.id, "go on")
+    assert office.runs.get(run.id).prompts == 1
+    assert office.runs.prompt(run.id, 2) is None
+
+
+def test_a_run_that_is_being_brought_back_takes_no_prompt_yet(office: Office) -> None:
+    run = ended_run("coming", workspace_state=WorkspaceState.REMOVED, wanted=Wanted.RESTORE)
+    office.add(run)
+    with pytest.raises(Conflict, match="brought back") as refusal:
+        office.service.prompt(run.id, "go on")
+    assert "again" in refusal.value.hint
+
+
+def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo(office: Office) -> None:
+    run = ended_run("killed")
+    office.add(run)
+    office.service.prompt(run.id, "never started")
+    office.service.stop([run])
+    back = office.change(run, wanted=Wanted.RUN, workspace_state=WorkspaceState.READY)
+    assert next_job(back) is None
+
+
+def test_a_live_run_keeps_the_number_of_its_turn_when_it_is_killed(office: Office) -> None:
+    run = ended_run("live", state=RunState.RUNNING, prompts=3)
+    office.add(run)
+    office.service.stop([run])
+    assert office.runs.get(run.id).turn == 1
+
+
+def test_the_folder_of_a_symbolic_link_is_that_of_its_target(office: Office, tmp_path: Path) -> None:
+    mine = make_repository(tmp_path / "mine")
+    (tmp_path / "link").symlink_to(mine)
+    run = ended_run("fix", project=str(mine))
+    office.add(run)
+    assert office.service.matching(["*"], folder=str(tmp_path / "link")) == [run]
