@@ -274,11 +274,14 @@ def test_a_turn_that_is_stopped_before_it_starts_never_starts(turn: Turn) -> Non
     assert not (turn.workspace / "ran").exists()
 
 
-def test_stopping_while_it_starts_ends_in_a_settled_state(turn: Turn) -> None:
+@pytest.mark.parametrize("delay", [0, 0.002, 0.005, 0.01, 0.02])
+def test_stopping_while_it_starts_ends_in_a_settled_state(local_turn: Turn, delay: float) -> None:
+    turn = local_turn
+
     async def at_once() -> None:
         await turn.prepare("sh", "-c", "echo $$ >> ran; exec sleep 1000")
         starting = asyncio.create_task(turn.starting("sh", "-c", "echo $$ >> ran; exec sleep 1000"))
-        await asyncio.sleep(random.Random(7).uniform(0, 0.02))
+        await asyncio.sleep(delay)
         await turn.shim.stop(str(turn.folder), 0)
         await starting
 
@@ -372,6 +375,43 @@ def test_a_stranger_with_a_recycled_pid_is_never_touched(turn: Turn, leads_a_ses
         assert turn.stop(grace=0) == AgentProcess(phase=Phase.LOST, reason="shimdied")
         assert all(map(is_alive, strangers))
         kill(*reversed(strangers))
+
+
+@pytest.mark.parametrize(
+    "end", ["", "0", "0 {before}"], ids=["unknown", "without time", "before their birth"]
+)
+def test_strangers_whose_leader_had_a_recycled_pid_and_died_are_never_touched(turn: Turn, end: str) -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    turn.folder.mkdir()
+    (turn.folder / "marker").write_text(f"{marker_text(turn.run)}\n")
+    script = f"sleep 1000 & echo $$ $! > '{turn.workspace}/pids'"
+    subprocess.run(["sh", "-c", script], start_new_session=True, check=True)
+    leader, stranger = turn.pids("pids", 2)
+    try:
+        (turn.folder / "child").write_text(f"{leader} 12345 {boot} {leader}:12345 {leader}:12345\n")
+        if end:
+            (turn.folder / "exit").write_text(end.format(before=birth_of(stranger) - 1) + "\n")
+        assert turn.members == ()
+        turn.stop(grace=0)
+        assert is_alive(stranger)
+        # Were it born before the agent's end, it would be the agent's: the number was not free in between.
+        (turn.folder / "exit").write_text(f"0 {birth_of(stranger)}\n")
+        assert turn.members == (stranger,)
+    finally:
+        kill(stranger)
+
+
+def birth_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19])
+
+
+def test_what_an_ended_agent_left_is_its_own_without_a_marker_too(turn: Turn) -> None:
+    turn.sh("( env -i sh -c 'trap \"\" TERM; echo $$ > pids; while :; do sleep 0.02; done' & ); exit 4")
+    left = turn.pids("pids", 1)
+    assert turn.ended().code == 4
+    assert set(left) <= set(turn.members)
+    assert turn.stop(grace=0.1) == AgentProcess(phase=Phase.EXITED, code=4)
+    assert not any(map(is_alive, left))
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@
 #                          or "void". Made with O_EXCL by the agent's process before it becomes the agent, or by an
 #                          observer who settles that none will come. An empty one means that its maker died in
 #                          between, so that nobody can ever start.
-#   exit                   the exit code. Its block is reserved beforehand: a full disk cannot lose it.
+#   exit                   the exit code, and when it was seen, as processes' births are told. Its block is reserved
+#                          beforehand: a full disk cannot lose it.
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
 
@@ -73,7 +74,7 @@ is_free_or() { # Is number $1 unused, or still that of the process born at $2? (
   case $born in '' | "$2") ;; *) return 1 ;; esac
 }
 
-has_ended() { { read -r code < "$d/exit"; } 2>/dev/null && [ -n "$code" ]; }
+has_ended() { { read -r code ended < "$d/exit"; } 2>/dev/null && [ -n "$code" ]; }
 
 read_child() { { read -r pid start was shim leader < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
 
@@ -147,14 +148,21 @@ aside() { # Run a command without the terminal, which may be gone: some shells g
   wait "$!"
 }
 
+note_now() { # now: the time as births are told, in hundredths of a second since the boot
+  now=
+  { read -r now text < /proc/uptime; } 2>/dev/null
+  now=${now%.*}${now#*.}
+}
+
 record() { # Write how the agent ended, if it was ours. A full disk is waited for.
   trap - EXIT
   settle
   if read_child && [ "$shim" = "$me" ]; then
     # Those shells come here straight from the agent's end. They still know its code.
     [ -n "$ended_with" ] || { wait "$pid"; ended_with=$?; }
+    note_now
     tries=0
-    until { printf '%-63s\n' "$ended_with" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"; do
+    until { printf '%-63s\n' "$ended_with $now" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"; do
       tries=$((tries + 1))
       [ -d "$d" ] && [ "$tries" -lt 600 ] || exit 73
       aside sleep 1
@@ -237,6 +245,11 @@ start() {
   done
 }
 
+begin_search() {
+  is_group_ours= is_home_ours=
+  find_callers
+}
+
 find_callers() { # This process and its ancestors: they must live to see the end of it.
   callers=" 1 " next=$$
   while [ "$next" -gt 1 ] && look "$next"; do
@@ -265,13 +278,15 @@ find_confined() { # Processes in the run's cgroup. One that holds our callers is
 }
 
 gather() { # members: " pid:start pid:start " of every live process of the run
-  members=" " related=" " table= group=- home=-
+  members=" " related=" " table= suspects= group=- home=- ended=
+  has_ended
   find_marked
   find_confined
   if [ "$was" = "$boot" ]; then
-    # The kernel gives out no number that still names a group or session, so a free one is still ours.
-    if is_free_or "$pid" "$start"; then group=$pid; fi
-    if [ "$leader" != - ] && is_free_or "${leader%:*}" "${leader#*:}"; then home=${leader%:*}; fi
+    if is_free_or "$pid" "$start"; then group=$pid is_group_ours=${born:-$is_group_ours}; fi
+    if [ "$leader" != - ] && is_free_or "${leader%:*}" "${leader#*:}"; then
+      home=${leader%:*} is_home_ours=${born:-$is_home_ours}
+    fi
     if is_alive "$pid" "$start"; then related=" $pid "; fi
   fi
   for file in /proc/[0-9]*; do
@@ -282,12 +297,46 @@ gather() { # members: " pid:start pid:start " of every live process of the run
       "$pid:$start") ;;
       "$shim" | "$leader") continue ;;
     esac
+    is_known=
+    case "$marked$confined$related" in *" $number "*) is_known=yes; add ;; esac
     case "$group $home" in
-      "$pgrp "* | *" $session") add ;;
-      *) case "$marked$confined$related" in *" $number "*) add ;; *) table="$table $number:$born/$ppid" ;; esac ;;
+      "$pgrp "* | *" $session")
+        weigh
+        [ -n "$is_known" ] || suspects="$suspects $number:$born/$ppid/$pgrp/$session"
+        ;;
+      *) [ -n "$is_known" ] || table="$table $number:$born/$ppid" ;;
     esac
   done
+  judge_suspects
   find_descendants
+}
+
+# The kernel gives out no number that still names a group or session. But one that is free now may have been given
+# out since the agent's end, to a stranger who died before what he started. So a group or session without its leader
+# is ours only if one in it is known otherwise, or was born before the agent's end. Once known, it stays so.
+weigh() {
+  [ -n "$is_known" ] || { [ -n "$ended" ] && [ "$born" -le "$ended" ]; } || return
+  if [ "$session" = "$home" ]; then is_home_ours=yes; fi
+  case $pgrp:$leader in
+    "$group:-" | "$group:$session:"*) is_group_ours=yes ;;
+  esac
+}
+
+judge_suspects() {
+  for row in $suspects; do
+    number=${row%%:*} born=${row#*:} session=${row##*/}
+    row=${row%/*}
+    pgrp=${row##*/}
+    row=${row%/*}
+    born=${born%%/*}
+    if [ -n "$is_home_ours" ] && [ "$session" = "$home" ]; then
+      add
+    elif [ -n "$is_group_ours" ] && [ "$pgrp" = "$group" ]; then
+      add
+    else
+      table="$table $row"
+    fi
+  done
 }
 
 add() {
@@ -361,7 +410,7 @@ stop() {
   settle
   until read_child || { look_at_claims && [ "$claims" != live ]; }; do nap 0.01; done
   read_child && [ "$pid" != void ] || return
-  find_callers
+  begin_search
   count_ticks "$1"
   end_politely
   kill_all
@@ -378,7 +427,7 @@ case $verb in
   stop) stop "${3:-10}"; state ;;
   members)
     if read_child && [ "$pid" != void ]; then
-      find_callers
+      begin_search
       gather
       for member in $members; do echo "${member%:*}"; done
     fi
