@@ -219,7 +219,7 @@ def test_a_variable_that_does_not_fit_is_named(home: Path, key: str, text: str, 
 
 
 def test_a_flag_that_does_not_fit_is_named(home: Path) -> None:
-    with pytest.raises(BadConfig, match="flag --lines: must not be negative"):
+    with pytest.raises(BadConfig, match="flag -n: must not be negative"):
         load(home, environ={}, flags={"ui.log_lines": -1})
 
 

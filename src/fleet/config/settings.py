@@ -136,7 +136,7 @@ class Settings:
         300,
         "a supervisor started on demand ends after so long without work",
     )
-    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "--lines")
+    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "-n")
 
     def origin(self, key: str) -> str:
         """Return where a value came from: a file and line, a variable, a flag or "default"."""
