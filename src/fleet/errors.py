@@ -13,7 +13,6 @@
     │   ├── Stale
     │   ├── BranchTaken
     │   └── IllegalTransition
-    ├── NeedsHuman                  5    a person must decide
     ├── OverLimit                   6    a budget, a quota or the disk is used up
     │   └── DiskFull
     └── Unavailable                 7    try again later, or repair what is named
@@ -21,6 +20,8 @@
         ├── CoderMissing
         ├── StoreUnusable
         └── SupervisorSilent
+
+5 is no error's: `fleet wait` ends with it when a person must decide.
 
 A message is one sentence with the values in it; a hint is the next command to type.
 """
@@ -55,10 +56,6 @@ class Conflict(FleetError):
     exit_code = 4
 
 
-class NeedsHuman(FleetError):
-    exit_code = 5
-
-
 class OverLimit(FleetError):
     exit_code = 6
 
@@ -69,7 +66,9 @@ class Unavailable(FleetError):
 
 class GitFailed(Failed):
     def __init__(self, command: str, reason: str) -> None:
-        super().__init__(f"`git {command}` failed: {reason}")
+        super().__init__(
+            f"`git {command}` failed: {reason}", hint="run `fleet doctor`, or the command by hand to see more"
+        )
         self.reason = reason
 
 
@@ -107,7 +106,9 @@ class BranchTaken(Conflict):
 
 class IllegalTransition(Conflict):
     def __init__(self, run: str, old: str, new: str) -> None:
-        super().__init__(f"run {run} is {old} and cannot become {new}")
+        super().__init__(
+            f"run {run} is {old} and cannot become {new}", hint="look again with `fleet list --all`"
+        )
 
 
 class DiskFull(OverLimit):
@@ -120,7 +121,8 @@ class DiskFull(OverLimit):
 
 class MemberUnreachable(Unavailable):
     def __init__(self, member: str, reason: str) -> None:
-        super().__init__(f"cannot reach member {member!r}: {reason}")
+        hint = "see whether it is up and `ssh` gets in, then try again"
+        super().__init__(f"cannot reach member {member!r}: {reason}", hint=hint)
         self.member = member
 
 

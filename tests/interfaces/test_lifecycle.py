@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.bootstrap import open_fleet
 from fleet.domain.run import RunState
+from fleet.errors import Failed
+from fleet.interfaces.cli.removal import require_gone
 from tests.interfaces.conftest import on_a_terminal
 from tests.support import System, git, is_alive, scenario, wait_for
 
@@ -334,3 +337,16 @@ def test_the_foreground_supervisor_ends_with_ctrl_c(system: System) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert system.door.holder() is None
+
+
+def test_a_kill_that_came_too_late_to_delete_the_branch_says_so_and_how_to(shared: System) -> None:
+    shared.fleet("create", "late/one", "-p", EDIT, "--wait")
+    run = shared.run("late/one")
+    with open_fleet(shared.home, str(shared.repository)) as fleet:
+        shared.fleet("kill", "late/one", "-f")
+        with pytest.raises(Failed, match="late/one") as failure:
+            require_gone(fleet, [run])
+        command = failure.value.hint.split("`")[1]
+        subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+        require_gone(fleet, [run])
+    assert not git(shared.repository, "branch", "--list", "late/one")

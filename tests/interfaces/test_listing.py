@@ -18,6 +18,7 @@ from fleet.domain.process import ProcessId
 from fleet.domain.run import Diff, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.usage import Usage
 from fleet.interfaces.cli import render
+from fleet.interfaces.cli.progress import describe
 from fleet.ports.records import Runs
 from fleet.services.roster import Roster
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
@@ -282,3 +283,21 @@ def test_the_completion_script_serves_both_names(system: System, shell: str) -> 
     assert "_FLT_COMPLETE" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+
+
+def test_an_agent_that_waits_for_approval_says_so_instead_of_its_last_words(system: System) -> None:
+    waiting = ended_run("asks", state=RunState.WAITING, said="I will tidy up", host="elsewhere")
+    record(
+        system.home,
+        replace(waiting, state_reason="needs approval: rm -rf build"),
+        ended_run("idle", state=RunState.WAITING, said="what next?", host="elsewhere"),
+    )
+    _, first, second = system.fleet("list").stdout.splitlines()
+    assert first.endswith("needs approval: rm -rf build")
+    assert second.endswith("what next?")
+
+
+def test_progress_speaks_of_a_saved_workspace_only_where_there_was_one() -> None:
+    gone = ended_run("x", state=RunState.KILLED, workspace_state=WorkspaceState.REMOVED)
+    assert describe(replace(gone, saved_ref="refs/fleet/saved/x")) == "killed, workspace saved and removed"
+    assert describe(gone) == "killed, it had no workspace"

@@ -12,12 +12,12 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.bootstrap import load_settings
 from fleet.domain.job import next_job
-from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
-from fleet.errors import Conflict
+from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
+from fleet.errors import Conflict, InvalidInput, SupervisorSilent
 from fleet.plugins import coder_named
 from fleet.ports.records import PROMPT, Runs
 from fleet.ports.store import Record
-from fleet.services.runs import RunService
+from fleet.services.runs import DoorKeeper, How, RunService, Wish, exit_code_of
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
 
@@ -234,3 +234,97 @@ def test_the_folder_of_a_symbolic_link_is_that_of_its_target(office: Office, tmp
     run = ended_run("fix", project=str(mine))
     office.add(run)
     assert office.service.matching(["*"], folder=str(tmp_path / "link")) == [run]
+
+
+# the exit code, the way back, the branch
+
+
+def test_an_agent_that_waits_for_approval_needs_a_person_and_one_that_waits_for_a_prompt_does_not() -> None:
+    ready = ended_run("ready", state=RunState.WAITING)
+    dialog = ended_run("dialog", state=RunState.WAITING, state_reason="needs approval: Bash: rm -rf build")
+    failed = ended_run("failed", state=RunState.FAILED)
+    assert exit_code_of([ready, ended_run("done")]) == 0
+    assert exit_code_of([ready, dialog]) == 5
+    assert exit_code_of([dialog, failed]) == 1
+
+
+def test_what_has_no_snapshot_is_not_brought_back_and_the_hint_tells_what_to_do(office: Office) -> None:
+    standing = ended_run("standing", workspace="/somewhere/standing")
+    bare = ended_run("bare", workspace_state=WorkspaceState.REMOVED, wanted=Wanted.STOP)
+    fresh = ended_run("fresh", workspace_state=WorkspaceState.NONE, state=RunState.QUEUED)
+    office.add(standing, bare, fresh)
+    for run, message, hint in (
+        (standing, "has its workspace still", "/somewhere/standing"),
+        (bare, "never had a workspace", "fleet create bare"),
+        (fresh, "was not removed", "fleet result"),
+    ):
+        with pytest.raises(Conflict, match=message) as refusal:
+            office.service.restore(run)
+        assert hint in refusal.value.hint
+        assert office.runs.get(run.id) == run
+
+
+def test_it_can_be_told_whether_the_branch_of_a_run_is_there(office: Office, tmp_path: Path) -> None:
+    mine = make_repository(tmp_path / "mine")
+    git(mine, "branch", "there/too")
+    assert office.service.has_branch(ended_run("there/too", project=str(mine)))
+    assert not office.service.has_branch(ended_run("gone", project=str(mine)))
+    assert not office.service.has_branch(ended_run("gone", project=str(tmp_path / "nowhere")))
+
+
+def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
+    mine = make_repository(tmp_path / "mine")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text('[coders.mine]\ncommand = ["sh", "-c", "true"]\n')
+    office = Office(tmp_path / "home")
+    how = How(folder=str(mine), coder="mine", mode=Mode.TMUX)
+    with pytest.raises(InvalidInput, match="cannot run in tmux mode") as refusal:
+        office.service.create(Wish(branch="x", prompt="hello"), how)
+    assert "--mode headless" in refusal.value.hint
+
+
+# waiting at the door
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def look_for(seconds: int, keeper: DoorKeeper, clock: Clock) -> None:
+    for _ in range(seconds):
+        clock.now += 1
+        keeper.look()
+
+
+def test_a_supervisor_that_comes_up_slowly_is_waited_for_and_not_started_over_and_over() -> None:
+    door, clock = DoorToNobody(), Clock()
+    keeper = DoorKeeper(door, clock)
+    look_for(25, keeper, clock)
+    assert 1 <= door.knocks <= 4
+    door.is_up = True
+    look_for(60, keeper, clock)
+    door.is_up = False
+    look_for(25, keeper, clock)  # its patience begins anew
+
+
+def test_while_one_holds_the_lock_no_other_is_started() -> None:
+    door, clock = DoorToNobody(), Clock()
+    door.signed = Signed(pid=0)
+    look_for(20, DoorKeeper(door, clock), clock)
+    assert door.knocks == 0
+
+
+def test_when_no_supervisor_stays_the_last_one_and_its_log_are_named() -> None:
+    door, clock = DoorToNobody(Path("/somewhere/supervisor.log")), Clock()
+    keeper = DoorKeeper(door, clock)
+    door.signed = Signed(pid=4321)
+    look_for(5, keeper, clock)
+    door.signed = None
+    with pytest.raises(SupervisorSilent, match="4321") as silence:
+        look_for(60, keeper, clock)
+    assert "/somewhere/supervisor.log" in silence.value.hint
+    assert 129 <= clock.now <= 132

@@ -19,6 +19,7 @@ from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
 from fleet.errors import Failed
+from fleet.ports.door import Door
 from fleet.ports.vitals import Gauge
 from fleet.services.fleet import Fleet
 from fleet.services.runs import How, Wish
@@ -45,17 +46,10 @@ class Fact:
     holds: bool
 
 
-class Holder(Protocol):
-    @property
-    def pid(self) -> int: ...
+class StageDoor(Door, Protocol):
+    """The supervisor's door, with what the demo needs besides."""
 
-
-class Door(Protocol):
-    """As much of the supervisor's door as the demo needs."""
-
-    def knock(self) -> None: ...
     def wait_until_open(self) -> None: ...
-    def holder(self) -> Holder | None: ...
     def stop(self) -> bool: ...
 
 
@@ -149,7 +143,9 @@ def _takes_longer(suffix: str) -> Part:
 class Demo:
     """Plays the demo in a folder of its own."""
 
-    def __init__(self, *, folder: Path, fleet: Fleet, door: Door, gauge: Gauge, cast: Sequence[Part]) -> None:
+    def __init__(
+        self, *, folder: Path, fleet: Fleet, door: StageDoor, gauge: Gauge, cast: Sequence[Part]
+    ) -> None:
         self._folder = folder
         self._fleet = fleet
         self._door = door

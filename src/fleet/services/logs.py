@@ -48,11 +48,6 @@ class LogService:
         if held is not None:
             yield held
 
-    def last(self, run_id: RunId, count: int) -> list[Entry]:
-        """Return the newest entries, oldest first; all of them for a count of 0."""
-        entries = list(self.entries(run_id))
-        return entries[-count:] if count else entries
-
     def follow(self, run_id: RunId, *, after: int) -> Iterator[Entry]:
         """Yield entries as they come, until the run is at rest and all is told."""
         for _ in self._looks(run_id):

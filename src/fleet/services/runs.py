@@ -24,6 +24,7 @@ from fleet.errors import (
     NotFound,
     Stale,
     SupervisorSilent,
+    UnusableRepository,
 )
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.door import Door
@@ -189,7 +190,10 @@ class RunService:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and shutil.which("tmux") is not None
             return Mode.TMUX if can_show else Mode.HEADLESS
         if wanted not in facts.modes:
-            raise InvalidInput(f"coder {facts.name!r} cannot run in {wanted} mode")
+            raise InvalidInput(
+                f"coder {facts.name!r} cannot run in {wanted} mode",
+                hint=f"use --mode {' or '.join(sorted(facts.modes))}",
+            )
         if wanted is Mode.TMUX and shutil.which("tmux") is None:
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
         return wanted
@@ -294,6 +298,14 @@ class RunService:
         self._door.knock()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
+    def has_branch(self, run: Run) -> bool:
+        """Whether the branch that the run worked on is there."""
+        try:
+            self._repositories.inspect(run.project, f"refs/heads/{run.branch}", ())
+        except (NotFound, UnusableRepository):
+            return False
+        return True
+
     def cleanable(self) -> list[Run]:
         return [run for run in self._runs.find("shown", "yes") if _is_cleanable(run)]
 
@@ -303,8 +315,7 @@ class RunService:
 
     def restore(self, run: Run) -> None:
         """Have a removed workspace brought back from its snapshot."""
-        if not (run.is_removed and run.saved_ref):
-            raise Conflict(f"run {run.id} ({run.branch}) has its workspace still")
+        _require_snapshot(run)
         self._reclaim_branch(run)
         self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
         self._door.knock()
@@ -333,7 +344,7 @@ class RunService:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         stamp = None
         runs: list[Run] = []
-        helper = _DoorKeeper(self._door)
+        helper = DoorKeeper(self._door)
         while True:
             newest = self._store.stamp()
             if newest != stamp:
@@ -347,44 +358,72 @@ class RunService:
                 return runs
             time.sleep(LOOK_EVERY_SECONDS)
 
-    def folder_of(self, run_id: RunId) -> Path:
-        """Return the folder that keeps a run's prompts, raw output, events and result."""
-        return self._home / "runs" / run_id
-
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
 
 
-class _DoorKeeper:
+class DoorKeeper:
     """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""
 
     LOOK_EVERY_SECONDS = 1.0
-    MOST_STARTS = 5
+    PATIENCE_SECONDS = 30.0  # on a busy machine it takes long until one that was started is up
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
         self._door = door
-        self._looked_at = time.monotonic()
-        self._starts = 0
+        self._clock = clock
+        self._looked_at = clock()
+        self._shut_since: float | None = None
+        self._start_at = 0.0
+        self._pause_seconds = self.LOOK_EVERY_SECONDS
+        self._last_pid = 0
 
     def look(self) -> None:
-        if time.monotonic() - self._looked_at < self.LOOK_EVERY_SECONDS:
+        now = self._clock()
+        if now - self._looked_at < self.LOOK_EVERY_SECONDS:
             return
-        self._looked_at = time.monotonic()
+        self._looked_at = now
         if self._door.is_open():
-            self._starts = 0
+            self._shut_since = None
             return
-        self._starts += 1
-        if self._starts > self.MOST_STARTS:
-            raise SupervisorSilent(
-                f"{self.MOST_STARTS} supervisors were started and none stayed", hint="run `fleet doctor`"
-            )
-        self._door.knock()
+        if self._shut_since is None:
+            self._shut_since, self._start_at, self._pause_seconds = now, now, self.LOOK_EVERY_SECONDS
+        holder = self._door.holder()
+        if holder is not None:
+            self._last_pid = holder.pid or self._last_pid
+        if now - self._shut_since >= self.PATIENCE_SECONDS:
+            raise self._silence()
+        if holder is None and now >= self._start_at:
+            self._door.knock()
+            # One that was started may only be slow; ever more of them would make it slower.
+            self._pause_seconds *= 2
+            self._start_at = now + self._pause_seconds
+
+    def _silence(self) -> SupervisorSilent:
+        last = f" (the last one had pid {self._last_pid})" if self._last_pid else ""
+        return SupervisorSilent(
+            f"no supervisor has stayed up for {self.PATIENCE_SECONDS:.0f} s{last}",
+            hint=f"read {self._door.log_path}, then run `fleet doctor`",
+        )
 
 
 def place_of(run: Run) -> Place:
     return Place(
         repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
     )
+
+
+def _require_snapshot(run: Run) -> None:
+    """Raise `Conflict` unless there is something to bring a removed run back from."""
+    name = f"run {run.id} ({run.branch})"
+    if run.has_workspace:
+        raise Conflict(f"{name} has its workspace still", hint=f"it is {run.workspace}")
+    if not run.is_removed:
+        raise Conflict(f"{name} was not removed ({run.state})", hint=f"see `fleet result {run.id}`")
+    if not run.saved_ref:
+        raise Conflict(
+            f"{name} never had a workspace: there is nothing to bring back",
+            hint=f'start it anew with `fleet create {run.branch} -p "…"`',
+        )
 
 
 def _is_cleanable(run: Run) -> bool:
@@ -470,4 +509,9 @@ def exit_code_of(runs: Sequence[Run]) -> int:
     states = {run.state for run in runs}
     if states & {RunState.FAILED, RunState.KILLED}:
         return 1
-    return 5 if RunState.BLOCKED in states else 0
+    return 5 if any(_needs_person(run) for run in runs) else 0
+
+
+def _needs_person(run: Run) -> bool:
+    """Whether it cannot go on without a person; one that merely waits for its next prompt gives no reason."""
+    return run.state is RunState.BLOCKED or (run.state is RunState.WAITING and bool(run.state_reason))

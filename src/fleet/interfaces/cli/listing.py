@@ -40,6 +40,9 @@ RIGHT = ("age", "cpu", "mem", "up", "tokens", "cost")
 # Where the terminal is narrow, the least missed go first.
 FIRST_TO_GO = ("model", "batch", "up", "tokens", "project", "mem", "cpu", "coder", "cost", "diff")
 WATCH_EVERY_SECONDS = 1.0
+_TOLD_BY_REASON = frozenset(
+    {"waiting", "blocked", "failed", "killed"}
+)  # one waits with a reason for approval
 
 
 @click.command("list")
@@ -166,7 +169,7 @@ def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> t
 
 def last_line(state: str, said: str, reason: str) -> str:
     """Return the most telling line: why it stopped, or what it said last."""
-    first, second = (reason, said) if state in ("blocked", "failed", "killed") else (said, reason)
+    first, second = (reason, said) if state in _TOLD_BY_REASON else (said, reason)
     return render.printable(first or second)
 
 

@@ -127,13 +127,14 @@ def show_result(run: Run) -> None:
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     took = (run.ended_at or time.time()) - run.started_at if run.started_at else None
-    saved = f"saved as {run.saved_ref} (fleet undo {run.id})" if run.is_removed else ""
+    is_saved = run.is_removed and run.saved_ref
+    saved = f"saved as {run.saved_ref} (fleet undo {run.id})" if is_saved else ""
     tests = run.result.tests if run.result else ""
     facts = [
         ("run", f"{run.id} (batch {run.batch})"),
         ("project", run.project),
         ("coder", f"{run.coder} {run.model}".strip()),
-        ("workspace", saved or run.workspace),
+        ("workspace", saved or ("none" if run.is_removed else run.workspace)),
         ("took", "" if took is None else render.age(took)),
         ("turns", str(run.turn) if run.turn > 1 else ""),
         ("diff", difference(run)),

@@ -45,7 +45,7 @@ class Changes:
 
 def describe(run: Run) -> str:
     if run.is_removed:
-        return f"{run.state}, workspace saved and removed"
+        return f"{run.state}, {'workspace saved and removed' if run.saved_ref else 'it had no workspace'}"
     reason = render.printable(run.state_reason)
     return f"{run.state}: {reason}" if reason else str(run.state)
 
@@ -73,12 +73,14 @@ def live_table(runs: Sequence[Run]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    from fleet.interfaces.cli.listing import last_line
+
     now = time.time()
     table = Table(box=None, pad_edge=False)
     for heading in ("branch", "state", "age", "last line"):
         table.add_column(heading, no_wrap=True, header_style="dim")
     for run in runs:
         state = Text(str(run.state), style=render.STATE_COLOURS[run.state])
-        said = render.printable(run.said or run.state_reason)
+        said = last_line(run.state, run.said, run.state_reason)
         table.add_row(run.branch, state, render.age(now - run.state_since), Text(said, overflow="ellipsis"))
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -53,6 +54,22 @@ def kill(patterns: tuple[str, ...], batch: str, force: bool, delete_branch: bool
         confirm(question, is_sure=force, flag="--force")
         fleet.runs.stop(runs, delete_branch=delete_branch)
         _finish(fleet, runs, as_json=as_json)
+        if delete_branch:
+            require_gone(fleet, runs)
+
+
+def require_gone(fleet: Fleet, runs: Sequence[Run]) -> None:
+    """Say so if a branch is there still: its removal had begun before anybody asked for that."""
+    fresh = [fleet.runs.get(run.id) for run in runs]
+    left = [run for run in fresh if run.is_removed and run.saved_ref and fleet.runs.has_branch(run)]
+    if left:
+        commands = "; ".join(
+            shlex.join(["git", "-C", run.project, "branch", "-D", "--", run.branch]) for run in left
+        )
+        raise Failed(
+            f"removed by another command, branch kept: {', '.join(run.branch for run in left)}",
+            hint=f"delete it with `{commands}`; its work stays saved",
+        )
 
 
 def _show_victims(runs: Sequence[Run]) -> None:
