@@ -35,7 +35,11 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def host_name() -> str:
-    return os.uname().nodename or "localhost"
+    """Return a name for this machine that stays, whatever its network calls it today."""
+    try:
+        return Path("/etc/machine-id").read_text().strip()[:12] or os.uname().nodename
+    except OSError:
+        return os.uname().nodename or "localhost"
 
 
 def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:

@@ -70,3 +70,15 @@ def test_a_line_without_end_is_noted_and_not_kept_in_memory(tmp_path: Path, monk
         assert reader.offset == file.stat().st_size
 
     asyncio.run(play())
+
+
+def test_what_is_skipped_is_noted_and_reading_goes_on_at_a_whole_line(tmp_path: Path) -> None:
+    async def play() -> None:
+        file = tmp_path / "out"
+        file.write_bytes(b"one\ntwo is long\nthree\n")
+        reader = LineReader(LocalTransport(), str(file), 0, say)
+        assert "raw output only" in reader.skip_to(8)[0].text
+        assert await read_all(reader) == ["three"]
+        assert reader.offset == file.stat().st_size
+
+    asyncio.run(play())

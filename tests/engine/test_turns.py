@@ -129,7 +129,7 @@ def test_a_failing_setup_fails_the_run_clearly_and_quick_skips_it(system: System
     assert "echo oops" in run.state_reason
     assert "--quick" in run.state_reason
     assert not Path(run.workspace, "never").exists()
-    assert not (system.turn_folder(run) / "child").exists(), "no agent was started"
+    assert not (system.turn_folder(run) / "out").exists(), "no agent was started"
     system.fleet("create", "quick", "-p", scenario({"say": "x"}), "--quick", "--wait")
     assert system.run("quick").state is RunState.COMPLETED_NO_CHANGES
 

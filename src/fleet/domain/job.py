@@ -28,6 +28,6 @@ def next_job(run: Run) -> Job | None:
             return Job.RESTORE
 
 
-def job_id(run: Run) -> str:
-    """Name the run's current job. The same name is never done twice, whoever starts it how often."""
-    return run.id if run.job == 1 else f"{run.id}.{run.job}"
+def job_id(run_id: str, job: int) -> str:
+    """Name a run's job. The same name is never done twice, whoever starts it how often."""
+    return run_id if job == 1 else f"{run_id}.{job}"

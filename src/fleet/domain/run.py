@@ -143,13 +143,16 @@ class Run:
     result: Result | None = None
     job: int = 1  # numbers the engine's durable jobs for this run, so that none is done twice
 
-    def become(self, state: RunState, *, now: float, reason: str = "") -> Run:
-        """Return the run in another state; raise `IllegalTransition` if that cannot follow."""
+    def become(self, state: RunState, *, now: float, reason: str | None = None) -> Run:
+        """Return the run in another state; raise `IllegalTransition` if that cannot follow.
+
+        Without a reason, one that was given for the same state stays.
+        """
         if state == self.state:
-            return replace(self, state_reason=reason or self.state_reason)
+            return self if reason is None else replace(self, state_reason=reason)
         if state not in MAY_BECOME[self.state]:
             raise IllegalTransition(self.id, self.state, state)
-        return replace(self, state=state, state_since=now, state_reason=reason)
+        return replace(self, state=state, state_since=now, state_reason=reason or "")
 
     def want(self, wanted: Wanted, *, delete_branch: bool = False) -> Run:
         """Return the run with another wish on it."""
@@ -173,7 +176,7 @@ class Run:
     @property
     def is_underway(self) -> bool:
         """Whether an agent was started for its turn and the turn is not settled yet."""
-        return self.is_live or self.state is RunState.SETTLING
+        return self.is_live or (self.state is RunState.SETTLING and self.agent is not None)
 
     @property
     def is_at_rest(self) -> bool:

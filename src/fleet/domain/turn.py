@@ -123,16 +123,12 @@ class Verdict:
     reason: str = ""
 
 
-def judge_turn(
-    story: Story, process: AgentProcess, *, has_changes: bool, closes_stream: bool, was_stopped: bool = False
-) -> Verdict:
+def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes_stream: bool) -> Verdict:
     """Decide how a turn ended, from its stream, its process and git; never from the agent's word alone.
 
     Exit codes lie (some CLIs exit with 0 after a failure), so the stream's own closing event
     counts first, the code second.
     """
-    if was_stopped:
-        return Verdict(status=RunState.KILLED, reason="stopped on request")
     if story.question:
         return Verdict(status=RunState.BLOCKED, reason=f"it asks: {story.question}")
     if failure := _failure(story, process, closes_stream=closes_stream):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fleet.errors import Conflict, SupervisorSilent
 
+BIGGEST_LOG = 10 << 20
 KNOCK = b"k"
 STOP = b"s"
 
@@ -61,7 +62,9 @@ class HomeDoor:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
         import subprocess  # most commands find a supervisor, and need not load it
 
-        self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.log_path.parent)
+        if self.log_path.exists() and self.log_path.stat().st_size > BIGGEST_LOG:
+            self.log_path.replace(self.log_path.with_suffix(".log.1"))
         with os.fdopen(os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             # By way of a shell that ends at once: whoever called us has no child to wait for.
             subprocess.run(
@@ -142,7 +145,7 @@ class HomeDoor:
 
         One that is just closing its door is given a moment to leave.
         """
-        self.lock_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.lock_path.parent)
         lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience_seconds
         while True:
@@ -168,6 +171,13 @@ class HomeDoor:
             os.mkfifo(self.fifo_path, 0o600)
         # Read and write: with a writer of our own the pipe never reports end-of-file.
         return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for its owner alone."""
+    for place in reversed([folder, *folder.parents]):
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
 
 
 def supervisor_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError, SetWorkflowID
 
 from fleet.domain.ids import RunId
 from fleet.domain.job import Job, job_id, next_job
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 # Journalled workflows belong to a version. It stays the same over upgrades of fleet and of dbos, and
 # changes that old journals cannot follow go through DBOS.patch(): see docs/adr/0003.
 APPLICATION_VERSION = "1"
-STRANDED_SECONDS = 30.0  # recovery at start-up takes a second or two
+STRANDED_SECONDS = 60.0  # recovery at start-up takes a second or two
 MOST_RECOVERIES = 1_000_000  # a supervisor may be killed as often as it likes
 
 _shop: Workshop | None = None
-_driving: set[RunId] = set()  # runs whose job is being done in this process
+_driving: set[str] = set()  # jobs that are being done in this process
 _asked: dict[str, float] = {}  # jobs asked for in this process, and when
 
 
@@ -64,10 +64,9 @@ def open_engine(workshop: Workshop, journal: Path) -> None:
 
 async def ensure_job(run: Run) -> None:
     """See to it that the run's next job is under way, and under way once."""
-    job = next_job(run)
-    if job is None or run.id in _driving:
+    job, name = next_job(run), job_id(run.id, run.job)
+    if job is None or name in _driving:
         return
-    name = job_id(run)
     if name not in _asked:
         _asked[name] = time.monotonic()
         with SetWorkflowID(name):
@@ -94,8 +93,8 @@ def is_driving() -> bool:
 @DBOS.workflow(max_recovery_attempts=MOST_RECOVERIES)
 async def serve_run(run_id: str, job: int, kind: str) -> None:
     """Do one job for a run."""
-    run = RunId(run_id)
-    _driving.add(run)
+    run, name = RunId(run_id), job_id(run_id, job)
+    _driving.add(name)
     try:
         match Job(kind):
             case Job.TURN:
@@ -105,7 +104,8 @@ async def serve_run(run_id: str, job: int, kind: str) -> None:
             case Job.RESTORE:
                 await _change_workspace(restore, run, job)
     finally:
-        _driving.discard(run)
+        _driving.discard(name)
+        _asked.pop(name, None)
         shop().nudge_supervisor()
 
 
@@ -114,7 +114,8 @@ async def _take_turn(run: RunId, job: int) -> None:
     try:
         if await prepare(run):
             turn, pastes_first = await launch(run)
-            await follow(run, turn, pastes_first)
+            if turn:
+                await follow(run, turn, pastes_first)
     except Exception as error:  # whatever went wrong, the run ends with a result
         failure = _told(run, error)
     await settle(run, turn, job, failure)
@@ -128,7 +129,9 @@ async def _change_workspace(step: Callable[[RunId, int], Awaitable[None]], run: 
 
 
 def _told(run: RunId, error: Exception) -> str:
-    if not isinstance(error, FleetError):
+    if not isinstance(
+        error, FleetError | PortableWorkflowError
+    ):  # the latter: as it is read from the journal
         log.exception("job.crashed", extra={"run_id": run}, exc_info=error)
     return steps.reason_of(error)
 

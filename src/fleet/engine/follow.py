@@ -24,12 +24,15 @@ from fleet.errors import FleetError, Unavailable
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 300.0  # a safety net: changes are noticed by themselves
+LOOK_BUSY_SECONDS = 5.0  # how long an agent may talk before it is asked whether it is still there
 BREATH_SECONDS = 0.2  # between two looks at a talkative agent
 RETRY_SECONDS = 2.0
 RECORD_EVERY_SECONDS = 1.0
-MEASURE_EVERY_SECONDS = 30.0
-CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again
+MEASURE_EVERY_SECONDS = 10.0
+CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again …
+MOST_ENTERS = 3  # … and how often
 BLANK_START_SECONDS = 5.0  # a CLI without a prompt that says nothing for so long is taken to be up
+MOST_BEHIND, TAIL = 64 << 20, 8 << 20  # unread bytes beyond which only the last ones are read
 MOST_EVENTS = 200  # per look; the rest is in the raw output
 PROMPT_SHOWN = 200  # characters of a prompt that the log repeats
 
@@ -119,20 +122,22 @@ class Follower:
         shop = self._shop
         # As recorded at its start. If it has ended since, waiting for it returns at once.
         process = AgentProcess(phase=Phase.RUNNING, agent=self._agent)
-        has_waited = self._agent is None
+        has_waited, looked_at = self._agent is None, time.monotonic()
         while True:
             grew = await self._read()
             run = await self._keep_record(await shop.get(self._run_id))
             if process.has_ended:
-                if not grew:
-                    return await self._finish(run, process)
-            elif run.wanted is not Wanted.RUN or await self._is_over_limit(run):
+                return await self._finish(run, process)
+            if run.wanted is not Wanted.RUN or await self._is_over_limit(run):
                 process = await shop.shim.stop(self._folder, grace_seconds=shop.grace_seconds(run))
-            elif grew:
-                await asyncio.sleep(BREATH_SECONDS)
-                has_waited = False
-            elif has_waited:  # something happened, and it was not output
+            elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
+                # Something happened, and it was not output; or there is so much of it, for so long, that
+                # it may be another's than the agent's.
                 process = await shop.shim.state(self._folder)
+                looked_at, has_waited = time.monotonic(), False
+            elif grew:
+                if not self._out.is_behind:
+                    await asyncio.sleep(BREATH_SECONDS)
                 has_waited = False
             else:
                 run = await self._keep_record(run, is_due=True)  # nothing more comes for now
@@ -147,6 +152,10 @@ class Follower:
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
+        """Read to the end, after ending whatever the agent left running: that could write for ever."""
+        await self._shop.shim.stop(self._folder, grace_seconds=self._shop.grace_seconds(run))
+        while await self._read():
+            pass
         if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
             await self._add(events)
         await self._keep_record(run, is_due=True)
@@ -156,11 +165,17 @@ class Follower:
 
     async def _read(self) -> bool:
         """Read what is new; tell whether there was anything."""
+        skipped = await self._catch_up()
         out_grew, said = await self._out.read()
         hooks_grew, signalled = await self._hooks.read()
-        if events := [*said, *signalled]:
+        if events := [*skipped, *said, *signalled]:
             await self._add(events)
         return out_grew or hooks_grew
+
+    async def _catch_up(self) -> list[Event]:
+        """Leave out what is too much to be read, so that its end is: there the turn is closed."""
+        size = await self._shop.transport.size(f"{self._folder}/out")
+        return self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
 
     async def _read_report(self) -> Sequence[Event]:
         if not self._coder.facts.report:
@@ -173,7 +188,8 @@ class Follower:
 
     async def _is_over_limit(self, run: Run) -> bool:
         most = self._shop.settings_for(run.project).max_output_mb << 20
-        if not most or self._out.end <= most:
+        size = self._shop.transport.size
+        if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
             return False
         reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
         await self._history.add(Event(kind=Kind.TURN_END, data={"ok": False, "reason": reason}))
@@ -188,14 +204,14 @@ class Follower:
         if state is run.state and (story is self._recorded or not is_due):
             return run
         self._recorded, self._recorded_at = story, now
-        diff = await self._measure(run, now)
+        diff = await self._measure(run, now, is_due=state is RunState.WAITING and run.state is not state)
         reason = f"needs approval: {story.needs_approval}" if story.needs_approval else ""
         also = partial(_with_story, story=story, diff=diff)
         return await self._shop.become(self._run_id, state, reason=reason, also=also)
 
-    async def _measure(self, run: Run, now: float) -> Diff:
+    async def _measure(self, run: Run, now: float, *, is_due: bool) -> Diff:
         """Ask git how much was changed, now and then: an agent that is silent costs nothing."""
-        if now - self._measured_at < MEASURE_EVERY_SECONDS:
+        if not is_due and now - self._measured_at < MEASURE_EVERY_SECONDS:
             return run.diff
         self._measured_at = now
         try:
@@ -227,8 +243,9 @@ def _with_story(run: Run, story: Story, diff: Diff) -> Run:
 class _Screen:
     """Sends prompts into a live screen, each one once.
 
-    A prompt's turn is recorded before it is pasted. After a crash in between, an agent whose hooks
-    confirm prompts gets it again if it has not confirmed it; for the others it is never sent twice.
+    A prompt's turn is recorded before it is pasted. Where the agent's hooks confirm prompts, one that
+    an earlier supervisor may have pasted is sent off with Enter first, and pasted only if that brings
+    no confirmation. For the other agents it is never sent twice.
     """
 
     def __init__(
@@ -238,41 +255,36 @@ class _Screen:
         self._history = history
         self._signals = signals
         self._first_pasted = first_pasted  # prompts before it came with the process itself
-        self._is_blank = (
-            is_blank  # it was started without a prompt, and some CLIs do not say when they are up
-        )
+        self._is_blank = is_blank  # started without a prompt, and some CLIs do not say when they are up
         self._begun_at = time.monotonic()
-        self._pasted = 0
-        self._pasted_at = 0.0
+        self._inherited = history.turn  # its prompt may stand in the input box already
+        self._sending = 0  # the turn that is being sent …
+        self._has_pasted = False
+        self._enters = 0  # … and how often Enter was pressed for it
+        self._tried_at = 0.0
 
     @property
     def awaits_something(self) -> bool:
         """Whether to look again soon, though nothing changes."""
-        return self._awaits_confirmation or (self._is_blank and not self._history.story.is_ready)
+        return self._is_unconfirmed or (self._is_blank and not self._history.story.is_ready)
 
     @property
-    def _awaits_confirmation(self) -> bool:
-        return self._signals and self._pasted == self._history.turn and not self._history.story.is_taken
+    def _is_unconfirmed(self) -> bool:
+        by_paste = self._history.turn >= self._first_pasted
+        return self._signals and by_paste and not self._history.story.is_taken
 
     async def attend(self, run: Run) -> None:
+        """Send what is to be sent now, if the agent is ready for it."""
         story = self._history.story
-        if self._awaits_confirmation:
-            if time.monotonic() - self._pasted_at >= CONFIRM_SECONDS:
-                await self._shop.tmux(run).press_enter()
-                self._pasted_at = time.monotonic()
-        elif self._signals and not story.is_ready and not self._is_up_silently():
-            return  # it is at work; the prompt is sent when it asks for one
-        elif self._is_unsent(run):
-            await self._paste(run, run.turn)
+        if story.needs_approval or (self._signals and not story.is_ready and not self._is_up_silently()):
+            return  # it is at work, or in a dialog of its own; the prompt is sent when it asks for one
+        if self._is_unconfirmed:
+            await self._send(run)
         elif run.prompts > run.turn and (story.is_taken or not self._signals):
             await self._next_turn(run)
 
     def _is_up_silently(self) -> bool:
         return self._is_blank and time.monotonic() - self._begun_at > BLANK_START_SECONDS
-
-    def _is_unsent(self, run: Run) -> bool:
-        by_paste = run.turn >= self._first_pasted and self._pasted != run.turn
-        return self._signals and by_paste and not self._history.story.is_taken
 
     async def _next_turn(self, run: Run) -> None:
         turn = run.turn + 1
@@ -285,10 +297,27 @@ class _Screen:
             also=lambda run: replace(run, turn=turn),
             events=(turn_start(turn, text, fresh=False),),
         )
-        await self._paste(run, turn)
+        await self._send(run)
 
-    async def _paste(self, run: Run, turn: int) -> None:
-        text = await self._shop.prompt(run.id, turn) or ""
-        await submit(self._shop.tmux(run), text)
-        self._pasted, self._pasted_at = turn, time.monotonic()
+    async def _send(self, run: Run) -> None:
+        """Do the next thing that may bring the turn's prompt to the agent."""
+        if self._sending != run.turn:
+            self._sending, self._has_pasted, self._enters = run.turn, False, 0
+        elif time.monotonic() - self._tried_at < CONFIRM_SECONDS:
+            return
+        self._tried_at = time.monotonic()
         self._is_blank = False
+        screen = self._shop.tmux(run)
+        if not self._has_pasted and (run.turn != self._inherited or self._enters or not self._signals):
+            await submit(screen, await self._shop.prompt(run.id, run.turn) or "")
+            self._has_pasted, self._enters = True, 1
+        elif self._enters < MOST_ENTERS:
+            await screen.press_enter()
+            self._enters += 1
+        else:
+            await self._give_up(run)
+
+    async def _give_up(self, run: Run) -> None:
+        """Take the prompt as taken: the agent never confirms it (a command of its own, say)."""
+        text = f"prompt {run.turn} was sent and not confirmed; look at it with `fleet attach {run.branch}`"
+        await self._history.add(Event(kind=Kind.PROMPTED, text=text), Event(kind=Kind.READY))

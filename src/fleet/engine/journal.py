@@ -15,12 +15,14 @@ from pathlib import Path
 
 from dbos import DBOS
 
+from fleet.engine.door import make_private
+
 log = logging.getLogger(__name__)
 
 
 def prepare_journal(journal: Path) -> None:
     """Make the journal ready to be opened. Only the holder of the supervisor's lock may call this."""
-    journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(journal.parent)
     wanted = _schema_number()
     try:
         if _number_of(journal) != wanted:

@@ -28,17 +28,28 @@ class LineReader:
         self._rest_size = 0
         self.offset = offset
         self.end = offset
+        self.is_behind = False  # there was more to read than was read
+        self._is_in_middle = False  # of a line whose beginning was skipped
 
     async def read(self) -> tuple[bool, list[Event]]:
         """Read the next piece of the file. Return whether there was one, and its events."""
         data = await self._transport.read(self._path, offset=self.end, limit=CHUNK)
         self.end += len(data)
+        self.is_behind = len(data) == CHUNK
         events: list[Event] = []
         *whole, rest = data.split(b"\n")
         for piece in whole:
             events += self._end_line(piece)
         self._keep(rest)
         return bool(data), events
+
+    def skip_to(self, offset: int) -> list[Event]:
+        """Go on further down, at the next whole line; what lies between is told only in the raw output."""
+        left_out = offset - self.end
+        self._rest, self._rest_size = [], 0
+        self._is_in_middle = True
+        self.offset = self.end = offset
+        return [Event(kind=Kind.NOTE, text=f"{left_out >> 20} MB are in the raw output only")]
 
     def finish(self) -> list[Event]:
         """Take what is left as the last line: nobody will write its end any more."""
@@ -49,6 +60,9 @@ class LineReader:
         line = b"".join((*self._rest, piece))
         self._rest, self._rest_size = [], 0
         self.offset += size + ended
+        if self._is_in_middle:
+            self._is_in_middle = False
+            return []
         if size > LONGEST_LINE:
             return [Event(kind=Kind.NOTE, text=f"a line of {size} bytes is in the raw output only")]
         return list(self._read_line(line.removesuffix(b"\r")))

@@ -73,13 +73,14 @@ class RunLog:
         return body
 
     async def _catch_up(self) -> None:
+        """Take in what is stored and not known here yet, a page at a time."""
         loop = asyncio.get_running_loop()
-        page = await loop.run_in_executor(
-            self.thread, lambda: list(self.runs.events(self.run_id, after=self.last))
-        )
-        for number, body in page:
-            self.last = number
-            self._take(decode_event(body), body)
+        while page := await loop.run_in_executor(
+            self.thread, partial(self.runs.event_page, self.run_id, after=self.last)
+        ):
+            for number, body in page:
+                self.last = number
+                self._take(decode_event(body), body)
 
     def _take(self, event: Event, body: Mapping[str, Json]) -> None:
         if event.kind is Kind.TURN_START:
@@ -96,24 +97,25 @@ def _opens_process(event: Event) -> bool:
     return event.kind is Kind.TURN_START and event.data.get("fresh") is not False
 
 
-def shorten(events: Sequence[Event], most: int) -> list[Event]:
+def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> list[Event]:
     """Bound what one look adds to the log: facts stay, a flood of words is cut to its end.
 
     Every byte stays in the raw output; the log says how much of it is told only there.
     """
-    if len(events) <= most:
-        return list(events)
     chatter = {Kind.SAID, Kind.THOUGHT, Kind.NOTE}
-    surplus = len(events) - most
     kept: list[Event] = []
-    dropped = 0
-    for event in events:
-        if dropped < surplus and event.kind in chatter:
-            dropped += 1
-        else:
-            kept.append(event)
-    note = Event(kind=Kind.NOTE, text=f"{dropped} more lines are in the raw output only")
-    return [note, *kept]
+    words = lines = 0
+    for event in reversed(events):
+        if event.kind in chatter:
+            lines, words = lines + 1, words + len(event.text)
+            if lines > 1 and (lines > most or words > most_text):
+                continue
+        kept.append(event)
+    kept.reverse()
+    dropped = len(events) - len(kept)
+    if dropped:
+        kept.insert(0, Event(kind=Kind.NOTE, text=f"{dropped} more lines are in the raw output only"))
+    return kept
 
 
 def _int(value: object) -> int:

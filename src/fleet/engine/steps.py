@@ -26,7 +26,7 @@ from fleet.domain.turn import Verdict, judge_turn
 from fleet.engine import cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
-from fleet.errors import DiskFull, FleetError, SetupFailed
+from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed
 from fleet.ports.coder import Launch, Turn
 from fleet.ports.records import encode_value
 from fleet.ports.workspace import Changes
@@ -36,8 +36,11 @@ log = logging.getLogger(__name__)
 
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
-    if (await shop.get(run_id)).is_underway:
+    run = await shop.get(run_id)
+    if run.is_underway:
         return True  # its journal was lost; its agent was not
+    if run.state is RunState.SETTLING:
+        return False  # this was tried, and failed before there was an agent
     run = await shop.become(run_id, RunState.PREPARING, also=partial(_with_places, shop))
     if run.wanted is not Wanted.RUN:
         return False
@@ -45,21 +48,31 @@ async def prepare(shop: Workshop, run_id: RunId) -> bool:
     _check_disk(shop.home, settings)
     if run.workspace_state is WorkspaceState.READY:
         return True
-    place = shop.place(run)
-    await shop.in_git_thread(partial(shop.workspaces.make, place, copy=settings.credential_files))
+    await _make(shop, run, settings)
     if settings.setup_commands and not run.quick:
-        run = await shop.update(run_id, lambda run: replace(run, workspace_state=WorkspaceState.MADE))
         await _set_up(shop, run, settings)
     run = await shop.update(run_id, lambda run: replace(run, workspace_state=WorkspaceState.READY))
     return run.wanted is Wanted.RUN
 
 
+async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
+    try:
+        await shop.in_git_thread(
+            partial(shop.workspaces.make, shop.place(run), copy=settings.credential_files)
+        )
+    except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
+        await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
+        raise
+
+
 def _with_places(shop: Workshop, run: Run) -> Run:
-    if run.workspace:
+    """Say where the workspace will be. It counts as made before it is: a kill in between finds it."""
+    if run.wanted is not Wanted.RUN or run.has_workspace:
         return run
     settings = shop.settings_for(run.project)
     return replace(
         run,
+        workspace_state=WorkspaceState.MADE,
         workspace=str(settings.workspaces_root(Path(run.project)) / workspace_name(run.branch, run.id)),
         tmux=tmux_name(settings.tmux_prefix, run.branch, run.id) if run.mode is Mode.TMUX else "",
     )
@@ -108,12 +121,17 @@ def _setup_script(commands: Sequence[str]) -> str:
 async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
     """Start the agent on its next prompt, or attach to it if it was started.
 
-    Return the turn, and whether its prompt is still to be pasted into the agent's screen.
+    Return the turn (0: nothing was started), and whether its prompt is still to be pasted into the
+    agent's screen.
     """
     run = await shop.get(run_id)
+    if run.wanted is not Wanted.RUN and not run.is_underway:
+        return 0, False
     history = await shop.log(run_id)
     turn = run.turn if run.is_underway else run.turn + 1
-    prompt = await shop.prompt(run_id, turn) or ""
+    prompt = await shop.prompt(run_id, turn)
+    if prompt is None:
+        raise LaunchFailed(f"there is no prompt number {turn}")
     folder = shop.turn_folder(run_id, turn)
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
     process = await _start(shop, run, turn, plan, prompt)
@@ -186,6 +204,8 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
     if process.phase is Phase.ABSENT:
         await shop.tmux(run).start(shop.shim.pane_argv(folder), run.workspace)
         process = await shop.shim.await_start(folder)
+    if process.phase in (Phase.ABSENT, Phase.STARTING):
+        raise LaunchFailed("the agent did not come up in its tmux session")
     return process
 
 
@@ -203,7 +223,10 @@ async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -
     run = await shop.get(run_id)
     history = await shop.log(run_id)
     folder = shop.turn_folder(run_id, turn)
-    is_blank = run.mode is Mode.TMUX and run.turn == turn and not await shop.prompt(run_id, turn)
+    prompt = await shop.prompt(run_id, run.turn) or ""
+    if history.turn < run.turn:  # the record was written and the log was not
+        await history.add(turn_start(run.turn, prompt, fresh=False))
+    is_blank = run.mode is Mode.TMUX and run.turn == turn and not prompt
     first_pasted = turn if pastes_first else turn + 1
     follower = Follower(shop, run, history, folder, first_pasted=first_pasted, is_blank=is_blank)
     await follower.until_ended()
@@ -258,15 +281,14 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
 
 
 async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
-    """Leave no process of the run behind, whatever the agent left running."""
+    """Leave no process of the run behind, whatever the agent left running, and let none start late."""
     if run.workspace_state is WorkspaceState.MADE:
         await shop.shim.stop(_setup_folder(shop, run), grace_seconds=0)
-    if not turn:
-        return AgentProcess(phase=Phase.NEVER)
-    process = await shop.shim.stop(shop.turn_folder(run.id, turn), grace_seconds=shop.grace_seconds(run))
+    folder = shop.turn_folder(run.id, turn or run.turn + 1)
+    process = await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
     if run.mode is Mode.TMUX:
         await shop.tmux(run).end()
-    return process
+    return process if turn else AgentProcess(phase=Phase.NEVER)
 
 
 async def _collect(shop: Workshop, run: Run) -> Changes:
@@ -282,17 +304,16 @@ async def _collect(shop: Workshop, run: Run) -> Changes:
 
 
 async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
-    was_stopped = run.wanted is Wanted.STOP
-    if failure and not was_stopped:
+    if run.wanted is Wanted.STOP:
+        return Verdict(status=RunState.KILLED, reason="stopped on request")
+    if failure:
         return Verdict(status=RunState.FAILED, reason=failure)
-    facts = shop.coder(run).facts
-    return judge_turn(
-        (await shop.log(run.id)).story,
-        process,
-        has_changes=has_changes,
-        closes_stream=facts.closes_stream and run.mode is Mode.HEADLESS,
-        was_stopped=was_stopped,
-    )
+    try:
+        closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
+    except FleetError as problem:  # the coder was taken out of the configuration meanwhile
+        return Verdict(status=RunState.FAILED, reason=reason_of(problem))
+    story = (await shop.log(run.id)).story
+    return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
 
 
 async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:
@@ -301,11 +322,16 @@ async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None
     text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
     await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
 
-    def event_lines() -> bytes:
-        numbered = ({"seq": number, **body} for number, body in shop.runs.events(run_id))
-        return "".join(f"{json.dumps(event)}\n" for event in numbered).encode()
+    await shop.in_git_thread(partial(_write_events, shop, run_id, folder / "events.jsonl"))
 
-    await shop.transport.write(f"{folder}/events.jsonl", await shop.in_git_thread(event_lines))
+
+def _write_events(shop: Workshop, run_id: RunId, path: Path) -> None:
+    """Write the log out line by line: it may be far bigger than what we want in memory."""
+    draft = path.with_suffix(".draft")
+    with draft.open("w") as file:
+        for number, body in shop.runs.events(run_id):
+            file.write(json.dumps({"seq": number, **body}) + "\n")
+    draft.replace(path)
 
 
 async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
@@ -337,11 +363,11 @@ async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
     await shop.in_git_thread(partial(shop.workspaces.restore, shop.place(run), run.saved_ref))
 
     def restored(run: Run) -> Run:
-        return replace(
-            run, workspace_state=WorkspaceState.READY, wanted=Wanted.RUN, job=max(run.job, job + 1)
-        )
+        wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted
+        return replace(run, workspace_state=WorkspaceState.READY, wanted=wanted, job=max(run.job, job + 1))
 
     await shop.update(run_id, restored)
+    shop.forget(run_id)
 
 
 async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
@@ -353,6 +379,7 @@ async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
         return replace(run, wanted=wanted, job=max(run.job, job + 1), state_reason=reason)
 
     await shop.update(run_id, as_before)
+    shop.forget(run_id)
 
 
 async def abandon(shop: Workshop, run_id: RunId, job: int) -> None:
@@ -364,4 +391,5 @@ def reason_of(error: Exception) -> str:
     """Put an error into one line for a record; its hint goes with it."""
     if isinstance(error, FleetError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
-    return f"{type(error).__name__}: {error}"
+    told = getattr(error, "message", "")  # an error of ours that was read from the journal has one
+    return str(told) or f"{type(error).__name__}: {error}"

@@ -16,7 +16,6 @@ from fleet.domain.run import Run, Wanted
 from fleet.engine import flows
 from fleet.engine.door import STOP, HomeDoor
 from fleet.engine.workshop import Workshop
-from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,8 @@ class Supervisor:
         self._idle_seconds = idle_seconds
         self._knocked = asyncio.Event()
         self._is_stopping = False
-        self._busy_at = time.monotonic()
+        self._is_busy = True
+        self._idle_since = time.monotonic()
         self._seen: dict[RunId, tuple[Wanted, int]] = {}
 
     async def serve(self) -> None:
@@ -77,15 +77,18 @@ class Supervisor:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
         try:
             working = await self._shop.working()
-            for run in working:
-                self._pass_on(run)
-            await asyncio.gather(*(flows.ensure_job(run) for run in working))
-        except FleetError as problem:  # the store is away for a while: the next look tries again
-            log.error("supervisor.blind", extra={"reason": problem.message})
-            self._busy_at = time.monotonic()
+        except Exception as problem:  # the store is away for a while: the next look tries again
+            log.error("supervisor.blind", extra={"reason": str(problem)})
+            self._is_busy = True
             return
-        if working or flows.is_driving():
-            self._busy_at = time.monotonic()
+        for run in working:
+            self._pass_on(run)
+        outcomes = await asyncio.gather(*(flows.ensure_job(run) for run in working), return_exceptions=True)
+        for run, outcome in zip(working, outcomes, strict=True):
+            if isinstance(outcome, BaseException):  # one bad run must not stop the others
+                log.error("job.unstarted", extra={"run_id": run.id, "reason": str(outcome)})
+        self._is_busy = bool(working) or flows.is_driving()
+        self._seen = {run.id: self._seen[run.id] for run in working}
 
     def _pass_on(self, run: Run) -> None:
         wish = (run.wanted, run.prompts)
@@ -94,15 +97,19 @@ class Supervisor:
         self._seen[run.id] = wish
 
     def _is_idle(self) -> bool:
-        return self._idle_seconds is not None and time.monotonic() - self._busy_at >= self._idle_seconds
+        now = time.monotonic()
+        if self._is_busy:
+            self._idle_since = now
+        is_long = now - self._idle_since >= (self._idle_seconds or 0)
+        return self._idle_seconds is not None and not self._is_busy and is_long
 
     async def _leave(self) -> None:
         """Close the door and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
         asyncio.get_running_loop().remove_reader(self._fifo)
         os.close(self._fifo)
         # From here on a knock finds nobody and starts a new supervisor, which waits for our lock.
-        if await self._shop.working():
-            self._busy_at = time.monotonic()
+        await self._look()
+        if self._is_busy:
             self._fifo = self._door.open()
             self._listen()
         else:

@@ -18,6 +18,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Run, RunState
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
+from fleet.errors import FleetError
 from fleet.ports.coder import Coder
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
@@ -26,6 +27,7 @@ from fleet.ports.workspace import Place, Workspaces
 from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
+DEFAULT_GRACE_SECONDS = 10.0
 
 
 @dataclass(kw_only=True)
@@ -70,7 +72,7 @@ class Workshop:
         run_id: RunId,
         state: RunState,
         *,
-        reason: str = "",
+        reason: str | None = None,
         also: Callable[[Run], Run] = lambda run: run,
         events: tuple[Event, ...] = (),
     ) -> Run:
@@ -128,7 +130,10 @@ class Workshop:
         return Tmux(self.transport, run.id, run.tmux)
 
     def grace_seconds(self, run: Run) -> float:
-        return self.settings_for(run.project).stop_grace_seconds
+        try:
+            return self.settings_for(run.project).stop_grace_seconds
+        except FleetError:  # a broken configuration must not keep an agent from being stopped
+            return DEFAULT_GRACE_SECONDS
 
     # being woken
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from fleet.engine.door import supervisor_environment
 from fleet.errors import Conflict, FleetError
 
-BIGGEST_LOG = 10 << 20
-
 
 def main(home: Path, *, is_background: bool) -> int:
     """Serve until stopped; return the exit code. Agents run on."""
@@ -27,7 +25,6 @@ def main(home: Path, *, is_background: bool) -> int:
     os.environ.update(supervisor_environment(_environment, home))
     _set_up_logging(is_background)
     door = bootstrap.door_of(home)
-    _turn_log(door.log_path)
     try:
         door.take(is_background=is_background, version=bootstrap.version())
     except Conflict as conflict:
@@ -59,8 +56,9 @@ async def _serve(home: Path, fifo: int, is_background: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    if not is_background:
+    if is_background:
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    else:
         print(f"supervisor of {home} is up; Ctrl-C stops it, agents run on", file=sys.stderr)
     await supervisor.serve()
 
@@ -83,15 +81,6 @@ def _set_up_logging(is_background: bool) -> None:
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=logging.INFO if is_background else logging.WARNING, handlers=[handler])
     logging.getLogger("dbos").setLevel(logging.WARNING)
-
-
-def _turn_log(path: Path) -> None:
-    """Start a new log file when the old one has grown big; the one before stays as `.1`."""
-    try:
-        if path.stat().st_size > BIGGEST_LOG:
-            path.replace(path.with_suffix(".log.1"))
-    except FileNotFoundError:
-        pass
 
 
 def run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
@@ -88,9 +88,13 @@ class Runs:
 
     def events(self, run_id: RunId, *, after: int = 0) -> Iterable[tuple[int, Mapping[str, Json]]]:
         """Yield a run's events past a number, oldest first."""
-        while page := self._store.read(f"run/{run_id}", after=after):
+        while page := self.event_page(run_id, after=after):
             yield from page
             after = page[-1][0]
+
+    def event_page(self, run_id: RunId, *, after: int) -> Sequence[tuple[int, Mapping[str, Json]]]:
+        """Return the next events past a number; none when there are no more."""
+        return self._store.read(f"run/{run_id}", after=after)
 
 
 def _prompt_key(run_id: RunId, number: int) -> str:
@@ -198,10 +202,14 @@ def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str
     return body
 
 
+_KINDS = frozenset(Kind)
+
+
 def decode_event(body: Mapping[str, Json]) -> Event:
     data = body.get("data")
+    kind = str(body["kind"])
     return Event(
-        kind=Kind(str(body["kind"])),
+        kind=Kind(kind) if kind in _KINDS else Kind.NOTE,  # a newer fleet may have written it
         text=str(body.get("text", "")),
         data=data if isinstance(data, dict) else {},
     )

@@ -35,6 +35,10 @@ class Transport(Protocol):
         """Return up to `limit` bytes of a file from `offset`; b"" past its end or when it is not there."""
         ...
 
+    async def size(self, path: str) -> int:
+        """Return the size of a file; 0 when it is not there."""
+        ...
+
     async def changed(
         self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
     ) -> None:

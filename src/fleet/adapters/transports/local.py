@@ -50,6 +50,9 @@ class LocalTransport:
         with _in_our_words("read", path):
             return _read_file(path, offset, limit)
 
+    async def size(self, path: str) -> int:
+        return _size(path)
+
     async def changed(
         self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
     ) -> None:

@@ -114,6 +114,9 @@ class SshTransport:
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         return await self._script("read", _READ, path, str(offset + 1), str(limit))
 
+    async def size(self, path: str) -> int:
+        return int(await self._script("measure", 'wc -c 2>/dev/null <"$1" || echo 0', path))
+
     async def changed(
         self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
     ) -> None:
