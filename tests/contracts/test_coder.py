@@ -240,6 +240,34 @@ def test_a_reviewer_changes_nothing_whatever_it_tries(bench: Bench) -> None:
     assert (bench.workspace / "README.md").exists()
 
 
+@pytest.mark.parametrize(
+    "bench", [param for param in coder_params() if param.values[0] is CodexCoder], indirect=True
+)
+def test_codex_commits_yet_reaches_neither_config_nor_hooks_of_the_repository(bench: Bench) -> None:
+    # Its sandbox leaves /tmp writable, where this test's repository may be.
+    outside = [
+        f"sandbox_workspace_write.{name}=true" for name in ("exclude_slash_tmp", "exclude_tmpdir_env_var")
+    ]
+    shared = bench.root / "main/.git"
+    before = (shared / "config").read_bytes()
+    events = bench.run(
+        bench.turn(
+            bench.steps(
+                {"shell": "git config core.fsmonitor 'touch pwned'"},
+                {"shell": f"echo '#!/bin/sh' > '{shared}/hooks/post-checkout'"},
+                {"shell": "echo more >> README.md; git commit -q -a -m 'by the agent'"},
+                {"text": "I tried."},
+            ),
+            flags=tuple(word for setting in outside for word in ("-c", setting)),
+        )
+    )
+    assert "I tried." in said(events)
+    assert len(of_kind(events, Kind.TOOL)) == 3
+    assert git(bench.workspace, "log", "-1", "--format=%s") == "by the agent"
+    assert (shared / "config").read_bytes() == before
+    assert not (shared / "hooks/post-checkout").exists()
+
+
 QUICK_TO_GIVE_UP = (ClaudeCoder, CodexCoder, GeminiCoder)
 
 

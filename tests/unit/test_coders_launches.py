@@ -213,7 +213,8 @@ def test_claude_resumes_by_id() -> None:
 def test_codex_headless() -> None:
     assert CodexCoder().launch(TURN).argv == (
         *("codex", "exec", "--json", "--skip-git-repo-check", "-s", "workspace-write"),
-        *("--add-dir", "/p/.git", "--add-dir", "/p/.git/worktrees/w", "-m", "gpt-6-luna"),
+        *("--add-dir", "/p/.git/objects", "--add-dir", "/p/.git/refs", "--add-dir", "/p/.git/logs"),
+        *("--add-dir", "/p/.git/worktrees/w", "-m", "gpt-6-luna"),
         *("-c", "check_for_update_on_startup=false", "-c", "features.unbounded_connection_retries=false"),
         *("--user-flag", "x y", "-"),
     )

@@ -1,4 +1,4 @@
-"""What agents use, from one pass over /proc; elsewhere from psutil."""
+"""What agents use, from one pass over /proc."""
 
 from __future__ import annotations
 
@@ -26,15 +26,8 @@ class ProcGauge:
         self._proc = proc
 
     def measure(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, Vitals]:
-        if not agents:
-            return {}
-        if os.path.exists(f"{self._proc}/self/stat"):  # noqa: PTH110 (loading pathlib takes 5 ms)
-            return self._from_proc(agents)
-        return _from_psutil(agents)
-
-    def _from_proc(self, agents: Sequence[ProcessId]) -> dict[ProcessId, Vitals]:
         boot = _read(f"{self._proc}/sys/kernel/random/boot_id").decode().strip()
-        wanted = [agent for agent in agents if agent.boot == boot]
+        wanted = [agent for agent in agents if boot and agent.boot == boot]  # without /proc there is no boot
         return _add_up(wanted, list(self._processes())) if wanted else {}
 
     def _processes(self) -> Iterable[_Process]:
@@ -114,58 +107,3 @@ def _family(
             family[process.pid] = process
             to_see.extend(children.get(process.pid, ()))
     return list(family.values())
-
-
-def _from_psutil(agents: Sequence[ProcessId]) -> dict[ProcessId, Vitals]:
-    import psutil
-
-    wanted = {agent.pid: agent for agent in agents}
-    boot = psutil.boot_time()
-    processes: list[_Process] = []
-    for process in psutil.process_iter():
-        try:
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-                agent = wanted.get(process.pid)
-                is_same = agent is not None and _is_born(agent.start, process.create_time(), boot)
-                processes.append(
-                    _Process(
-                        pid=process.pid,
-                        parent=process.ppid(),
-                        session=_session_of(process.pid),
-                        start=agent.start if agent and is_same else "",
-                        cpu_seconds=times.user + times.system,
-                        memory_bytes=memory.rss,
-                    )
-                )
-        except psutil.Error:
-            continue  # it ended meanwhile, or is not ours to look at
-    return _add_up(agents, processes)
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-def _is_born(start: str, created: float, boot: float) -> bool:
-    """Whether a start, as the shim notes it, is that time: clock ticks since boot, or `ps -o lstart`."""
-    if start.isdigit():
-        return abs(int(start) / os.sysconf("SC_CLK_TCK") - (created - boot)) < 1.5
-    # lstart has whole seconds and the letters of the C locale; only what is between them varies.
-    noted = "".join(filter(str.isalnum, start))
-    return noted in {_lstart(second) for second in range(int(created) - 1, int(created) + 2)}
-
-
-def _lstart(seconds: int) -> str:
-    import time
-
-    moment = time.localtime(seconds)
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    return (
-        f"{days[moment.tm_wday]}{months[moment.tm_mon - 1]}{moment.tm_mday}"
-        f"{moment.tm_hour:02}{moment.tm_min:02}{moment.tm_sec:02}{moment.tm_year}"
-    )

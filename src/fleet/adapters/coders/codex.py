@@ -127,9 +127,20 @@ def _sandbox(turn: Turn) -> tuple[str, ...]:
         return ("--dangerously-bypass-approvals-and-sandbox",)
     if turn.role is Role.REVIEWER:
         return ("-s", "read-only")
-    # Without git folders outside, the workspace is a plain checkout, whose .git the sandbox keeps read-only.
-    writable = turn.git_folders or (f"{turn.workspace}/.git",)
+    writable = _commit_folders(turn)
     return ("-s", "workspace-write", *(word for folder in writable for word in ("--add-dir", folder)))
+
+
+def _commit_folders(turn: Turn) -> tuple[str, ...]:
+    """What a commit writes to, beyond the files themselves; the sandbox keeps .git read-only otherwise.
+
+    Of a worktree's repository neither config nor hooks are among it: git would later run what they say, for
+    the user and without a sandbox. In a plain checkout they cannot be kept apart.
+    """
+    if not turn.git_folders:
+        return (f"{turn.workspace}/.git",)
+    shared, *own = turn.git_folders
+    return (*(f"{shared}/{name}" for name in ("objects", "refs", "logs")), *own)
 
 
 def _terminal_options(turn: Turn) -> tuple[str, ...]:
