@@ -157,4 +157,9 @@ def error(message: str, hint: str, code: int) -> dict[str, Json]:
 
 def moment(seconds: float | None) -> str | None:
     """Return a time as text; 0 and None stand for "not yet"."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else None
+    if not seconds:
+        return None
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):  # no calendar has it
+        return None

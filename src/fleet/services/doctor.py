@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from fleet.config import Settings
 from fleet.domain.run import Run
-from fleet.errors import FleetError
+from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
+from fleet.services.disk import free_megabytes, require_room
 
 OLDEST_GIT = (2, 31)
 PROBE_SECONDS = 10.0
@@ -100,16 +101,13 @@ class Doctor:
         return Check(name="config", verdict=Verdict.OK, found="can be read", is_needed=True), settings
 
     def _check_disk(self, settings: Settings | None) -> Check:
-        free = shutil.disk_usage(_nearest(self._home)).free // (1 << 20)
         wanted = settings.min_free_mb if settings else 0
-        is_enough = free >= wanted
-        return Check(
-            name="disk",
-            verdict=Verdict.OK if is_enough else Verdict.FAIL,
-            found=f"{free} MB free, {wanted} MB must stay free",
-            fix="" if is_enough else "run `fleet clean`, or lower limits.min_free_mb with `fleet config set`",
-            is_needed=True,
-        )
+        try:
+            require_room(self._home, wanted)
+        except DiskFull as full:
+            return _failed("disk", full)
+        found = f"{free_megabytes(self._home)} MB free, {wanted} MB must stay free"
+        return Check(name="disk", verdict=Verdict.OK, found=found, is_needed=True)
 
     def _check_store(self) -> list[Check]:
         if not (self._home / "fleet.db").exists():
@@ -140,11 +138,6 @@ class Doctor:
 
 def _failed(name: str, error: FleetError) -> Check:
     return Check(name=name, verdict=Verdict.FAIL, found=error.message, fix=error.hint, is_needed=True)
-
-
-def _nearest(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists."""
-    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def _check_workspaces(home: Path, runs: Sequence[Run]) -> list[Check]:

@@ -19,7 +19,6 @@ from fleet.errors import (
     BranchTaken,
     CoderMissing,
     Conflict,
-    DiskFull,
     InvalidInput,
     NotFound,
     Stale,
@@ -31,6 +30,7 @@ from fleet.ports.door import Door
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
 from fleet.ports.workspace import Place, Repositories, Repository
+from fleet.services.disk import require_room
 from fleet.services.projects import project_at
 
 LOOK_EVERY_SECONDS = 0.05
@@ -108,7 +108,7 @@ class RunService:
         _check_unique([wish.branch for wish in wishes])
         branches = [wish.branch for wish in wishes]
         repository = self._repositories.inspect(how.folder, how.base, branches)
-        self.check_disk()
+        require_room(self._home, self._settings().min_free_mb)
         batch = batch or new_batch_id()
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
@@ -197,14 +197,6 @@ class RunService:
         if wanted is Mode.TMUX and shutil.which("tmux") is None:
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
         return wanted
-
-    def check_disk(self) -> None:
-        """Refuse new work while the disk has less room than `limits.min_free_mb`."""
-        wanted = self._settings().min_free_mb
-        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        free = shutil.disk_usage(self._home).free // (1 << 20)
-        if free < wanted:
-            raise DiskFull(str(self._home), free, wanted)
 
     # finding
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from fleet.domain.event import Kind
@@ -72,16 +74,18 @@ def _show_raw(service: LogService, run: Run, name: str, *, everything: bool, fol
             f"{run.branch!r} runs in tmux: its screen is its output",
             hint=f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`",
         )
+    # Byte for byte into a pipe or a file; a terminal would obey what it is shown.
+    show = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
     turns = service.turns(run.id)
     for turn in turns[:-1] if everything else ():
         for chunk in service.raw(run.id, turn, name):
-            render.out_bytes(chunk)
+            show(chunk)
     newest = turns[-1] if turns else 1
     if follow:
-        service.follow_raw(run.id, newest, name, render.out_bytes)
+        service.follow_raw(run.id, newest, name, show)
         return
     for chunk in service.raw(run.id, newest, name):
-        render.out_bytes(chunk)
+        show(chunk)
 
 
 def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as_json: bool) -> None:
@@ -103,9 +107,7 @@ def _is_told(entry: Entry) -> bool:
 
 def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
     if as_json:
-        import json
-
-        render.out(json.dumps(wire.entry(entry), ensure_ascii=False))
+        render.out(render.json_text(wire.entry(entry)))
     else:
         _show_for_people(entry)
     if at_once:

@@ -212,11 +212,9 @@ def _wants_json(given: Sequence[str]) -> bool:
 def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:
     sys.stdout.flush()
     if _wants_json(given):
-        import json
-
         from fleet.interfaces import wire
 
-        render.say(json.dumps(wire.error(message, hint, code), ensure_ascii=False))
+        render.say(render.json_text(wire.error(message, hint, code)))
         return code
     label = render.paint("error:", "red", "bold", stream=sys.stderr)
     render.say(f"{label} {_harmless(message)}")

@@ -29,6 +29,9 @@ _CODES = {
     "cyan": "36",
 }
 
+# DEL, the C1 controls, line separators, and marks that change the direction of text.
+_STEERING = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+
 STATE_COLOURS = {
     "queued": "dim",
     "preparing": "blue",
@@ -62,9 +65,16 @@ def out_bytes(data: bytes) -> None:
 
 
 def out_json(value: Json) -> None:
-    import json
+    out(json_text(value, indent=2))
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+def json_text(value: Json, *, indent: int | None = None) -> str:
+    """Return JSON that is safe to look at: what would steer a terminal or reorder its text is escaped."""
+    import json
+    import re
+
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return re.sub(_STEERING, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def flush() -> None:
@@ -129,6 +139,20 @@ def printable_lines(text: str) -> list[str]:
 
 def _visible(letter: str) -> str:
     return " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
+
+
+class Harmless:
+    """Prints bytes that come in pieces as text that does nothing to a terminal but appear on it."""
+
+    def __init__(self) -> None:
+        import codecs
+
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def __call__(self, data: bytes) -> None:
+        text = self._decoder.decode(data)
+        sys.stdout.write("".join(letter if letter in "\n\t" else printable(letter) for letter in text))
+        sys.stdout.flush()
 
 
 def width_of(text: str) -> int:
@@ -203,15 +227,21 @@ def plural(number: int, noun: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    import time
-
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
+    return _told("%H:%M:%S", seconds)
 
 
 def date(seconds: float) -> str:
+    return _told("%Y-%m-%d %H:%M:%S", seconds)
+
+
+def _told(form: str, seconds: float) -> str:
+    """Put a time into words; one that no calendar has, which an agent may well name, stays a number."""
     import time
 
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    try:
+        return time.strftime(form, time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g}"
 
 
 # tables

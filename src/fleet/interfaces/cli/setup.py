@@ -12,6 +12,7 @@ import click
 from fleet.errors import BadConfig, Failed, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import confirm, json_option
+from fleet.services.presets import PROJECT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.services.setup import InitPlan, Row
 
-TYPES = ("rails", "node", "python", "generic", "minimal")
-
 
 @click.command()
-@click.option("--type", "type_", type=click.Choice(TYPES), help="[default: told by the files at the top]")
+@click.option(
+    "--type", "type_", type=click.Choice(PROJECT_TYPES), help="[default: told by the files at the top]"
+)
 @click.option("--migrate-legacy", is_flag=True, help="Take over ~/.ai_fleet/config.toml too.")
 @click.option("--force", is_flag=True, help="Replace a configuration that is there.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

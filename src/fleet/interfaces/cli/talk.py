@@ -60,6 +60,8 @@ def attach(branch: str) -> None:
     Example:
       fleet attach fix-auth
     """
+    from fleet.engine.tmux import socket_name
+
     with opened() as fleet:
         run = fleet.runs.get(branch)
     _check_attachable(run)
@@ -70,7 +72,8 @@ def attach(branch: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
     sys.stdout.flush()
     # tmux takes our place: its keys, its size and its end are then its own affair.
-    os.execvpe("tmux", ["tmux", "-L", f"fleet-{run.id}", "attach-session", "-t", f"={run.tmux}"], environment)
+    command = ["tmux", "-L", socket_name(run.id), "attach-session", "-t", f"={run.tmux}"]
+    os.execvpe("tmux", command, environment)
 
 
 def _check_attachable(run: Run) -> None:

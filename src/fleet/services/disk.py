@@ -1,0 +1,21 @@
+"""Room on the disk that agents work on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from fleet.errors import DiskFull
+
+
+def free_megabytes(folder: Path) -> int:
+    """Return how much room is left where a folder is, or would be."""
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(nearest).free // (1 << 20)
+
+
+def require_room(folder: Path, wanted_megabytes: int) -> None:
+    """Raise `DiskFull` where less room is left than must stay free."""
+    free = free_megabytes(folder)
+    if free < wanted_megabytes:
+        raise DiskFull(str(folder), free, wanted_megabytes)
