@@ -1,0 +1,82 @@
+"""The next job of a run, over every state that it can be in and everything that can be wanted of it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.ids import RunId
+from fleet.domain.job import Job, job_id, next_job
+from fleet.domain.run import ENDED, Run, RunState, Wanted, WorkspaceState
+
+STANDING = (WorkspaceState.MADE, WorkspaceState.READY)
+EVERYTHING = list(product(RunState, Wanted, WorkspaceState, (1, 2)))
+
+
+def a_run(state: RunState, wanted: Wanted, workspace: WorkspaceState, prompts: int) -> Run:
+    return Run(
+        id=RunId("r1"),
+        project="/p",
+        branch="b",
+        coder="claude",
+        created_at=1.0,
+        state=state,
+        wanted=wanted,
+        workspace_state=workspace,
+        turn=1,
+        prompts=prompts,
+    )
+
+
+@pytest.mark.parametrize(("state", "wanted", "workspace", "prompts"), EVERYTHING)
+def test_there_is_a_job_exactly_while_there_is_work(
+    state: RunState, wanted: Wanted, workspace: WorkspaceState, prompts: int
+) -> None:
+    run = a_run(state, wanted, workspace, prompts)
+    assert (next_job(run) is not None) == run.has_work
+
+
+@pytest.mark.parametrize("state", [state for state in RunState if state not in ENDED])
+def test_a_turn_that_has_not_ended_is_brought_to_its_end_first_whatever_is_wanted(state: RunState) -> None:
+    for wanted, workspace, prompts in product(Wanted, WorkspaceState, (1, 2)):
+        assert next_job(a_run(state, wanted, workspace, prompts)) is Job.TURN
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_an_ended_run_goes_on_only_with_a_further_prompt(state: RunState) -> None:
+    for workspace in WorkspaceState:
+        assert next_job(a_run(state, Wanted.RUN, workspace, 1)) is None
+        assert next_job(a_run(state, Wanted.RUN, workspace, 2)) is Job.TURN
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+@pytest.mark.parametrize("wanted", [Wanted.STOP, Wanted.CLEAN])
+def test_an_ended_run_that_is_to_go_loses_the_workspace_it_has_and_starts_no_prompt(
+    state: RunState, wanted: Wanted
+) -> None:
+    for workspace, prompts in product(WorkspaceState, (1, 2)):
+        expected = Job.REMOVE if workspace in STANDING else None
+        assert next_job(a_run(state, wanted, workspace, prompts)) is expected
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_only_what_was_removed_is_brought_back(state: RunState) -> None:
+    for workspace, prompts in product(WorkspaceState, (1, 2)):
+        expected = Job.RESTORE if workspace is WorkspaceState.REMOVED else None
+        assert next_job(a_run(state, Wanted.RESTORE, workspace, prompts)) is expected
+
+
+@given(
+    first=st.tuples(st.text("abc123", min_size=14, max_size=14), st.integers(1, 1000)),
+    second=st.tuples(st.text("abc123", min_size=14, max_size=14), st.integers(1, 1000)),
+)
+def test_no_two_jobs_have_the_same_name(first: tuple[str, int], second: tuple[str, int]) -> None:
+    assert (job_id(*first) == job_id(*second)) == (first == second)
+
+
+def test_the_first_job_has_the_name_of_its_run() -> None:
+    assert job_id("r1", 1) == "r1"
+    assert job_id("r1", 2) == "r1.2"
