@@ -54,8 +54,11 @@ def test_a_coder_that_is_taken_out_of_the_configuration_can_still_be_killed(syst
     (system.home / "config.toml").write_text(before)
     os.kill(system.supervisor_pid(), signal.SIGKILL)
     system.fleet("kill", "work", "--force")
-    assert system.run("work").state is RunState.KILLED
-    assert not processes_with(f"FLEET_RUN={system.run('work').id}")
+    run = system.run("work")
+    assert run.is_removed
+    # Failed, if the next supervisor looked for the coder before the kill was recorded.
+    assert run.state in (RunState.KILLED, RunState.FAILED)
+    assert not processes_with(f"FLEET_RUN={run.id}")
 
 
 def test_a_kill_after_a_crash_while_the_workspace_is_made_leaves_nothing(system: System) -> None:

@@ -112,10 +112,9 @@ async def serve_run(run_id: str, job: int, kind: str) -> None:
 async def _take_turn(run: RunId, job: int) -> None:
     turn, failure = 0, ""
     try:
-        if await prepare(run):
-            turn, pastes_first = await launch(run)
-            if turn:
-                await follow(run, turn, pastes_first)
+        turn, pastes_first = await start(run)
+        if turn:
+            await follow(run, turn, pastes_first)
     except Exception as error:  # whatever went wrong, the run ends with a result
         failure = _told(run, error)
     await settle(run, turn, job, failure)
@@ -137,12 +136,10 @@ def _told(run: RunId, error: Exception) -> str:
 
 
 @DBOS.step()
-async def prepare(run_id: RunId) -> bool:
-    return await steps.prepare(shop(), run_id)
-
-
-@DBOS.step()
-async def launch(run_id: RunId) -> tuple[int, bool]:
+async def start(run_id: RunId) -> tuple[int, bool]:
+    """Prepare and launch: both may be repeated, and one entry in the journal is cheaper than two."""
+    if not await steps.prepare(shop(), run_id):
+        return 0, False
     return await steps.launch(shop(), run_id)
 
 

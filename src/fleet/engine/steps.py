@@ -51,8 +51,7 @@ async def prepare(shop: Workshop, run_id: RunId) -> bool:
     await _make(shop, run, settings)
     if settings.setup_commands and not run.quick:
         await _set_up(shop, run, settings)
-    run = await shop.update(run_id, lambda run: replace(run, workspace_state=WorkspaceState.READY))
-    return run.wanted is Wanted.RUN
+    return True
 
 
 async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
@@ -140,6 +139,7 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
     def started(run: Run) -> Run:
         return replace(
             run,
+            workspace_state=WorkspaceState.READY,
             turn=turn,
             agent=process.agent,
             started_at=run.started_at or time.time(),
