@@ -1265,7 +1265,7 @@ class TestSavingAndRestoring:
         "forged",
         [
             {"aside": ["../theirs"]},
-            {"aside": ["/etc/passwd"]},
+            {"aside": ["{room}/theirs"]},
             {"aside": ["way-out/theirs"]},
             {"modes": {"../theirs": 0}},
             {"modes": {"way-out/theirs": 0}},
@@ -1285,7 +1285,8 @@ class TestSavingAndRestoring:
         (ground.room / "theirs").write_text("x")
         saved = ground.workspaces.remove(place)
         title, _, body = git(ground.repository, "log", "-1", "--format=%B", saved).partition("\n\n")
-        message = f"{title}\n\n{json.dumps({**json.loads(body), **forged})}"
+        text = json.dumps({**json.loads(body), **forged}).replace("{room}", str(ground.room))
+        message = f"{title}\n\n{text}"
         commit = git(ground.repository, "commit-tree", "-m", message, f"{saved}^{{tree}}")
         with pytest.raises(InvalidInput):
             ground.workspaces.restore(place, commit)
