@@ -98,6 +98,8 @@ def version() -> str:
 def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
     """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it."""
     from fleet import plugins
+    from fleet.adapters.coders.models import resolve_model
+    from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.engine.supervisor import Supervisor
@@ -117,6 +119,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
+        price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
     return Supervisor(workshop, door_of(home), fifo, idle_seconds=idle_seconds)

@@ -112,3 +112,13 @@ def test_a_crash_half_way_leaves_the_partial_work_on_the_branch(system: System) 
     assert git(system.repository, "show", "work:half.txt") == "half of it"
     left = {pid for pid in processes_with(f"FLEET_RUN={run.id}") if is_alive(pid)}
     assert not left, "no process of the run is left"
+
+
+@pytest.mark.parametrize("cli", ["codex"], indirect=True)
+def test_tokens_without_a_cost_are_priced_by_the_model_that_was_asked_for(system: System) -> None:
+    words = ("create", "work", "-p", "[[fakellm:text]] hello", "--mode", "headless", "--wait")
+    system.fleet(*words, "-m", "gpt-5.5", seconds=PATIENCE)
+    usage = system.run("work").usage
+    assert usage.total_tokens > 0
+    assert usage.cost_usd is not None
+    assert usage.cost_usd > 0

@@ -22,7 +22,8 @@ from fleet.domain.ids import RunId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
-from fleet.domain.turn import Verdict, judge_turn
+from fleet.domain.turn import Story, Verdict, judge_turn
+from fleet.domain.usage import Usage
 from fleet.engine import cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
@@ -253,7 +254,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         files_changed=changes.files,
         commits=changes.commits,
         next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
-        usage=story.meter.total,
+        usage=_priced(shop, run, story),
     )
 
     def ended(run: Run) -> Run:
@@ -278,6 +279,18 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     cgroups.drop(run_id)
     shop.forget(run_id)
     return verdict.status
+
+
+def _priced(shop: Workshop, run: Run, story: Story) -> Usage:
+    """Return what the run used; tokens without a cost are priced by the model, if that is known."""
+    usage = story.meter.total
+    model = story.model or run.model
+    if usage.cost_usd is not None or not usage.total_tokens or not model:
+        return usage
+    try:
+        return replace(usage, cost_usd=shop.price(model, shop.coder(run).facts, usage))
+    except FleetError:  # the coder was taken out of the configuration meanwhile
+        return usage
 
 
 async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:

@@ -16,10 +16,11 @@ from fleet.config import Settings
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run, RunState
+from fleet.domain.usage import Usage
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
-from fleet.ports.coder import Coder
+from fleet.ports.coder import Coder, Facts
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
 from fleet.ports.transport import Transport
@@ -43,6 +44,7 @@ class Workshop:
     hook_script: Path
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
+    price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 
