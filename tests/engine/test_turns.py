@@ -172,3 +172,22 @@ def test_an_agent_that_never_stops_writing_is_stopped(system: System) -> None:
     run = system.run("work")
     assert "max_output_mb" in run.state_reason
     assert (system.turn_folder(run) / "out").stat().st_size >= 3_000_000, "what it wrote stays"
+
+
+def test_a_coder_that_never_names_its_session_goes_on_in_the_one_it_was_told(
+    system: System, tmp_path: Path
+) -> None:
+    script = tmp_path / "tool.sh"
+    script.write_text('echo "$1 $2" >> ' + str(tmp_path / "calls") + "\n")
+    with (system.home / "config.toml").open("a") as config:
+        config.write(
+            f'[coders.tool]\ncommand = ["sh", "{script}", "new", "{{session}}"]\n'
+            f'resume_command = ["sh", "{script}", "resume", "{{session}}"]\n'
+            'prompt = "stdin"\noutput = "text"\n'
+        )
+    system.fleet("create", "work", "-a", "tool", "-p", "one", "--wait")
+    system.fleet("prompt", "work", "two")
+    system.fleet("wait", "work")
+    first, second = (tmp_path / "calls").read_text().splitlines()
+    assert first.split()[0] == "new"
+    assert second.split() == ["resume", first.split()[1]]

@@ -257,6 +257,8 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         usage=_priced(shop, run, story),
     )
 
+    session = story.session or run.session or _offered_session(shop, run, verdict)
+
     def ended(run: Run) -> Run:
         # A prompt that could not even be started counts as done: it failed. A kill drops the waiting ones.
         done = run.turn if turn else run.turn + 1
@@ -264,7 +266,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
             run,
             turn=run.prompts if verdict.status is RunState.KILLED else done,
             job=max(run.job, job + 1),
-            session=story.session or run.session,
+            session=session,
             ended_at=time.time(),
             usage=result.usage,
             context_tokens=story.context_tokens,
@@ -279,6 +281,13 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     cgroups.drop(run_id)
     shop.forget(run_id)
     return verdict.status
+
+
+def _offered_session(shop: Workshop, run: Run, verdict: Verdict) -> str:
+    """Return the session that a CLI was told to use and never named: after a good turn, it exists."""
+    if verdict.status not in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES):
+        return ""
+    return shop.coder(run).launch(_turn_for(shop, run, "", "")).session
 
 
 def _priced(shop: Workshop, run: Run, story: Story) -> Usage:

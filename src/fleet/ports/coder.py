@@ -65,7 +65,7 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # by name in the turn's folder
     stdin: bytes = b""  # a headless agent reads it to its end; an agent in tmux has the terminal
-    session: str = ""  # the session id, where it is known before the start
+    session: str = ""  # the id that the CLI is told to use, where it can be told
     paste: bool = False  # tmux: the prompt is not in argv; paste it once the CLI says READY
 
 
