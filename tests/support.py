@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -181,9 +182,30 @@ class System:
         return self.home / "runs" / run.id / f"turn-{turn}"
 
     def close(self) -> None:
-        """Leave nothing behind, whatever the test did."""
-        with contextlib.suppress(Exception):
+        """Leave nothing behind, whatever the test did; fail it if something stays all the same."""
+        with contextlib.suppress(Exception):  # a test may have broken the store or the supervisor
             if any(run.has_work or run.has_workspace for run in self.all_runs()):
-                self.fleet("kill", "*", "--force", code=None, seconds=60)
+                self.fleet("kill", "*", "--force", code=None, cwd=self.home, seconds=60)
         with contextlib.suppress(Exception):
             self.door.stop()
+        self.require_silence()
+
+    def require_silence(self, seconds: float = 10) -> None:
+        """Fail if processes of this home outlive it; end them, so that they disturb no other test."""
+        deadline = time.monotonic() + seconds
+        while left := processes_with(f"FLEET_HOME={self.home}\0") - {os.getpid()}:
+            if time.monotonic() > deadline:
+                told = [_command_of(pid) for pid in left]
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f"processes outlived their home {self.home}: {told}")
+            time.sleep(0.02)
+
+
+def _command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return f"{pid} (gone)"
+    return f"{pid}: {b' '.join(words).decode(errors='replace')}"
