@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -126,21 +125,30 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
 
 
 class SettingsCache:
-    """Settings by project, read again every few seconds: limits change without a restart."""
+    """Settings by project, read again as soon as a file of theirs has changed: no restart is needed."""
 
-    def __init__(self, home: Path, keep_seconds: float = 2.0) -> None:
+    def __init__(self, home: Path) -> None:
         self._home = home
-        self._keep_seconds = keep_seconds
-        self._kept: dict[str, tuple[float, Settings]] = {}
+        self._kept: dict[str, tuple[object, Settings]] = {}
 
     def of_project(self, project: str) -> Settings:
-        now = time.monotonic()
+        from fleet.config import project_file, user_file
+
+        stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(project)))]
         kept = self._kept.get(project)
-        if kept and now - kept[0] < self._keep_seconds:
+        if kept and kept[0] == stamp:
             return kept[1]
         settings = load_settings(self._home, Path(project))
-        self._kept[project] = (now, settings)
+        self._kept[project] = (stamp, settings)
         return settings
+
+
+def _stamp(file: Path) -> object:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 class Later:

@@ -140,13 +140,9 @@ def test_a_failed_setup_is_tried_again_with_the_next_prompt(system: System) -> N
     config.write_text('[setup]\ncommands = ["exit 9"]\n')
     create(system, {"say": "x"}, code=1)
     config.write_text('[setup]\ncommands = ["touch set-up"]\n')
-    wait_for(lambda: _prompt_again(system), what="the new configuration is read")
-    assert "set-up" in git(system.repository, "ls-tree", "--name-only", "work")
-
-
-def _prompt_again(system: System) -> bool:
     system.fleet("prompt", "work", scenario({"say": "again"}))
-    return system.fleet("wait", "work", code=None).returncode == 0
+    system.fleet("wait", "work")
+    assert "set-up" in git(system.repository, "ls-tree", "--name-only", "work")
 
 
 def test_credential_files_are_copied_and_never_committed(system: System) -> None:
@@ -191,3 +187,13 @@ def test_a_coder_that_never_names_its_session_goes_on_in_the_one_it_was_told(
     first, second = (tmp_path / "calls").read_text().splitlines()
     assert first.split()[0] == "new"
     assert second.split() == ["resume", first.split()[1]]
+
+
+def test_the_reason_of_a_failure_has_the_last_words_on_stderr(system: System, tmp_path: Path) -> None:
+    script = tmp_path / "tool.sh"
+    script.write_text("echo 'first' >&2; echo 'no such planet' >&2; exit 3\n")
+    with (system.home / "config.toml").open("a") as config:
+        config.write(f'[coders.tool]\ncommand = ["sh", "{script}"]\nprompt = "stdin"\noutput = "text"\n')
+    system.fleet("create", "work", "-a", "tool", "-p", "go", "--wait", code=1)
+    assert "exit code 3" in system.run("work").state_reason
+    assert "no such planet" in system.run("work").state_reason

@@ -94,7 +94,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
 def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Office) -> None:
     idle, prompted = ended_run("idle"), ended_run("prompted")
     office.add(idle, prompted)
-    listed = office.service.cleanable()
+    listed = office.service.cleanable(folder=None)
     office.service.prompt(prompted.id, "go on")
     assert [run.id for run in office.service.clean(listed)] == [idle.id]
     assert office.runs.get(prompted.id).wanted is Wanted.RUN
@@ -104,7 +104,7 @@ def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Offi
 def test_clean_leaves_a_kill_and_its_branch_as_they_were_wished(office: Office) -> None:
     run = ended_run("killed")
     office.add(run)
-    listed = office.service.cleanable()
+    listed = office.service.cleanable(folder=None)
     office.service.stop([run], delete_branch=True)
     assert office.service.clean(listed) == []
     assert office.runs.get(run.id).wanted is Wanted.STOP

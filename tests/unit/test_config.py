@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fleet
 from fleet.bootstrap import home_folder
 from fleet.config import (
     CODER_SETTINGS,
@@ -98,7 +99,9 @@ def test_start_up_reads_no_toml_where_there_is_no_file(home: Path) -> None:
         "; load(Path(sys.argv[1]), environ={})"
         "; sys.exit(bool({'tomllib', 'tomlkit', 'difflib', 'string'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-S", "-c", script, home], check=False, env=dict(os.environ))
+    source = str(Path(fleet.__file__).parents[1])  # -S: what the installation itself loads is not ours
+    environ = os.environ | {"PYTHONPATH": source}
+    ended = subprocess.run([sys.executable, "-S", "-c", script, home], check=False, env=environ)
     assert ended.returncode == 0
 
 

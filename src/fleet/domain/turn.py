@@ -112,7 +112,7 @@ class Story:
 
     def _limit(self, event: Event) -> Story:
         resets_at = event.data.get("resets_at")
-        if isinstance(resets_at, bool) or not isinstance(resets_at, int | float):
+        if isinstance(resets_at, bool) or not isinstance(resets_at, int | float) or abs(resets_at) > 1e12:
             return self
         return replace(self, resets_at=float(resets_at))
 
@@ -162,7 +162,10 @@ def describe_exit(code: int | None) -> str:
         case None:
             return "the agent ended with an unknown exit code"
         case 126 | 127:
-            return f"the agent could not be started (exit code {code})"
+            return (
+                f"the agent could not be started (exit code {code}); if its program was installed, or PATH"
+                " changed, after the supervisor came up: `fleet run --stop`, then again"
+            )
         case _ if code > 128:
             return f"the agent was ended by signal {code - 128}"
         case _:

@@ -53,7 +53,7 @@ def open_engine(workshop: Workshop, journal: Path) -> None:
             executor_id=workshop.host,
             enable_patching=True,
             serializer=DBOSPortableJSONSerializer(),
-            log_level="WARNING",
+            log_level="ERROR",
             # Nothing of ours waits on these; polling for them would only keep an idle host awake.
             notification_listener_polling_interval_sec=60.0,
             scheduler_polling_interval_sec=3600.0,

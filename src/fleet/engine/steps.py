@@ -34,6 +34,8 @@ from fleet.ports.workspace import Changes
 
 log = logging.getLogger(__name__)
 
+STDERR_SHOWN = 300  # bytes of an agent's last words on stderr that go into the reason of a failure
+
 
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
@@ -246,6 +248,8 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         changes = Changes(commits=(), files=(), diff=run.diff)
         failure = failure or f"git could not tell what was done: {reason_of(problem)}"
     verdict = await _judge(shop, run, process, bool(changes.commits), failure)
+    if verdict.status is RunState.FAILED and turn:
+        verdict = await _with_last_error(shop, run_id, turn, verdict)
     story = (await shop.log(run_id)).story
     result = Result(
         status=verdict.status,
@@ -281,6 +285,18 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     cgroups.drop(run_id)
     shop.forget(run_id)
     return verdict.status
+
+
+async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
+    """Add the last thing that the agent said on stderr to the reason of a failure."""
+    path = f"{shop.turn_folder(run_id, turn)}/err"
+    size = await shop.transport.size(path)
+    tail = await shop.transport.read(path, offset=max(0, size - STDERR_SHOWN))
+    lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+    if not lines or lines[-1] in verdict.reason:
+        return verdict
+    said = "".join(character for character in lines[-1][-STDERR_SHOWN:] if character.isprintable())
+    return Verdict(status=verdict.status, reason=f"{verdict.reason} (stderr: {said})")
 
 
 def _offered_session(shop: Workshop, run: Run, verdict: Verdict) -> str:

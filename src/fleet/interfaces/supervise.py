@@ -80,7 +80,7 @@ def _set_up_logging(is_background: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=logging.INFO if is_background else logging.WARNING, handlers=[handler])
-    logging.getLogger("dbos").setLevel(logging.WARNING)
+    logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every job that was there already
 
 
 def run() -> None:

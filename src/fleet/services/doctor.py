@@ -247,6 +247,7 @@ def _probe(binary: str, argv: Sequence[str]) -> tuple[str, str]:
             stderr=subprocess.STDOUT,
             timeout=PROBE_SECONDS,
             check=False,
+            cwd="/",  # a program that ignores its arguments must not work in the user's checkout
         )
     except subprocess.TimeoutExpired:
         return path, f"gave no version within {PROBE_SECONDS:.0f} s"

@@ -107,13 +107,31 @@ class RunService:
             _check_prompt(wish, mode)
         _check_unique([wish.branch for wish in wishes])
         branches = [wish.branch for wish in wishes]
-        repository = self._repositories.inspect(how.folder, how.base, branches)
+        try:
+            repository = self._repositories.inspect(how.folder, how.base, branches)
+        except BranchTaken as taken:
+            raise self._told_by_run(taken, how.folder, branches) from taken
         require_room(self._home, self._settings().min_free_mb)
         batch = batch or new_batch_id()
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
         self._door.knock()
         return runs
+
+    def _told_by_run(self, taken: BranchTaken, folder: str, branches: Sequence[str]) -> BranchTaken:
+        """Return the refusal with the command that helps, if it is an agent's branch that is in the way."""
+        project = project_at(folder)
+        for run in reversed(self._runs.find("project", project) if project else []):
+            if run.branch not in branches:
+                continue
+            if not run.is_removed:
+                hint = f"`fleet prompt {run.branch} …` talks to its agent, `fleet kill {run.branch}` ends it"
+            elif run.saved_ref:
+                hint = f"`fleet undo {run.branch}` brings its agent's workspace back; or choose another name"
+            else:
+                continue
+            return BranchTaken(taken.message, hint=hint)
+        return taken
 
     def _run_for(
         self, wish: Wish, how: How, coder: str, mode: Mode, repository: Repository, batch: BatchId
@@ -249,7 +267,7 @@ class RunService:
     def prompt(self, run_id: RunId, text: str) -> Run:
         """Give a run a further prompt; it is delivered exactly once, after those before it."""
         run = self._runs.get(run_id)
-        _check_prompt(Wish(branch=run.branch, prompt=text), Mode.HEADLESS)
+        _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
         _require_ear(run)
         number = self._add_prompt(run, text)
         try:
@@ -298,8 +316,11 @@ class RunService:
             return False
         return True
 
-    def cleanable(self) -> list[Run]:
-        return [run for run in self._runs.find("shown", "yes") if _is_cleanable(run)]
+    def cleanable(self, *, folder: str | None = ".") -> list[Run]:
+        """Return the ended runs that can be cleaned: of the repository that a folder is in, else of all."""
+        shown = self.list()
+        project = (project_at(folder) or _project_around(folder, shown)) if folder else None
+        return [run for run in shown if project in (None, run.project) and _is_cleanable(run)]
 
     def restorable(self) -> list[Run]:
         """Return the runs whose workspace was removed and can be brought back, newest last."""
@@ -468,6 +489,8 @@ def _check_prompt(wish: Wish, mode: Mode) -> None:
         wish.prompt.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(f"the prompt for {wish.branch!r} is not valid UTF-8: {error.reason}") from error
+    if not wish.branch and not wish.prompt.strip():
+        raise InvalidInput("there is nothing in the prompt")
     if mode is Mode.HEADLESS and not wish.prompt.strip():
         raise InvalidInput(
             f"branch {wish.branch!r} needs a prompt to run without a terminal",

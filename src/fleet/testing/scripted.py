@@ -530,6 +530,9 @@ def main() -> int:
         starts = os.environ.get("FLEET_SCRIPTED_STARTS")
         if starts:
             count_start(starts)
+        if "--help" in sys.argv[1:]:
+            print(__doc__)
+            return 0
         options = Options(sys.argv[1:])
         return run_tui(options) if options.is_tui else run_headless(options)
     except BadScenario as problem:

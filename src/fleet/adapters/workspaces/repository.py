@@ -188,7 +188,7 @@ def _bad_name(name: str, reason: str) -> InvalidInput:
 def _taken(name: str, other: str) -> BranchTaken:
     hint = "choose another name"
     if name == other:
-        return BranchTaken(f"branch {name!r} exists already", hint=f"{hint}, or `git branch -d {name}`")
+        return BranchTaken(f"branch {name!r} exists already", hint=hint)
     return BranchTaken(f"branch {name!r} cannot stand beside branch {other!r}", hint=hint)
 
 

@@ -172,18 +172,20 @@ def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Of all projects, not of this repository only.")
 @json_option
-def clean(yes: bool, dry_run: bool, as_json: bool) -> None:
+def clean(yes: bool, dry_run: bool, everywhere: bool, as_json: bool) -> None:
     """Remove the workspaces of agents that have ended.
 
-    Each is saved first and can be brought back; branches stay. Agents that wait for a person stay.
+    Inside a repository those of that repository. Each is saved first and can be brought back; branches
+    stay. Agents that wait for a person stay.
 
     \b
     Example:
       fleet clean --dry-run
     """
     with opened() as fleet:
-        runs = fleet.runs.cleanable()
+        runs = fleet.runs.cleanable(folder=None if everywhere else ".")
         if not runs:
             if as_json:
                 render.out_json([])
