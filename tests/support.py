@@ -94,7 +94,8 @@ class System:
 
     @property
     def environment(self) -> dict[str, str]:
-        own = {"FLEET_HOME": str(self.home), "FLEET_CODER_DEFAULT": "scripted"}
+        # Buffered, as for most people, whatever this shell has set.
+        own = {"FLEET_HOME": str(self.home), "FLEET_CODER_DEFAULT": "scripted", "PYTHONUNBUFFERED": ""}
         return os.environ | own | self.env
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:

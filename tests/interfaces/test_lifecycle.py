@@ -111,6 +111,7 @@ def test_logs_follow_until_the_agent_is_at_rest(shared: System, tmp_path: Path) 
     go = tmp_path / "go"
     steps = scenario({"say": "waiting"}, {"wait_for": str(go)}, {"say": "gone on"})
     shared.fleet("create", "followed", "-p", steps)
+    shared.wait_until("followed", lambda run: run.said == "waiting")  # said before anybody follows
     follower = shared.start("logs", "-f", "followed", stdout=subprocess.PIPE)
     raw = shared.start("logs", "-f", "--raw", "followed", stdout=subprocess.PIPE)
     assert follower.stdout is not None

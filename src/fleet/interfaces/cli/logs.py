@@ -96,6 +96,7 @@ def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as
         render.say(f"{run.branch} has said nothing yet ({run.state})")
     if not follow:
         return
+    render.flush()  # whoever reads a pipe waits for what was said so far, too
     for entry in service.follow(run.id, after=entries[-1].number if entries else 0):
         if as_json or _is_told(entry):
             _show(entry, as_json=as_json, at_once=True)
