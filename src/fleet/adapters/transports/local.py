@@ -19,7 +19,7 @@ from fleet.errors import Failed, InvalidInput, Unavailable
 from fleet.ports.transport import Completed
 
 QUICKEST_LOOK = 0.04  # seconds between two looks at a folder that has just changed …
-SLOWEST_LOOK = 0.4  # … and at one that has long been silent
+SLOWEST_LOOK = 1.0  # … and at one that has long been silent
 SILENT_PART = 10  # the longer the silence, the longer the next look may wait: by this part of it
 
 
