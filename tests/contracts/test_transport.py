@@ -309,7 +309,8 @@ def test_closing_lets_go_of_those_who_wait(member: Member, tmp_path: Path) -> No
         waiting = asyncio.create_task(
             member.transport.changed(str(tmp_path), {"x": 0}, [], timeout_seconds=50)
         )
-        await member.transport.run(["true"])  # it waits by then
+        await asyncio.sleep(0)  # a short command may be over before the loop has turned once …
+        await member.transport.run(["true"])  # … and over ssh it takes this long to begin
         assert not waiting.done()
         await member.transport.close()
         await waiting
