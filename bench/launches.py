@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ def measure(place: Scratch, repository: Path, name: str, goals: dict[int, float]
     launch_agents(place, repository, 1, f"warm-{name}")  # the supervisor is up, the disk is warm
     _remove(place, f"warm-{name}*")
     for count in (1, 5, 50):
+        os.sync()  # what was written or removed before must not slow down what is measured now
         bare = _by_hand(place, repository, count, f"bare-{name}-{count}")
+        os.sync()
         took = launch_agents(place, repository, count, f"{name}-{count}")
         yield Row(
             f"{count} launch{'es' * (count > 1)}, {name} repository", took, "ms", bare, goals.get(count)

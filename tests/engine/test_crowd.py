@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 from subprocess import DEVNULL
 
 import pytest
 
-from fleet.domain.run import RunState
-from tests.support import System, git, processes_with, scenario
+from fleet.domain.run import Mode, RunState
+from fleet.engine.tmux import socket_name
+from tests.support import System, git, processes_with, scenario, wait_for
 
 MANY = 50
 
@@ -24,22 +26,31 @@ def tree_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.timeout(300)
-def test_fifty_creates_from_fifty_processes_and_one_kill(system: System) -> None:
+@pytest.mark.parametrize("mode", [str(mode) for mode in Mode])
+def test_fifty_creates_from_fifty_processes_and_one_kill(system: System, tmp_path: Path, mode: str) -> None:
+    if mode == Mode.TMUX and shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    ready = tmp_path / "ready"
     prompt = scenario(
         {"edit": {"path": "tracked.txt", "content": "agent's\n"}},
         {"commit": "Add it"},
         {"edit": {"path": "untracked.bin", "content": "x\n"}},
-        {"say": "ready"},
+        {"touch": str(ready)},
         {"sleep": 600},
     )
     wishes = [
-        system.start("create", f"many-{number}", "-p", prompt, stdout=DEVNULL) for number in range(MANY)
+        system.start("create", f"many-{number}", "--mode", mode, "-p", prompt, stdout=DEVNULL)
+        for number in range(MANY)
     ]
     assert [wish.wait(120) for wish in wishes] == [0] * MANY
+    wait_for(lambda: ready.exists() and len(ready.read_text().splitlines()) == MANY, 120)
     runs = [
-        system.wait_until(f"many-{number}", lambda run: run.said == "ready", 120) for number in range(MANY)
+        system.wait_until(f"many-{number}", lambda run: run.state is RunState.RUNNING, 120)
+        for number in range(MANY)
     ]
     assert len({run.workspace for run in runs}) == MANY
+    if mode == Mode.TMUX:
+        assert all(processes_with(socket_name(run.id)) for run in runs), "each has a screen of its own"
 
     chosen = runs[7]
     script = Path(chosen.workspace, "run me.sh")
@@ -55,7 +66,9 @@ def test_fifty_creates_from_fifty_processes_and_one_kill(system: System) -> None
     assert not any(Path(run.workspace).exists() for run in runs)
     assert not [path for path in system.home.glob("workspaces/*/*") if not path.name.startswith(".")]
     assert git(system.repository, "worktree", "list", "--porcelain").count("worktree ") == 1
-    assert not any(processes_with(f"FLEET_RUN={run.id}") for run in runs)
+    left = processes_with(f"FLEET_HOME={system.home}\0") - {system.supervisor_pid()}
+    assert not left, "neither agents nor tmux servers are left"
+    assert not any(processes_with(socket_name(run.id)) for run in runs)
     refs = git(system.repository, "for-each-ref", "--format=%(refname)", "refs/fleet/saved").splitlines()
     assert len(refs) == MANY
     assert all(run.state is RunState.KILLED for run in system.all_runs())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from subprocess import DEVNULL
@@ -15,7 +16,9 @@ from fleet.domain.run import Run, RunState
 from tests.support import System, scenario, wait_for
 
 AGENTS = 10
+KILLS = 2 * AGENTS  # the first ten while agents are started one after the other, the others while they end
 LINES = 40
+RECOVERY_SECONDS = 5
 
 
 def steps(gate: Path, starts: Path) -> str:
@@ -31,6 +34,43 @@ def steps(gate: Path, starts: Path) -> str:
     )
 
 
+class Words:
+    """What agents are told to say, and when: one word before and one after each kill.
+
+    Agent N (from 1) ends after the first word of kill AGENTS + N, so that kills hit ends, too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+
+    def of_agent(self, number: int) -> list[str]:
+        last = AGENTS + number
+        return [f"{when} kill {kill} — ü" for kill in range(1, last + 1) for when in ("before", "after")][:-1]
+
+    def prompt(self, number: int) -> str:
+        talk = [
+            step
+            for word in self.of_agent(number)
+            for step in ({"wait_for": str(self._signal(word))}, {"say": word})
+        ]
+        done = {"edit": {"path": "done.txt", "content": "done\n"}}
+        return scenario({"touch": str(self.starts)}, *talk, done, {"usage": {"input": 7, "output": 3}})
+
+    def say(self, when: str, kill: int) -> str:
+        """Have every agent that lives say its next word; return the word."""
+        word = f"{when} kill {kill} — ü"
+        self._signal(word).touch()
+        return word
+
+    @property
+    def starts(self) -> Path:
+        return self._folder / "starts"
+
+    def _signal(self, word: str) -> Path:
+        return self._folder / word.replace(" ", "-")
+
+
 def kill_supervisor(system: System) -> bool:
     holder = system.door.holder()
     if holder is None or not holder.pid:
@@ -40,46 +80,60 @@ def kill_supervisor(system: System) -> bool:
     return True
 
 
-def check_exactly_once(system: System, runs: list[Run], starts: Path) -> None:
+def check_exactly_once(system: System, runs: list[Run], starts: Path, words: list[list[str]]) -> None:
     started = starts.read_text().splitlines()
     assert len(started) == AGENTS, f"every agent was started once, not {len(started)} times"
-    for run in runs:
+    for run, spoken in zip(runs, words, strict=True):
         assert run.state is RunState.COMPLETED, (run, system.supervisor_log())
         assert run.result is not None
         assert run.result.files_changed == ("done.txt",)
         assert (run.usage.input_tokens, run.usage.output_tokens) == (7, 3), "no event was counted twice"
         with system.runs() as records:
             said = [event["text"] for _, event in records.events(run.id) if event["kind"] == "said"]
-        assert said == [f"line {number} — ünïcödé" for number in range(LINES)] * 2
+        assert said == spoken
 
 
-def play(system: System, tmp_path: Path, seed: int, kills: int) -> None:
+def play(system: System, tmp_path: Path, seed: int) -> None:
+    """Kill the supervisor at a random moment of each start and each end of an agent."""
     chance = random.Random(seed)
-    gate, starts = tmp_path / f"gate-{seed}", tmp_path / f"starts-{seed}"
-    prompt = steps(gate, starts)
-    wishes = [
-        system.start("create", f"agent-{seed}-{number}", "-p", prompt, stdout=DEVNULL, stderr=DEVNULL)
-        for number in range(AGENTS)
-    ]
+    words = Words(tmp_path / f"words-{seed}")
+    branches = [f"agent-{seed}-{number}" for number in range(1, AGENTS + 1)]
+    wishes: list[subprocess.Popen[bytes]] = []
     pids: dict[str, int] = {}
-    killed = 0
-    while killed < kills:
-        deadline = time.monotonic() + chance.uniform(0, 1.5)  # anywhere between first wish and settle
+    for kill in range(1, KILLS + 1):
+        if kill <= AGENTS:
+            prompt = words.prompt(kill)
+            wishes.append(
+                system.start("create", branches[kill - 1], "-p", prompt, stdout=DEVNULL, stderr=DEVNULL)
+            )
+        words.say("before", kill)
+        deadline = time.monotonic() + chance.uniform(0, 0.7)
         while time.monotonic() < deadline:
             remember_pids(system, seed, pids)
-        killed += kill_supervisor(system)
+        kill_supervisor(system)
         system.door.knock()
-        if killed == kills * 2 // 3:
-            gate.touch()
-    for wish in wishes:
-        assert wish.wait(60) == 0
-    gate.touch()
-    system.door.knock()
-    branches = [f"agent-{seed}-{number}" for number in range(AGENTS)]
+        assert wishes[-1].wait(60) == 0
+        check_recovery(system, words.say("after", kill), seed, kill)
+        remember_pids(system, seed, pids)
     system.fleet("wait", *branches, seconds=100)
     assert pids_are_the_same(system, seed, pids)
-    runs = [system.run(branch) for branch in branches]
-    check_exactly_once(system, runs, starts)
+    spoken = [words.of_agent(number) for number in range(1, AGENTS + 1)]
+    check_exactly_once(system, [system.run(branch) for branch in branches], words.starts, spoken)
+
+
+def check_recovery(system: System, word: str, seed: int, kill: int) -> None:
+    """Fail unless every agent is followed again, and every ended one has its result, five seconds after."""
+    pid = system.supervisor_pid()
+    wait_for(lambda: f'"supervisor.up", "pid": {pid}' in system.supervisor_log(), 60, "the next one is up")
+
+    def is_recovered(run: Run) -> bool:
+        return run.said == word or (run.has_ended and run.result is not None)
+
+    def waited_for() -> list[Run]:
+        mine = [run for run in system.all_runs() if run.branch.startswith(f"agent-{seed}-")]
+        return [run for run in mine if not is_recovered(run)]
+
+    wait_for(lambda: not waited_for(), RECOVERY_SECONDS, f"recovery from kill {kill}: {waited_for()}")
 
 
 def remember_pids(system: System, seed: int, pids: dict[str, int]) -> None:
@@ -91,15 +145,17 @@ def remember_pids(system: System, seed: int, pids: dict[str, int]) -> None:
 
 def pids_are_the_same(system: System, seed: int, pids: dict[str, int]) -> bool:
     """Compare what the records said with what the shim wrote down when the agent began."""
-    return all(
+    return len(pids) == AGENTS and all(
         int((system.turn_folder(system.run(branch)) / "child").read_text().split()[0]) == pid
         for branch, pid in pids.items()
     )
 
 
 @pytest.mark.timeout(280)
-def test_twenty_kills_of_the_supervisor_lose_and_double_nothing(system: System, tmp_path: Path) -> None:
-    play(system, tmp_path, seed=1, kills=20)
+def test_twenty_kills_of_the_supervisor_lose_and_double_nothing_and_each_is_recovered_from(
+    system: System, tmp_path: Path
+) -> None:
+    play(system, tmp_path, seed=1)
 
 
 @pytest.mark.torture
@@ -108,27 +164,7 @@ def test_twenty_kills_of_the_supervisor_lose_and_double_nothing(system: System, 
 def test_many_kills_of_the_supervisor_lose_and_double_nothing(
     system: System, tmp_path: Path, seed: int
 ) -> None:
-    play(system, tmp_path, seed=seed, kills=20)
-
-
-def test_a_supervisor_that_comes_back_has_every_agent_again_within_five_seconds(
-    system: System, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    prompt = scenario(
-        {"say": "before"}, {"wait_for": str(gate)}, {"say": "after"}, {"wait_for": str(gate) + "2"}
-    )
-    system.fleet("fanout", str(AGENTS), "agent", "-p", prompt)
-    for run in system.all_runs():
-        system.wait_until(run.branch, lambda run: run.said == "before")
-    kill_supervisor(system)
-    gate.touch()
-    system.door.knock()
-    wait_for(lambda: system.supervisor_log().count('"supervisor.up"') == 2, 60, "the next one is up")
-    begin = time.monotonic()
-    for run in system.all_runs():
-        system.wait_until(run.branch, lambda run: run.said == "after", seconds=5 - (time.monotonic() - begin))
-    Path(str(gate) + "2").touch()
+    play(system, tmp_path, seed=seed)
 
 
 def test_a_lost_journal_loses_no_work_and_starts_nothing_twice(system: System, tmp_path: Path) -> None:
@@ -143,7 +179,8 @@ def test_a_lost_journal_loses_no_work_and_starts_nothing_twice(system: System, t
     system.door.knock()
     runs = system.all_runs()
     system.fleet("wait", *(run.branch for run in runs))
-    check_exactly_once(system, system.all_runs(), starts)
+    spoken = [f"line {number} — ünïcödé" for number in range(LINES)] * 2
+    check_exactly_once(system, system.all_runs(), starts, [spoken] * AGENTS)
 
 
 def test_the_stored_output_is_byte_for_byte_what_the_agent_wrote(system: System, tmp_path: Path) -> None:
