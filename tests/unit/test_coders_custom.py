@@ -57,6 +57,32 @@ install = "pip install mytool"
 """
 
 
+IN_TMUX = replace(TURN, mode=Mode.TMUX, prompt="", session="old", flags=())
+RESUMES = 'interactive_resume_command = ["mytool", "-i", "--resume", "{session}", "{prompt}"]'
+
+
+def test_in_tmux_a_session_is_resumed_by_a_command_of_its_own() -> None:
+    resuming = coder(f"{FULL}\n{RESUMES}")
+    assert resuming.launch(IN_TMUX).argv == ("mytool", "-i", "--resume", "old")
+    assert resuming.launch(IN_TMUX).session == "old"
+    prompted = resuming.launch(replace(IN_TMUX, prompt="go on"))
+    assert prompted.argv == ("mytool", "-i", "--resume", "old", "go on")
+    assert "--resume" not in resuming.launch(replace(IN_TMUX, session="")).argv
+
+
+def test_in_tmux_a_session_is_resumed_by_the_one_command_that_names_it() -> None:
+    both = coder('command = ["mytool"]\ninteractive_command = ["mytool", "--id={session}", "{prompt}"]')
+    assert both.launch(IN_TMUX).argv == ("mytool", "--id=old")
+    fresh = both.launch(replace(IN_TMUX, session=""))
+    assert (fresh.argv, fresh.session) == (("mytool", "--id=new-1"), "new-1")
+
+
+def test_a_session_that_cannot_be_resumed_in_tmux_is_not_quietly_left_behind() -> None:
+    with pytest.raises(InvalidInput, match="cannot resume a session in tmux") as refusal:
+        coder(FULL).launch(IN_TMUX)
+    assert "coders.mytool.interactive_resume_command" in refusal.value.hint
+
+
 def test_a_prompt_in_a_file() -> None:
     launch = coder(FULL).launch(replace(TURN, model="cheap"))
     assert launch.argv == (
@@ -211,6 +237,17 @@ def test_settings_that_every_coder_has_may_stand_in_the_same_table() -> None:
             'command = ["mytool", "{prompt}"]\nresume_command = ["mytool", "-c"]\nprompt = "argument"',
             "resume_command",
             "must contain {prompt}",
+        ),
+        (
+            'command = ["mytool"]\ninteractive_resume_command = ["mytool", "{session}", "{prompt}"]',
+            "interactive_resume_command",
+            "it needs an interactive_command",
+        ),
+        (
+            'command = ["mytool"]\ninteractive_command = ["mytool", "{prompt}"]\n'
+            'interactive_resume_command = ["mytool", "{prompt}"]',
+            "interactive_resume_command",
+            "it must contain {session}",
         ),
         (
             'command = ["mytool"]\ninteractive_command = ["mytool"]',

@@ -92,6 +92,33 @@ def test_in_tmux_an_agent_can_be_started_without_a_prompt(coder: Coder) -> None:
     assert not any(word in ("--", "") or word.endswith("=") for word in launch.argv[1:])
 
 
+@pytest.mark.parametrize(
+    ("name", "resumes"),
+    [
+        ("claude", ("--resume", "old")),
+        ("codex", ("codex", "resume", "old")),
+        ("gemini", ("--resume", "old")),
+        ("copilot", ("--resume=old",)),
+        ("opencode", ("-s", "old")),
+        ("scripted", ("--resume", "old")),
+    ],
+)
+def test_in_tmux_a_session_is_resumed_without_a_prompt(name: str, resumes: tuple[str, ...]) -> None:
+    coder = next(coder for coder in WITH_TERMINAL if name_of(coder) == name)
+    launch = coder.launch(replace(IN_TMUX, prompt="", session="old"))
+    assert has_run(launch.argv, *resumes)
+    assert TURN.new_session not in launch.argv
+    assert launch.session == "old"
+    assert not launch.paste
+    assert not {"-p", "exec", "run", "--print"} & set(launch.argv), "it is for a person, not for a pipe"
+    assert not any(word in ("--", "") or word.endswith("=") for word in launch.argv[1:])
+
+
+def test_every_coder_that_runs_in_tmux_is_known_to_resume_there() -> None:
+    assert {name_of(coder) for coder in WITH_TERMINAL} == {name_of(coder) for coder in CODERS} - {"agy"}
+    assert not AgyCoder().facts.resumes
+
+
 @pytest.mark.parametrize("coder", WITH_TERMINAL, ids=name_of)
 def test_a_prompt_too_long_for_an_argument_is_pasted_where_the_cli_says_when(coder: Coder) -> None:
     long = replace(IN_TMUX, prompt="x" * 200_000)

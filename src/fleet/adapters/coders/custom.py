@@ -37,7 +37,8 @@ _USAGE = {
 _PATHS = ("text", "session", "session_model", "error", *_USAGE)
 KNOWN_FIELDS = frozenset(
     {
-        *("command", "resume_command", "interactive_command", "reviewer_flags", "skip_permissions_flags"),
+        *("command", "resume_command", "interactive_command", "interactive_resume_command"),
+        *("reviewer_flags", "skip_permissions_flags"),
         *("prompt", "output", "env", "tiers", "context_window", "usage_scope"),
         *(*_PATHS, "final", "failed"),
         *("install", "update", "version_argv", "login_variables", "login_files", "login_hint"),
@@ -70,6 +71,7 @@ class CustomCoder:
         self._command = table.words("command")
         self._resume = table.words("resume_command", required=False)
         self._interactive = table.words("interactive_command", required=False)
+        self._interactive_resume = table.words("interactive_resume_command", required=False)
         self._reviewer_flags = table.optional_words("reviewer_flags")
         self._skip_flags = table.words("skip_permissions_flags", required=False)
         self._prompt = table.choice("prompt", ("stdin", "argument", "file"), "stdin")
@@ -86,16 +88,23 @@ class CustomCoder:
         wanted = {"stdin": "", "argument": "{prompt}", "file": "{prompt_file}"}[self._prompt]
         for key, words in (("command", self._command), ("resume_command", self._resume)):
             for placeholder in ("{prompt}", "{prompt_file}"):
-                has = any(placeholder in word for word in words)
-                if words and has != (placeholder == wanted):
+                if words and _has(words, placeholder) != (placeholder == wanted):
                     must = "must contain" if placeholder == wanted else "cannot contain"
                     table.refuse(key, f'it {must} {placeholder} when prompt = "{self._prompt}"')
-        if self._interactive and not any("{prompt}" in word for word in self._interactive):
-            table.refuse("interactive_command", "it must contain {prompt}")
+        self._check_interactive(table)
         if self._output == "text":
             used = [key for key in (*self._paths, "final", "failed") if table.has(key)]
             if used:
                 table.refuse(used[0], 'fields can be read only with output = "jsonl"')
+
+    def _check_interactive(self, table: _Table) -> None:
+        if self._interactive and not _has(self._interactive, "{prompt}"):
+            table.refuse("interactive_command", "it must contain {prompt}")
+        if self._interactive_resume and not self._interactive:
+            table.refuse("interactive_resume_command", "it needs an interactive_command beside it")
+        for placeholder in ("{prompt}", "{session}"):
+            if self._interactive_resume and not _has(self._interactive_resume, placeholder):
+                table.refuse("interactive_resume_command", f"it must contain {placeholder}")
 
     def _make_facts(self, name: str, table: _Table) -> Facts:
         modes = {Mode.HEADLESS, Mode.TMUX} if self._interactive else {Mode.HEADLESS}
@@ -123,8 +132,11 @@ class CustomCoder:
         flags = (*self._role_flags(turn), *turn.flags)
         if turn.mode is Mode.TMUX:
             demand_argument(turn.prompt, self.facts.name)
-            argv = (*self._fill(self._interactive, turn), *flags)
-            return Launch(argv=argv, env=self._fill_env(turn), session=turn.session)
+            template = self._interactive_template(turn)
+            session = turn.session or _chosen_session(template, turn)
+            return Launch(
+                argv=(*self._fill(template, turn), *flags), env=self._fill_env(turn), session=session
+            )
         if self._prompt == "argument":
             demand_argument(turn.prompt, self.facts.name)
         template = self._resume if turn.session else self._command
@@ -134,8 +146,19 @@ class CustomCoder:
             env=self._fill_env(turn),
             files={PROMPT_FILE: prompt} if self._prompt == "file" else {},
             stdin=prompt if self._prompt == "stdin" else b"",
-            session=turn.session or self._chosen_session(turn),
+            session=turn.session or _chosen_session(self._command, turn),
         )
+
+    def _interactive_template(self, turn: Turn) -> tuple[str, ...]:
+        if turn.session and self._interactive_resume:
+            return self._interactive_resume
+        if turn.session and not turn.prompt and not _has(self._interactive, "{session}"):
+            name = self.facts.name
+            raise InvalidInput(
+                f"coder {name!r} cannot resume a session in tmux",
+                hint=f"give coders.{name}.interactive_resume_command, with {{session}} in it",
+            )
+        return self._interactive
 
     def _role_flags(self, turn: Turn) -> tuple[str, ...]:
         if turn.skip_permissions:
@@ -149,9 +172,6 @@ class CustomCoder:
                 hint=f"give coders.{name}.reviewer_flags, or choose another coder",
             )
         return self._reviewer_flags
-
-    def _chosen_session(self, turn: Turn) -> str:
-        return turn.new_session if any("{session}" in word for word in self._command) else ""
 
     def _values(self, turn: Turn) -> dict[str, str]:
         return {
@@ -169,7 +189,7 @@ class CustomCoder:
         for word in template:
             if all(values[name] for name in _PLACEHOLDER.findall(word)):
                 filled.append(_fill_word(word, values))
-            elif _PLACEHOLDER.fullmatch(word) and filled and filled[-1].startswith("-"):
+            elif _PLACEHOLDER.fullmatch(word) and filled and _awaits_value(filled[-1]):
                 filled.pop()
         return tuple(filled)
 
@@ -205,6 +225,18 @@ class CustomCoder:
     def _numbers(self, line: Fields) -> dict[str, float | None]:
         paths = {name: self._paths[key] for key, name in _USAGE.items() if self._paths[key]}
         return {name: number_at({"found": reach(line, path)}, "found") for name, path in paths.items()}
+
+
+def _has(template: tuple[str, ...], placeholder: str) -> bool:
+    return any(placeholder in word for word in template)
+
+
+def _awaits_value(word: str) -> bool:
+    return word.startswith("-") and "=" not in word
+
+
+def _chosen_session(template: tuple[str, ...], turn: Turn) -> str:
+    return turn.new_session if _has(template, "{session}") else ""
 
 
 def _fill_word(word: str, values: Mapping[str, str]) -> str:
