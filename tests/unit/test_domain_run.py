@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import RunId
-from fleet.domain.run import ENDED, MAY_BECOME, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.run import ENDED, MAY_BECOME, Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, IllegalTransition
 
 STATES = st.sampled_from(RunState)
@@ -122,3 +122,38 @@ def test_a_waiting_agent_is_at_rest_until_there_is_a_prompt_or_a_wish() -> None:
     assert waiting.is_at_rest
     assert not replace(waiting, prompts=2).is_at_rest
     assert not replace(waiting, wanted=Wanted.STOP).is_at_rest
+    assert not replace(waiting, mode=Mode.TMUX, mode_wanted=Mode.HEADLESS).is_at_rest
+
+
+@pytest.mark.parametrize("state", [RunState.QUEUED, *sorted(ENDED)])
+def test_a_run_without_an_agent_changes_its_mode_at_once(state: RunState) -> None:
+    run = a_run(state).switch(Mode.TMUX)
+    assert (run.mode, run.mode_wanted, run.is_to_end) == (Mode.TMUX, None, False)
+
+
+@pytest.mark.parametrize("state", [state for state in RunState if state not in ENDED | {RunState.QUEUED}])
+def test_a_run_at_work_changes_its_mode_only_after_its_turn(state: RunState) -> None:
+    run = a_run(state).switch(Mode.TMUX)
+    assert (run.mode, run.mode_wanted) == (Mode.HEADLESS, Mode.TMUX)
+    assert run.is_to_end
+    assert not run.has_screen
+    assert run.switch(Mode.TMUX) == run, "wanting it twice is wanting it once"
+
+
+def test_a_run_that_is_in_a_mode_already_has_nothing_to_switch() -> None:
+    run = a_run(RunState.RUNNING)
+    assert run.switch(Mode.HEADLESS) == run
+    assert not run.is_to_end
+
+
+def test_a_run_in_another_mode_has_lost_its_screen() -> None:
+    shown = replace(a_run(RunState.WAITING), mode=Mode.TMUX, tmux="fleet_b")
+    assert shown.has_screen
+    assert shown.in_mode(Mode.TMUX) == shown
+    assert shown.in_mode(Mode.HEADLESS).tmux == ""
+
+
+def test_an_agent_that_nobody_wants_any_more_is_to_end_and_shows_no_screen() -> None:
+    stopped = replace(a_run(RunState.RUNNING), mode=Mode.TMUX, wanted=Wanted.STOP)
+    assert stopped.is_to_end
+    assert not stopped.has_screen

@@ -113,6 +113,7 @@ class Run:
     batch: BatchId | None = None
     model: str = ""
     mode: Mode = Mode.HEADLESS
+    mode_wanted: Mode | None = None  # how it is to go on once its live turn was brought to an end
     role: Role = Role.DOER
     flags: tuple[str, ...] = ()
     skip_permissions: bool = False
@@ -158,6 +159,16 @@ class Run:
         """Return the run with another wish on it."""
         return replace(self, wanted=wanted, delete_branch=delete_branch).without_nothing()
 
+    def switch(self, mode: Mode) -> Run:
+        """Return the run as it is to go on in a mode: at once where no agent lives, else after its turn."""
+        if self.has_ended or self.state is RunState.QUEUED or mode is self.mode:
+            return self.in_mode(mode)
+        return replace(self, mode_wanted=mode)
+
+    def in_mode(self, mode: Mode) -> Run:
+        """Return the run in a mode, with nothing left to switch; its screen has no name until it is made."""
+        return replace(self, mode=mode, mode_wanted=None, tmux=self.tmux if mode is self.mode else "")
+
     def without_nothing(self) -> Run:
         """Return the run, removed at once if it is to be removed and never had a workspace."""
         is_moot = self.has_ended and self.wanted in (Wanted.STOP, Wanted.CLEAN)
@@ -174,6 +185,20 @@ class Run:
         return self.state in _LIVE
 
     @property
+    def is_to_end(self) -> bool:
+        """Whether its agent is to be ended: nobody wants it any more, or it is to go on in another way."""
+        return self.wanted is not Wanted.RUN or self.is_to_switch
+
+    @property
+    def is_to_switch(self) -> bool:
+        return self.mode_wanted not in (None, self.mode)
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether a person can look at its agent's own screen now."""
+        return self.mode is Mode.TMUX and self.is_live and not self.is_to_end
+
+    @property
     def is_underway(self) -> bool:
         """Whether an agent was started for its turn and the turn is not settled yet."""
         return self.is_live or (self.state is RunState.SETTLING and self.agent is not None)
@@ -182,7 +207,7 @@ class Run:
     def is_at_rest(self) -> bool:
         """Whether nothing will happen until a person does something."""
         if self.state is RunState.WAITING:
-            return self.prompts <= self.turn and self.wanted is Wanted.RUN
+            return self.prompts <= self.turn and not self.is_to_end
         return self.has_ended and not self.has_work
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,6 +31,7 @@ RECORD_EVERY_SECONDS = 1.0
 MEASURE_EVERY_SECONDS = 10.0
 CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again …
 MOST_ENTERS = 3  # … and how often
+SESSION_SECONDS = 10.0  # after this a CLI that was told its session's id has made the session, silent or not
 BLANK_START_SECONDS = 5.0  # a CLI without a prompt that says nothing for so long is taken to be up
 MOST_BEHIND, TAIL = 64 << 20, 8 << 20  # unread bytes beyond which only the last ones are read
 MOST_EVENTS = 200  # per look; the rest is in the raw output
@@ -86,10 +87,19 @@ class Follower:
     """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
 
     def __init__(
-        self, shop: Workshop, run: Run, history: RunLog, folder: str, *, first_pasted: int, is_blank: bool
+        self,
+        shop: Workshop,
+        run: Run,
+        history: RunLog,
+        folder: str,
+        *,
+        first_pasted: int,
+        is_blank: bool,
+        told_session: Callable[[], str],
     ) -> None:
         coder = shop.coder(run)
         self._shop = shop
+        self._told_session = told_session  # the one that the CLI was told to use, if it can be told
         self._coder = coder
         self._run_id = run.id
         self._agent = run.agent
@@ -128,7 +138,7 @@ class Follower:
             run = await self._keep_record(await shop.get(self._run_id))
             if process.has_ended:
                 return await self._finish(run, process)
-            if run.wanted is not Wanted.RUN or await self._is_over_limit(run):
+            if self._is_to_stop(run) or await self._is_over_limit(run):
                 process = await shop.shim.stop(self._folder, grace_seconds=shop.grace_seconds(run))
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
@@ -143,12 +153,21 @@ class Follower:
                 run = await self._keep_record(run, is_due=True)  # nothing more comes for now
                 if run.mode is Mode.TMUX:
                     await self._screen.attend(run)
-                await self._wait(process)
+                await self._wait(run, process)
                 has_waited = True
 
-    async def _wait(self, process: AgentProcess) -> None:
+    def _is_to_stop(self, run: Run) -> bool:
+        """Whether to end the agent now. To be taken over, it must have come to a session to go on in."""
+        if run.wanted is not Wanted.RUN or run.mode is Mode.TMUX:
+            return run.is_to_end
+        if not run.is_to_switch or run.session or self._story.session:
+            return run.is_to_switch
+        return time.time() - run.state_since > SESSION_SECONDS and bool(self._told_session())
+
+    async def _wait(self, run: Run, process: AgentProcess) -> None:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}
-        patience = CONFIRM_SECONDS if self._screen.awaits_something else LOOK_AGAIN_SECONDS
+        is_soon = self._screen.awaits_something or run.is_to_switch
+        patience = CONFIRM_SECONDS if is_soon else LOOK_AGAIN_SECONDS
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
@@ -293,11 +312,12 @@ class _Screen:
             return
         run = await self._shop.become(
             run.id,
-            RunState.RUNNING,
+            RunState.RUNNING if text else run.state,
             also=lambda run: replace(run, turn=turn),
             events=(turn_start(turn, text, fresh=False),),
         )
-        await self._send(run)
+        if text:  # else it was to bring the screen up, which it is
+            await self._send(run)
 
     async def _send(self, run: Run) -> None:
         """Do the next thing that may bring the turn's prompt to the agent."""

@@ -35,6 +35,7 @@ from fleet.ports.workspace import Changes
 log = logging.getLogger(__name__)
 
 STDERR_SHOWN = 300  # bytes of an agent's last words on stderr that go into the reason of a failure
+SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
 
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
@@ -69,15 +70,25 @@ async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
 
 def _with_places(shop: Workshop, run: Run) -> Run:
     """Say where the workspace will be. It counts as made before it is: a kill in between finds it."""
-    if run.wanted is not Wanted.RUN or run.has_workspace:
+    if run.wanted is not Wanted.RUN:
         return run
-    settings = shop.settings_for(run.project)
+    run = _with_screen(shop, run)
+    if run.has_workspace:
+        return run
+    root = shop.settings_for(run.project).workspaces_root(Path(run.project))
     return replace(
         run,
         workspace_state=WorkspaceState.MADE,
-        workspace=str(settings.workspaces_root(Path(run.project)) / workspace_name(run.branch, run.id)),
-        tmux=tmux_name(settings.tmux_prefix, run.branch, run.id) if run.mode is Mode.TMUX else "",
+        workspace=str(root / workspace_name(run.branch, run.id)),
     )
+
+
+def _with_screen(shop: Workshop, run: Run) -> Run:
+    """Name the screen of a run that is to have one."""
+    if run.mode is not Mode.TMUX or run.tmux:
+        return run
+    prefix = shop.settings_for(run.project).tmux_prefix
+    return replace(run, tmux=tmux_name(prefix, run.branch, run.id))
 
 
 def _check_disk(home: Path, settings: Settings) -> None:
@@ -135,6 +146,7 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
     folder = shop.turn_folder(run_id, turn)
+    run = await _in_wanted_mode(shop, run, folder)
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
     process = await _start(shop, run, turn, plan, prompt)
     events = (turn_start(turn, prompt, fresh=True),) if history.turn < turn else ()
@@ -152,6 +164,19 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
 
     await shop.become(run_id, RunState.RUNNING, also=started, events=events)
     return turn, plan.paste
+
+
+async def _in_wanted_mode(shop: Workshop, run: Run, folder: str) -> Run:
+    """Switch a run whose agent is still to be started; one that was started is ended first."""
+    if not run.is_to_switch or run.is_underway:
+        return run
+    if (await shop.shim.state(folder)).phase is not Phase.ABSENT:
+        return run
+
+    def switched(run: Run) -> Run:
+        return _with_screen(shop, run.in_mode(run.mode_wanted or run.mode))
+
+    return await shop.update(run.id, switched)
 
 
 def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
@@ -231,7 +256,15 @@ async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -
         await history.add(turn_start(run.turn, prompt, fresh=False))
     is_blank = run.mode is Mode.TMUX and run.turn == turn and not prompt
     first_pasted = turn if pastes_first else turn + 1
-    follower = Follower(shop, run, history, folder, first_pasted=first_pasted, is_blank=is_blank)
+    follower = Follower(
+        shop,
+        run,
+        history,
+        folder,
+        first_pasted=first_pasted,
+        is_blank=is_blank,
+        told_session=partial(_told_session, shop, run),
+    )
     await follower.until_ended()
 
 
@@ -261,11 +294,13 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         usage=_priced(shop, run, story),
     )
 
-    session = story.session or run.session or _offered_session(shop, run, verdict)
+    session = await _session_after(shop, run, story, verdict)
+    # A prompt that could not even be started counts as done: it failed.
+    done = await _past_blanks(shop, run, run.turn if turn else run.turn + 1)
 
     def ended(run: Run) -> Run:
-        # A prompt that could not even be started counts as done: it failed. A kill drops the waiting ones.
-        done = run.turn if turn else run.turn + 1
+        run = run.in_mode(run.mode_wanted or run.mode)
+        # A kill drops the prompts that wait.
         return replace(
             run,
             turn=run.prompts if verdict.status is RunState.KILLED else done,
@@ -299,10 +334,39 @@ async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Ve
     return Verdict(status=verdict.status, reason=f"{verdict.reason} (stderr: {said})")
 
 
-def _offered_session(shop: Workshop, run: Run, verdict: Verdict) -> str:
-    """Return the session that a CLI was told to use and never named: after a good turn, it exists."""
+async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
+    """Return the turn, or the last of blank ones after it: headless, there is nothing to do for those."""
+    if (run.mode_wanted or run.mode) is Mode.HEADLESS:
+        while turn < run.prompts and await shop.prompt(run.id, turn + 1) == "":
+            turn += 1
+    return turn
+
+
+async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdict) -> str:
+    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to."""
+    known = story.session or run.session
     if verdict.status not in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES):
-        return ""
+        return known
+    if run.mode is Mode.TMUX and await _was_never_asked(shop, run):
+        return ""  # the CLIs keep no session in which nothing was said
+    return known or _told_session(shop, run)
+
+
+async def _was_never_asked(shop: Workshop, run: Run) -> bool:
+    """Whether neither we nor a person at the screen gave it anything to do."""
+    for turn in range(1, run.turn + 1):
+        if await shop.prompt(run.id, turn):
+            return False
+    if not shop.coder(run).facts.signals_turns:
+        return False  # nobody can tell
+
+    def was_prompted() -> bool:
+        return any(body["kind"] == Kind.PROMPTED for _, body in shop.runs.events(run.id))
+
+    return not await shop.in_git_thread(was_prompted)
+
+
+def _told_session(shop: Workshop, run: Run) -> str:
     return shop.coder(run).launch(_turn_for(shop, run, "", "")).session
 
 
@@ -346,6 +410,9 @@ async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: b
         return Verdict(status=RunState.KILLED, reason="stopped on request")
     if failure:
         return Verdict(status=RunState.FAILED, reason=failure)
+    if run.mode_wanted is not None and run.is_to_switch:
+        status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
+        return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
     try:
         closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
     except FleetError as problem:  # the coder was taken out of the configuration meanwhile

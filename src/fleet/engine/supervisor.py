@@ -12,7 +12,7 @@ import os
 import time
 
 from fleet.domain.ids import RunId
-from fleet.domain.run import Run, Wanted
+from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
 from fleet.engine.door import STOP, HomeDoor
 from fleet.engine.workshop import Workshop
@@ -32,7 +32,7 @@ class Supervisor:
         self._is_stopping = False
         self._is_busy = True
         self._idle_since = time.monotonic()
-        self._seen: dict[RunId, tuple[Wanted, int]] = {}
+        self._seen: dict[RunId, tuple[Wanted, Mode | None, int]] = {}
 
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
@@ -91,7 +91,7 @@ class Supervisor:
         self._seen = {run.id: self._seen[run.id] for run in working}
 
     def _pass_on(self, run: Run) -> None:
-        wish = (run.wanted, run.prompts)
+        wish = (run.wanted, run.mode_wanted, run.prompts)
         if self._seen.get(run.id, wish) != wish:
             self._shop.nudge_of(run.id).set()
         self._seen[run.id] = wish

@@ -32,6 +32,7 @@ def run(run: Run, load: Load | None = None) -> dict[str, Json]:
         "coder": run.coder,
         "model": run.model,
         "mode": str(run.mode),
+        "mode_wanted": None if run.mode_wanted is None else str(run.mode_wanted),
         "role": str(run.role),
         "state": str(run.state),
         "state_since": moment(run.state_since),

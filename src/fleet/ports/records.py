@@ -153,6 +153,7 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
     "id": RunId,
     "batch": BatchId,
     "mode": Mode,
+    "mode_wanted": Mode,
     "role": Role,
     "wanted": Wanted,
     "state": RunState,
