@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fleet.bootstrap import open_fleet
 from fleet.domain.run import RunState
 from tests.fakellm import FakeLLM
 from tests.support import System, git, is_alive, make_repository, processes_with, wait_for
@@ -112,6 +114,44 @@ def test_a_crash_half_way_leaves_the_partial_work_on_the_branch(system: System) 
     assert git(system.repository, "show", "work:half.txt") == "half of it"
     left = {pid for pid in processes_with(f"FLEET_RUN={run.id}") if is_alive(pid)}
     assert not left, "no process of the run is left"
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_person_takes_it_over_and_hands_it_back_in_one_conversation(system: System) -> None:
+    create(system, "[[fakellm:edit]] please")
+    first = system.run("work")
+    with open_fleet(system.home, str(system.repository)) as fleet:
+        fleet.runs.take_over(first.id)
+    taken = system.wait_until("work", lambda run: run.has_screen, PATIENCE)
+    assert taken.session == first.session
+    tmux = ["tmux", "-L", f"fleet-{taken.id}", "capture-pane", "-p", "-S", "-", "-t", f"={taken.tmux}:"]
+
+    def shows_what_was_said() -> bool:
+        return "fakellm:edit" in subprocess.run(tmux, capture_output=True, text=True, check=True).stdout
+
+    wait_for(shows_what_was_said, PATIENCE, "the screen shows the session that was begun headless")
+    told = system.json("release", "work", "[[fakellm:echo]] and now?", "--wait", seconds=PATIENCE)
+    assert (told["state"], told["mode"], told["session"]) == ("completed", "headless", first.session)
+    assert "[2 prompts so far]" in told["result"]["summary"], "the model saw both prompts in one conversation"
+    assert not processes_with(f"FLEET_RUN={first.id}")
+
+
+@pytest.mark.parametrize("cli", ["claude"], indirect=True)
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_what_is_taken_over_in_the_middle_of_a_turn_goes_on_from_there(system: System) -> None:
+    system.fleet("create", "work", "-p", "[[fakellm:half-way]] go", "--mode", "headless")
+    first = system.wait_until("work", lambda run: run.agent is not None, PATIENCE)
+    file = Path(first.workspace, "half.txt")
+    wait_for(lambda: file.exists() and file.read_text(), PATIENCE, "the agent wrote its file")
+    with open_fleet(system.home, str(system.repository)) as fleet:
+        fleet.runs.take_over(first.id)
+    taken = system.wait_until("work", lambda run: run.has_screen and run.is_at_rest, PATIENCE)
+    assert first.agent is not None
+    assert not is_alive(first.agent.pid)
+    told = system.json("release", "work", "[[fakellm:echo]] and now?", "--wait", seconds=PATIENCE)
+    assert told["session"] == taken.session
+    assert "[2 prompts so far]" in told["result"]["summary"], "the model saw both prompts in one conversation"
+    assert told["result"]["files_changed"] == ["half.txt"]
 
 
 @pytest.mark.parametrize("cli", ["codex"], indirect=True)

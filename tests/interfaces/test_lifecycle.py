@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.bootstrap import open_fleet
-from fleet.domain.run import RunState
+from fleet.domain.run import Mode, RunState
 from fleet.errors import Failed
 from fleet.interfaces.cli.removal import require_gone
 from tests.interfaces.conftest import on_a_terminal
@@ -227,10 +227,21 @@ def test_undo_without_a_name_brings_back_the_one_removed_last(shared: System) ->
 
 def test_attach_says_why_it_cannot(shared: System) -> None:
     shared.fleet("create", "headless", "-p", EDIT, "--wait")
-    done = shared.fleet("attach", "headless", code=4)
+    done = shared.fleet("attach", "headless", code=2)
+    assert "needs a terminal" in done.stderr
     assert "fleet logs -f headless" in done.stderr
+    assert shared.run("headless").mode is Mode.HEADLESS, "and nothing was begun"
     shared.fleet("kill", "headless", "-f")
-    assert "fleet undo" in shared.fleet("attach", "headless", code=4).stderr
+    code, shown = on_a_terminal(shared, "attach", "headless")
+    assert code == 4
+    assert "fleet undo" in shown
+
+
+def test_release_says_why_it_cannot(shared: System) -> None:
+    shared.fleet("create", "never-taken", "-p", EDIT, "--wait")
+    assert "runs headless already" in shared.fleet("release", "never-taken", code=4).stderr
+    refusal = json.loads(shared.fleet("release", "nobody", "--json", code=3).stderr)
+    assert refusal["code"] == 3
 
 
 def attach_and_detach(system: System, branch: str) -> tuple[int, str]:
@@ -257,7 +268,7 @@ def test_an_agent_in_tmux_can_be_attached_to_and_its_screen_is_its_output(shared
     assert "detached" in shown
     assert shared.run("screen").state is RunState.WAITING
     shared.fleet("kill", "screen", "-f")
-    assert "fleet undo" in shared.fleet("attach", "screen", code=4).stderr
+    assert "fleet undo" in shared.fleet("release", "screen", code=4).stderr
 
 
 def test_a_reviewer_changes_nothing(shared: System) -> None:

@@ -283,6 +283,170 @@ def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) 
     assert "--mode headless" in refusal.value.hint
 
 
+# taking over and handing back
+
+
+def a_live_run(branch: str, **changes: object) -> Run:
+    live: dict[str, object] = {"coder": "scripted", "state": RunState.RUNNING, "result": None}
+    return ended_run(branch, **(live | changes))
+
+
+def shown_run(branch: str, **changes: object) -> Run:
+    return a_live_run(branch, **({"mode": Mode.TMUX, "tmux": "t"} | changes))
+
+
+def test_a_live_headless_run_is_taken_over_after_its_turn_with_a_blank_prompt_to_wake_it(
+    office: Office,
+) -> None:
+    run = a_live_run("live")
+    office.add(run)
+    taken = office.service.take_over(run.id)
+    assert (taken.mode, taken.mode_wanted, taken.prompts) == (Mode.HEADLESS, Mode.TMUX, 2)
+    assert office.runs.prompt(run.id, 2) == ""
+    assert office.door.knocks
+    assert office.service.take_over(run.id) == taken, "wanting it twice is wanting it once"
+    assert office.runs.prompt(run.id, 3) is None
+
+
+def test_an_ended_run_is_in_tmux_at_once_and_has_work(office: Office) -> None:
+    for mode in Mode:
+        run = ended_run(f"ended-{mode}", coder="scripted", mode=mode)
+        office.add(run)
+        taken = office.service.take_over(run.id)
+        assert (taken.mode, taken.mode_wanted, taken.prompts, taken.has_work) == (Mode.TMUX, None, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "turn", "prompts"),
+    [(RunState.RUNNING, 1, 2), (RunState.COMPLETED, 1, 2), (RunState.QUEUED, 0, 1)],
+)
+def test_a_prompt_that_waits_wakes_the_screen_and_needs_no_blank_one(
+    office: Office, state: RunState, turn: int, prompts: int
+) -> None:
+    run = a_live_run("busy", state=state, turn=turn, prompts=prompts)
+    office.add(run)
+    assert office.service.take_over(run.id).prompts == prompts
+    assert office.runs.prompt(run.id, prompts + 1) is None
+
+
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.PREPARING, RunState.RUNNING, RunState.WAITING])
+def test_a_screen_that_is_up_or_coming_up_stays_as_it_is(office: Office, state: RunState) -> None:
+    run = shown_run("shown", state=state)
+    office.add(run)
+    assert office.service.take_over(run.id) == run
+    assert office.runs.prompt(run.id, 2) is None
+
+
+def test_a_screen_that_is_just_closing_is_brought_up_again(office: Office) -> None:
+    run = shown_run("closing", state=RunState.SETTLING)
+    office.add(run)
+    assert office.service.take_over(run.id).prompts == 2
+
+
+def test_a_take_over_that_a_kill_overtakes_is_refused_and_leaves_no_prompt(office: Office) -> None:
+    run = a_live_run("overtaken")
+    office.add(run)
+    office.store.overtake = lambda: office.change(run, wanted=Wanted.STOP)
+    with pytest.raises(Conflict, match="being removed"):
+        office.service.take_over(run.id)
+    assert office.runs.get(run.id).mode_wanted is None
+    assert office.runs.prompt(run.id, 2) is None
+
+
+def test_a_take_over_and_a_prompt_at_once_leave_the_prompt_in_its_place(office: Office) -> None:
+    run = a_live_run("prompted")
+    office.add(run)
+
+    def overtake() -> None:
+        office.store.overtake = lambda: None
+        office.service.prompt(run.id, "go on")
+
+    office.store.overtake = overtake
+    taken = office.service.take_over(run.id)
+    assert (taken.mode_wanted, taken.prompts) == (Mode.TMUX, 3)
+    assert [office.runs.prompt(run.id, number) for number in (2, 3, 4)] == ["", "go on", None]
+
+
+CUSTOM = """
+[coders.forgetful]
+command = ["sh"]
+interactive_command = ["sh", "{prompt}"]
+
+[coders.halfway]
+command = ["sh"]
+resume_command = ["sh", "{session}"]
+interactive_command = ["sh", "{prompt}"]
+"""
+
+
+def test_what_cannot_be_taken_over_is_refused_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(CUSTOM)
+    office = Office(tmp_path / "home")
+    for run, message, hint in (
+        (a_live_run("removed", workspace_state=WorkspaceState.REMOVED), "was removed", "fleet undo"),
+        (a_live_run("going", wanted=Wanted.STOP), "being removed", "fleet undo"),
+        (shown_run("back", mode_wanted=Mode.HEADLESS), "being handed back", "again"),
+        (a_live_run("blind", coder="agy"), "cannot run in tmux", "fleet logs -f blind"),
+        (a_live_run("amnesia", coder="forgetful"), "cannot go on in tmux", "fleet prompt amnesia"),
+        (a_live_run("half", coder="halfway"), "cannot resume a session", "interactive_resume_command"),
+    ):
+        office.add(run)
+        with pytest.raises(Conflict, match=message) as refusal:
+            office.service.take_over(run.id)
+        assert hint in refusal.value.hint
+        assert office.runs.get(run.id) == run
+        assert office.runs.prompt(run.id, 2) is None
+
+
+def test_a_coder_that_cannot_resume_can_still_begin_in_tmux(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(CUSTOM)
+    office = Office(tmp_path / "home")
+    run = a_live_run("fresh", coder="forgetful", state=RunState.QUEUED, turn=0)
+    office.add(run)
+    assert office.service.take_over(run.id).mode is Mode.TMUX
+
+
+def test_a_screen_is_handed_back_after_its_turn_and_a_message_goes_with_it(office: Office) -> None:
+    silent, told = shown_run("silent", state=RunState.WAITING), shown_run("told")
+    office.add(silent, told)
+    released = office.service.release(silent.id)
+    assert (released.mode, released.mode_wanted, released.prompts) == (Mode.TMUX, Mode.HEADLESS, 1)
+    assert not released.is_at_rest
+    released = office.service.release(told.id, "go on")
+    assert (released.mode_wanted, released.prompts) == (Mode.HEADLESS, 2)
+    assert office.runs.prompt(told.id, 2) == "go on"
+    assert office.door.knocks == 2
+
+
+def test_an_ended_run_whose_screen_is_gone_is_handed_back_at_once(office: Office) -> None:
+    run = ended_run("left", coder="scripted", mode=Mode.TMUX, tmux="t")
+    office.add(run)
+    released = office.service.release(run.id)
+    assert (released.mode, released.tmux, released.is_at_rest) == (Mode.HEADLESS, "", True)
+
+
+def test_what_cannot_be_handed_back_is_refused_with_a_reason(office: Office) -> None:
+    for run, message, hint in (
+        (a_live_run("plain"), "runs headless already", "fleet prompt plain"),
+        (a_live_run("coming", mode_wanted=Mode.TMUX), "being taken over", "again"),
+        (shown_run("early", state=RunState.PREPARING), "no screen yet", "again"),
+        (shown_run("waking", state=RunState.COMPLETED, prompts=2), "no screen yet", "again"),
+        (shown_run("removed", workspace_state=WorkspaceState.REMOVED), "was removed", "fleet undo"),
+    ):
+        office.add(run)
+        with pytest.raises(Conflict, match=message) as refusal:
+            office.service.release(run.id, "go on")
+        assert hint in refusal.value.hint
+        assert office.runs.get(run.id) == run
+        assert office.runs.prompt(run.id, run.prompts + 1) is None
+    shown = shown_run("shown")
+    office.add(shown)
+    with pytest.raises(InvalidInput, match="nothing in the prompt"):
+        office.service.release(shown.id, "  \n")
+
+
 # waiting at the door
 
 

@@ -25,7 +25,7 @@ from fleet.errors import (
     SupervisorSilent,
     UnusableRepository,
 )
-from fleet.ports.coder import Coder, Facts
+from fleet.ports.coder import Coder, Facts, Turn
 from fleet.ports.door import Door
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
@@ -293,6 +293,38 @@ class RunService:
             else:
                 return number
 
+    def take_over(self, run_id: RunId) -> Run:
+        """Have a run go on in a screen of its own, in the CLI's same session; a turn that runs is ended.
+
+        A screen that is up, or just coming up, stays as it is.
+        """
+        run = self._runs.get(run_id)
+        coder = self._coder(run.coder)
+        _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
+        number = self._add_prompt(run, "")
+        try:
+            run = self._runs.update(run_id, lambda run: _taken_over(run, number, coder))
+        finally:
+            self._take_back_prompt(run_id, number)
+        self._door.knock()
+        return run
+
+    def release(self, run_id: RunId, text: str = "") -> Run:
+        """Have a run in tmux go on headless: with a prompt in the same session, else when it gets one."""
+        run = self._runs.get(run_id)
+        facts = self._coder(run.coder).facts
+        _released(run, facts)
+        if text:
+            _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
+        number = self._add_prompt(run, text) if text else 0
+        try:
+            run = self._runs.update(run_id, lambda run: _with_prompt(_released(run, facts), number))
+        except Conflict:
+            self._take_back_prompt(run_id, number)
+            raise
+        self._door.knock()
+        return run
+
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> None:
         """Have the agents ended, their workspaces saved and removed; prompts that wait are dropped."""
         for run in runs:
@@ -458,6 +490,62 @@ def _stopped(run: Run, *, delete_branch: bool) -> Run:
 def _with_prompt(run: Run, number: int) -> Run:
     _require_ear(run)
     return replace(run, prompts=max(run.prompts, number))
+
+
+def _taken_over(run: Run, number: int, coder: Coder) -> Run:
+    """Return the run on its way into tmux, where the blank prompt of that number wakes it if none waits."""
+    _require_ear(run)
+    if run.mode is Mode.TMUX and run.is_to_switch:
+        raise Conflict(f"{run.branch!r} is just being handed back", hint="try again in a moment")
+    is_ending = run.has_ended or run.state is RunState.SETTLING
+    if run.mode is Mode.TMUX and not is_ending:
+        return run
+    # While it is being prepared, an agent may or may not have been started on its next prompt.
+    begun = run.turn + (run.state is RunState.PREPARING)
+    _require_screen(run, coder, has_begun=begun > 0)
+    return replace(run.switch(Mode.TMUX), prompts=max(run.prompts, number if run.prompts <= begun else 0))
+
+
+def _require_screen(run: Run, coder: Coder, *, has_begun: bool) -> None:
+    """Raise `Conflict` unless the coder can go on with what was begun in a screen of its own."""
+    facts = coder.facts
+    hint = f"follow it with `fleet logs -f {run.branch}`, talk with `fleet prompt {run.branch} …`"
+    if Mode.TMUX not in facts.modes:
+        raise Conflict(f"coder {facts.name!r} cannot run in tmux: {run.branch!r} has no screen", hint=hint)
+    if not has_begun:
+        return
+    if not facts.resumes:
+        raise Conflict(f"coder {facts.name!r} cannot go on in tmux with what it has begun", hint=hint)
+    resumed = Turn(
+        prompt="",
+        folder="",
+        workspace=run.workspace,
+        git_folders=(),
+        hook=(),
+        mode=Mode.TMUX,
+        role=run.role,
+        session=run.session or run.id,
+        skip_permissions=run.skip_permissions,
+    )
+    try:
+        coder.launch(resumed)
+    except InvalidInput as refusal:
+        raise Conflict(refusal.message, hint=refusal.hint) from refusal
+
+
+def _released(run: Run, facts: Facts) -> Run:
+    """Return the run on its way out of tmux."""
+    _require_ear(run)
+    if run.mode is Mode.HEADLESS:
+        told = "is just being taken over" if run.is_to_switch else "runs headless already"
+        hint = "try again in a moment" if run.is_to_switch else f"talk with `fleet prompt {run.branch} …`"
+        raise Conflict(f"{run.branch!r} {told}", hint=hint)
+    if Mode.HEADLESS not in facts.modes:
+        hint = f"leave its screen with Ctrl-b d, or end it with `fleet kill {run.branch}`"
+        raise Conflict(f"coder {facts.name!r} cannot run headless", hint=hint)
+    if not (run.is_live or run.is_at_rest):
+        raise Conflict(f"{run.branch!r} has no screen yet ({run.state})", hint="try again in a moment")
+    return run.switch(Mode.HEADLESS)
 
 
 def _require_ear(run: Run) -> None:

@@ -49,7 +49,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Follow and talk": {
         "list": Entry("listing:list_agents", "Show the agents and what they are doing."),
         "prompt": Entry("talk:prompt", "Give an agent a further prompt."),
-        "attach": Entry("talk:attach", "Take over the screen of an agent."),
+        "attach": Entry("talk:attach", "Take over an agent: its own screen, on your terminal."),
+        "release": Entry("talk:release", "Hand an agent back that was taken over."),
         "logs": Entry("logs:logs", "Show what an agent said and did."),
         "diff": Entry("outcome:diff", "Show what an agent changed."),
         "result": Entry("outcome:result", "Show what came of an agent's work."),
