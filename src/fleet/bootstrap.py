@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
     from fleet.services.runs import RunService
+    from fleet.services.tasks import TaskService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -52,6 +53,7 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_settings=lambda: load_settings(home, project_of(folder)),
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
+        make_tasks=_make_tasks,
         make_gauge=_make_gauge,
     )
 
@@ -113,11 +115,13 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         host=host_name(),
         store=open_store(home),
         workspaces=GitWorkspaces(),
+        repositories=_make_repositories(),
         transport=transport,
         shim=Shim(transport, script_path(str(home))),
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
+        host_labels=frozenset({host_name(), *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
@@ -138,7 +142,7 @@ class SettingsCache:
         kept = self._kept.get(project)
         if kept and kept[0] == stamp:
             return kept[1]
-        settings = load_settings(self._home, Path(project))
+        settings = load_settings(self._home, Path(project) if project else None)
         self._kept[project] = (stamp, settings)
         return settings
 
@@ -183,6 +187,23 @@ def _make_runs(fleet: Fleet) -> RunService:
         store=fleet.store,
         repositories=cast("Repositories", Later(_make_repositories)),
         coder=coder,
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _make_tasks(fleet: Fleet) -> TaskService:
+    from fleet.services.tasks import TaskService
+
+    def check_coder(name: str) -> object:
+        from fleet import plugins
+
+        return plugins.coder_named(name, fleet.settings)
+
+    return TaskService(
+        home=fleet.home,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        check_coder=check_coder,
         door=cast("Door", Later(lambda: door_of(fleet.home))),
     )
 

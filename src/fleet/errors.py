@@ -11,6 +11,7 @@
     ├── NotFound                    3    name something that exists
     ├── Conflict                    4    somebody else was first; look again
     │   ├── Stale
+    │   ├── Fenced
     │   ├── BranchTaken
     │   └── IllegalTransition
     ├── OverLimit                   6    a budget, a quota or the disk is used up
@@ -98,6 +99,16 @@ class Stale(Conflict):
 
     def __init__(self, kind: str, key: str) -> None:
         super().__init__(f"{kind} {key!r} was changed by somebody else meanwhile", hint="look again")
+
+
+class Fenced(Conflict):
+    """The word of a former holder, which counts no more."""
+
+    def __init__(self, task: str, token: int, newest: int) -> None:
+        super().__init__(
+            f"task {task} is not held with token {token} any more (the newest is {newest})",
+            hint=f"see who holds it with `fleet show {task}`",
+        )
 
 
 class BranchTaken(Conflict):

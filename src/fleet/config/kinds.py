@@ -103,9 +103,25 @@ def _parse_list(text: str) -> object:
     return table["list"] if len(table) == 1 else text
 
 
+def check_queue(value: object) -> str:
+    if value not in ("fleet", "beads"):
+        raise ValueError(f'must be "fleet" or "beads", not {value!r}')
+    return str(value)
+
+
+def check_money(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse("an amount in USD", value)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"must be a number from 0 up, not {value}")
+    return value
+
+
 TEXT = Kind("text", check_text, str)
 NAME = Kind("text", check_name, str)
 MODE = Kind("text", check_mode, str)
+QUEUE = Kind("text", check_queue, str)
+MONEY = Kind("USD", check_money, _parse_number)
 TRUTH = Kind("true or false", check_truth, _parse_truth)
 WHOLE = Kind("whole number", check_whole, _parse_number)
 SECONDS = Kind("seconds", check_seconds, _parse_number)

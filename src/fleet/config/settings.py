@@ -11,7 +11,9 @@ from typing import Any, Generic, cast, overload
 from fleet.config.kinds import (
     LIST,
     MODE,
+    MONEY,
     NAME,
+    QUEUE,
     SECONDS,
     TEXT,
     TRUTH,
@@ -22,6 +24,7 @@ from fleet.config.kinds import (
     check_list,
     check_text,
     check_truth,
+    check_whole,
 )
 from fleet.config.toml import KeyPath, line_of
 from fleet.domain.event import Json
@@ -127,6 +130,49 @@ class Settings:
     max_output_mb = Setting(
         "limits.max_output_mb", WHOLE, 2048, "most output kept of one turn, in megabytes; 0: no limit"
     )
+    max_concurrent = Setting(
+        "limits.max_concurrent", WHOLE, 3, "most tasks under way at a time, on all hosts; 0: no limit"
+    )
+    per_coder = Setting("limits.per_coder", WHOLE, 0, "most tasks under way with one coder; 0: no limit")
+    per_project = Setting("limits.per_project", WHOLE, 0, "most tasks under way in one project; 0: no limit")
+    per_host = Setting("limits.per_host", WHOLE, 0, "most tasks under way on one host; 0: no limit")
+    task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit", "--budget")
+    project_usd_a_day = Setting(
+        "budget.project_usd_a_day", MONEY, 0, "what the tasks of one project may cost in a day; 0: no limit"
+    )
+    usd_a_day = Setting("budget.usd_a_day", MONEY, 0, "what all tasks may cost in a day; 0: no limit")
+    queue = Setting(
+        "tasks.queue", QUEUE, "fleet", "who keeps the tasks of `fleet bd`: fleet, or beads' own bd"
+    )
+    max_failures = Setting("tasks.max_failures", WHOLE, 3, "a task that failed so often is left to a person")
+    backoff_seconds = Setting(
+        "tasks.backoff_seconds", SECONDS, 10, "pause after a task's first failure; it doubles with each"
+    )
+    limit_pause_seconds = Setting(
+        "tasks.limit_pause_seconds", SECONDS, 300, "pause after a rate limit whose end was not stated"
+    )
+    ageing_seconds = Setting(
+        "tasks.ageing_seconds", SECONDS, 3600, "a waiting task gains one priority in this time; 0: never"
+    )
+    silence_seconds = Setting(
+        "tasks.silence_seconds", SECONDS, 1800, "a task's agent that says nothing for so long is stopped"
+    )
+    tool_seconds = Setting(
+        "tasks.tool_seconds", SECONDS, 7200, "as tasks.silence_seconds, while a tool of the agent's runs"
+    )
+    turn_seconds = Setting(
+        "tasks.turn_seconds", SECONDS, 0, "a task's agent that works longer than this is stopped; 0: no limit"
+    )
+    context_pct = Setting(
+        "tasks.context_pct", WHOLE, 90, "a task is handed over to a fresh agent at this part of its context"
+    )
+    gate_seconds = Setting("tasks.gate_seconds", SECONDS, 1800, "a gate says no when it takes longer")
+    notify_command = Setting(
+        "notify.command", TEXT, "", "shell command run when a person is needed, with JSON on its stdin"
+    )
+    notify_webhook = Setting(
+        "notify.webhook", TEXT, "", "URL that gets a POST when a person is needed (an ntfy topic, say)"
+    )
     stop_grace_seconds = Setting(
         "stop.grace_seconds", SECONDS, 10, "how long an agent may take to stop before it is killed"
     )
@@ -136,6 +182,7 @@ class Settings:
         300,
         "a supervisor started on demand ends after so long without work",
     )
+    host_labels = Setting("host.labels", LIST, (), "what tasks may need of this host: gpu, macos …")
     log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "-n")
 
     def origin(self, key: str) -> str:
@@ -163,6 +210,13 @@ class Settings:
     def skips_permissions(self, name: str) -> bool:
         return check_truth(self.coder_table(name).get("skip_permissions", self.coder_skip_permissions))
 
+    def coder_room(self, name: str) -> int:
+        """Return how many tasks may be under way with a coder; 0 sets no limit."""
+        return check_whole(self.coder_table(name).get("max_concurrent", self.per_coder))
+
+    def coder_fallback(self, name: str) -> str:
+        return check_text(self.coder_table(name).get("fallback", ""))
+
     def name_of(self, project: Path) -> str:
         return self.project_name or project.name
 
@@ -189,6 +243,12 @@ CODER_SETTINGS: Mapping[str, Setting[Any]] = {
     "model": Setting("coders.<name>.model", TEXT, "", "model of this coder, or a tier; else coder.model"),
     "skip_permissions": Setting(
         "coders.<name>.skip_permissions", TRUTH, False, "as coder.skip_permissions, for this coder alone"
+    ),
+    "max_concurrent": Setting(
+        "coders.<name>.max_concurrent", WHOLE, 0, "as limits.per_coder, for this coder alone"
+    ),
+    "fallback": Setting(
+        "coders.<name>.fallback", TEXT, "", "the coder that goes on with a task while this one's limit lasts"
     ),
 }
 

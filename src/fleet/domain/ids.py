@@ -8,6 +8,8 @@ from typing import NewType
 
 RunId = NewType("RunId", str)
 BatchId = NewType("BatchId", str)
+TaskId = NewType("TaskId", str)
+QuestionId = NewType("QuestionId", str)
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford: no i, l, o, u to misread
 
@@ -25,6 +27,16 @@ def new_run_id(now: float | None = None) -> RunId:
 def new_batch_id() -> BatchId:
     """Return a fresh batch id of 8 characters, short enough to type."""
     return BatchId(_random(8))
+
+
+def new_task_id(now: float) -> TaskId:
+    """Return a fresh id of 12 characters; ids of later seconds sort after earlier ones."""
+    return TaskId(f"t-{_base32(int(now), 7)}{_random(3)}")
+
+
+def new_question_id(now: float) -> QuestionId:
+    """Return a fresh id of 11 characters; ids of later seconds sort after earlier ones."""
+    return QuestionId(f"q-{_base32(int(now), 7)}{_random(2)}")
 
 
 def _random(width: int) -> str:

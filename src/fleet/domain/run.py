@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fleet.domain.ids import BatchId, RunId
+from fleet.domain.cause import Cause
+from fleet.domain.ids import BatchId, RunId, TaskId
 from fleet.domain.process import ProcessId
 from fleet.domain.usage import Usage
 from fleet.errors import IllegalTransition
@@ -94,9 +95,11 @@ class Result:
     status: RunState
     summary: str = ""
     reason: str = ""
+    cause: Cause = Cause.NONE
+    resets_at: float | None = None  # when the provider's limit ends, where it said so
     files_changed: tuple[str, ...] = ()
     commits: tuple[Commit, ...] = ()
-    tests: str = ""
+    tests: str = ""  # what the gates said
     next_steps: tuple[str, ...] = ()
     usage: Usage = Usage()
 
@@ -111,6 +114,10 @@ class Run:
     coder: str
     created_at: float
     batch: BatchId | None = None
+    task: TaskId | None = None  # what it is an attempt at …
+    token: int = 0  # … and by which claim
+    budget_usd: float = 0.0  # what it may cost; 0: no limit
+    gates: tuple[str, ...] = ()  # commands that decide whether its work is good
     model: str = ""
     mode: Mode = Mode.HEADLESS
     mode_wanted: Mode | None = None  # how it is to go on once its live turn was brought to an end

@@ -23,6 +23,7 @@ from fleet.errors import Conflict, SupervisorSilent
 BIGGEST_LOG = 10 << 20
 KNOCK = b"k"
 STOP = b"s"
+DRAIN = b"d"
 
 # What marks a process as one of an agent's. The supervisor must never carry it, or stopping the
 # agent that happened to start it would end the supervisor too.
@@ -54,6 +55,10 @@ class HomeDoor:
         """Make the supervisor look at the store now; start one if none runs."""
         if not self._send(KNOCK):
             self.start_in_background()
+
+    def drain(self) -> bool:
+        """Have the supervisor stop once the tasks under way have ended; return False if none is up."""
+        return self._send(DRAIN)
 
     def is_open(self) -> bool:
         return self._send(b"")

@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict
 
-from fleet.domain.event import Event, Kind
+from fleet.domain.cause import Cause
+from fleet.domain.event import Event, Json, Kind
 from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
 from fleet.domain.turn import Story
+from fleet.domain.watch import Halt, Watch, judge_live, look_within
 from fleet.engine.lines import LineReader
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.engine.tmux import submit
@@ -83,6 +86,13 @@ async def _wait_for_change(
         raise problem
 
 
+class Times(TypedDict):
+    """How long an agent has been silent, and at its turn, in seconds."""
+
+    silent_for: float
+    worked_for: float
+
+
 class Follower:
     """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
 
@@ -109,6 +119,9 @@ class Follower:
         self._hooks = LineReader(shop.transport, f"{folder}/hooks", history.position.hooks, coder.read_hook)
         self._recorded: Story = history.story
         self._recorded_at = 0.0
+        self._heard_at = (
+            time.monotonic()
+        )  # also anew with each supervisor: its restart is not the agent's fault
         self._measured_at = time.monotonic()
         signals = coder.facts.signals_turns
         self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)
@@ -135,6 +148,8 @@ class Follower:
         has_waited, looked_at = self._agent is None, time.monotonic()
         while True:
             grew = await self._read()
+            if grew:
+                self._heard_at = time.monotonic()
             run = await self._keep_record(await shop.get(self._run_id))
             if process.has_ended:
                 return await self._finish(run, process)
@@ -168,6 +183,9 @@ class Follower:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}
         is_soon = self._screen.awaits_something or run.is_to_switch
         patience = CONFIRM_SECONDS if is_soon else LOOK_AGAIN_SECONDS
+        if run.task is not None:
+            due = look_within(self._story, self._watch(run), **self._times(run))
+            patience = min(patience, LOOK_AGAIN_SECONDS if due is None else due + 0.1)
         await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
@@ -206,13 +224,42 @@ class Follower:
         await self._history.add(*shorten(events, MOST_EVENTS), position=position)
 
     async def _is_over_limit(self, run: Run) -> bool:
+        halt = self._judge(run) or await self._judge_size(run)
+        if halt is None:
+            return False
+        data: dict[str, Json] = {"ok": False, "reason": halt.reason, "cause": str(halt.cause), "final": True}
+        await self._history.add(Event(kind=Kind.TURN_END, data=data))
+        return True
+
+    def _judge(self, run: Run) -> Halt | None:
+        """Ask whether a task's agent may go on; the agents of people may be silent as long as they like."""
+        if run.task is None or run.mode is not Mode.HEADLESS:
+            return None
+        usd = self._story.meter.total.cost_usd or 0.0
+        return judge_live(self._story, self._watch(run), **self._times(run), spent_usd=usd)
+
+    def _times(self, run: Run) -> Times:
+        silent_for = time.monotonic() - self._heard_at
+        return Times(silent_for=silent_for, worked_for=time.time() - run.state_since)
+
+    def _watch(self, run: Run) -> Watch:
+        settings = self._shop.settings_for(run.project)
+        window = self._story.context_window or self._coder.facts.context_window
+        return Watch(
+            silence_seconds=settings.silence_seconds,
+            tool_seconds=settings.tool_seconds,
+            turn_seconds=settings.turn_seconds,
+            context_tokens=window * settings.context_pct // 100,
+            budget_usd=run.budget_usd,
+        )
+
+    async def _judge_size(self, run: Run) -> Halt | None:
         most = self._shop.settings_for(run.project).max_output_mb << 20
         size = self._shop.transport.size
         if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
-            return False
+            return None
         reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
-        await self._history.add(Event(kind=Kind.TURN_END, data={"ok": False, "reason": reason}))
-        return True
+        return Halt(cause=Cause.OUTPUT, reason=reason)
 
     # events to the record
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fleet.config import Settings
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId
 from fleet.domain.naming import tmux_name, workspace_name
@@ -29,11 +32,13 @@ from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
 from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed
 from fleet.ports.coder import Launch, Turn
-from fleet.ports.records import encode_value
+from fleet.ports.shelf import encode_value
 from fleet.ports.workspace import Changes
 
 log = logging.getLogger(__name__)
 
+GATE_SHOWN = 4000  # bytes of a gate's last words that its agent gets to read
+TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 STDERR_SHOWN = 300  # bytes of an agent's last words on stderr that go into the reason of a failure
 SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
@@ -185,7 +190,7 @@ def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
         prompt=prompt,
         folder=folder,
         workspace=run.workspace,
-        git_folders=_git_folders(run),
+        git_folders=(*_git_folders(run), *_task_folders(shop, run)),
         hook=("sh", str(shop.hook_script), f"{folder}/hooks"),
         mode=run.mode,
         role=run.role,
@@ -194,9 +199,13 @@ def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
         # The same for all of the run: a CLI that had no time to confirm its session is offered it again.
         new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, run.id)),
         flags=run.flags,
-        allow_commands=tuple(settings.allow_commands),
+        allow_commands=(*settings.allow_commands, *(TASK_COMMANDS if run.task else ())),
         skip_permissions=run.skip_permissions,
     )
+
+
+def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
+    return (str(shop.task_folder(run.task)),) if run.task else ()
 
 
 def _git_folders(run: Run) -> tuple[str, ...]:
@@ -238,11 +247,26 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
 
 
 def _agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
-    return {
+    return _task_environment(shop, run) | {
         "FLEET_RUN": run.id,
         "FLEET_HOME": str(shop.home),
         "FLEET_BRANCH": run.branch,
         "FLEET_RUN_DIR": str(shop.run_folder(run.id)),
+    }
+
+
+def _task_environment(shop: Workshop, run: Run) -> dict[str, str]:
+    """Return what an agent needs to work on a task: its files, and the command to close it or to ask."""
+    if run.task is None:
+        return {}
+    folder = shop.task_folder(run.task)
+    # Last on the path: the command must be found, and nothing of the project's be hidden by it.
+    path = os.environ.get("PATH", "") + os.pathsep + str(Path(sys.executable).parent)
+    return {
+        "FLEET_TASK_ID": run.task,
+        "FLEET_TASK_DIR": str(folder.parent),
+        "FLEET_ARTIFACT_DIR": str(folder),
+        "PATH": path,
     }
 
 
@@ -283,11 +307,17 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     verdict = await _judge(shop, run, process, bool(changes.commits), failure)
     if verdict.status is RunState.FAILED and turn:
         verdict = await _with_last_error(shop, run_id, turn, verdict)
+    gates = await _ask_gates(shop, run, job) if await _is_to_be_gated(shop, run, verdict) else Gates()
+    if gates.refusal:
+        verdict = Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
     story = (await shop.log(run_id)).story
     result = Result(
         status=verdict.status,
         summary=story.said,
         reason=verdict.reason,
+        cause=verdict.cause,
+        resets_at=story.resets_at if verdict.cause is Cause.LIMIT else None,
+        tests=gates.summary,
         files_changed=changes.files,
         commits=changes.commits,
         next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
@@ -331,7 +361,7 @@ async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Ve
     if not lines or lines[-1] in verdict.reason:
         return verdict
     said = "".join(character for character in lines[-1][-STDERR_SHOWN:] if character.isprintable())
-    return Verdict(status=verdict.status, reason=f"{verdict.reason} (stderr: {said})")
+    return replace(verdict, reason=f"{verdict.reason} (stderr: {said})")
 
 
 async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
@@ -409,16 +439,60 @@ async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: b
     if run.wanted is Wanted.STOP:
         return Verdict(status=RunState.KILLED, reason="stopped on request")
     if failure:
-        return Verdict(status=RunState.FAILED, reason=failure)
+        return Verdict(status=RunState.FAILED, reason=failure, cause=Cause.SETUP)
     if run.mode_wanted is not None and run.is_to_switch:
         status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
         return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
     try:
         closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
     except FleetError as problem:  # the coder was taken out of the configuration meanwhile
-        return Verdict(status=RunState.FAILED, reason=reason_of(problem))
+        return Verdict(status=RunState.FAILED, reason=reason_of(problem), cause=Cause.SETUP)
     story = (await shop.log(run.id)).story
     return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """What the gates of a run said."""
+
+    summary: str = ""
+    refusal: str = ""
+
+
+async def _is_to_be_gated(shop: Workshop, run: Run, verdict: Verdict) -> bool:
+    """Tell whether it is time for the gates: the turn ended well, and the agent says that it is done."""
+    if not run.gates or verdict.cause is not Cause.NONE or run.wanted is not Wanted.RUN:
+        return False
+    return run.task is None or await shop.is_to_be_closed(run.task)
+
+
+async def _ask_gates(shop: Workshop, run: Run, job: int) -> Gates:
+    """Run the gates one after the other, in the workspace, until one says no."""
+    for number, command in enumerate(run.gates, 1):
+        if refusal := await _ask_gate(shop, run, command, f"gate-{job}-{number}"):
+            return Gates(summary=f"gate {number} of {len(run.gates)} said no", refusal=refusal)
+    return Gates(summary=f"all of {len(run.gates)} gates said yes")
+
+
+async def _ask_gate(shop: Workshop, run: Run, command: str, name: str) -> str:
+    """Run a gate, or go on with one that was begun; return what it said against the work, or ""."""
+    folder = str(shop.run_folder(run.id) / name)
+    await shop.shim.start(
+        folder,
+        argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
+        env=_agent_environment(shop, run),
+        cwd=run.workspace,
+        stdin=None,
+        marker=run.id,
+    )
+    patience = shop.settings_for(run.project).gate_seconds
+    process = await await_end(shop, run.id, folder, timeout_seconds=patience)
+    await shop.shim.stop(folder, grace_seconds=0)  # and whatever it left running
+    if process.code == 0:
+        return ""
+    size = await shop.transport.size(f"{folder}/out")
+    tail = await shop.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
+    return f"`{command}` ended with exit code {process.code}\n{tail.decode(errors='replace').strip()}"
 
 
 async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:

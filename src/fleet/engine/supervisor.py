@@ -14,7 +14,8 @@ import time
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
-from fleet.engine.door import STOP, HomeDoor
+from fleet.engine.door import DRAIN, STOP, HomeDoor
+from fleet.engine.queue import Outlook, Queue
 from fleet.engine.workshop import Workshop
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 class Supervisor:
     def __init__(self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None) -> None:
         self._shop = workshop
+        self._queue = Queue(workshop)
+        self._outlook = Outlook(is_busy=False)
         self._door = door
         self._fifo = fifo  # of the door, open since before this program was loaded
         self._idle_seconds = idle_seconds
@@ -53,18 +56,28 @@ class Supervisor:
         self._is_stopping = True
         self._knocked.set()
 
+    def drain(self) -> None:
+        """Start no more tasks; stop once those that are under way have come to rest."""
+        self._queue.is_draining = True
+        self._knocked.set()
+
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._fifo, self._hear)
 
     def _hear(self) -> None:
-        if STOP in os.read(self._fifo, 65536):
+        heard = os.read(self._fifo, 65536)
+        if STOP in heard:
             self._is_stopping = True
+        if DRAIN in heard:
+            self.drain()
         self._knocked.set()
 
     async def _wait(self) -> None:
         if self._is_stopping:
             return
         patience = LOOK_EVERY_SECONDS
+        if self._outlook.next_at is not None:
+            patience = min(patience, max(0.0, self._outlook.next_at - time.time()) + 0.01)
         if self._idle_seconds is not None:
             patience = min(patience, max(0.1, self._idle_seconds))
         try:
@@ -76,6 +89,7 @@ class Supervisor:
     async def _look(self) -> None:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
         try:
+            self._outlook = await self._shop.in_queue_thread(self._queue.look)
             working = await self._shop.working()
         except Exception as problem:  # the store is away for a while: the next look tries again
             log.error("supervisor.blind", extra={"reason": str(problem)})
@@ -87,7 +101,9 @@ class Supervisor:
         for run, outcome in zip(working, outcomes, strict=True):
             if isinstance(outcome, BaseException):  # one bad run must not stop the others
                 log.error("job.unstarted", extra={"run_id": run.id, "reason": str(outcome)})
-        self._is_busy = bool(working) or flows.is_driving()
+        self._is_busy = bool(working) or flows.is_driving() or self._outlook.is_busy
+        if self._queue.is_draining and not self._is_busy:
+            self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
 
     def _pass_on(self, run: Run) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from fleet.config import Settings
+from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.event import Event, Kind
-from fleet.domain.ids import RunId
+from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Run, RunState
 from fleet.domain.usage import Usage
 from fleet.engine.log import RunLog
@@ -23,8 +24,9 @@ from fleet.errors import FleetError
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
+from fleet.ports.tasks import Tasks
 from fleet.ports.transport import Transport
-from fleet.ports.workspace import Place, Workspaces
+from fleet.ports.workspace import Place, Repositories, Workspaces
 from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
@@ -39,11 +41,13 @@ class Workshop:
     host: str
     store: Store
     workspaces: Workspaces
+    repositories: Repositories
     transport: Transport
     shim: Shim
     hook_script: Path
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
+    host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
@@ -51,6 +55,7 @@ class Workshop:
     def __post_init__(self) -> None:
         self.runs = Runs(self.store)
         self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
+        self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
         self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
         self._logs: dict[RunId, RunLog] = {}
 
@@ -64,6 +69,16 @@ class Workshop:
 
     async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
         return await self._in_store_thread(self.runs.update, run_id, change)
+
+    async def is_to_be_closed(self, task_id: TaskId) -> bool:
+        """Tell whether a task's agent says that it is done, by command or in its plan."""
+        return await self._in_store_thread(self._says_closed, task_id)
+
+    def _says_closed(self, task_id: TaskId) -> bool:
+        task = Tasks(self.store).peek(task_id)
+        if task is not None and task.close_reason is not None:
+            return True
+        return read_plan(read_text(self.task_folder(task_id) / PLAN)).is_completed
 
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""
@@ -107,6 +122,9 @@ class Workshop:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.store_threads, partial(function, *arguments))
 
+    async def in_queue_thread(self, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self.queue_thread, function)
+
     # git
 
     async def in_git_thread(self, function: Callable[[], Answer]) -> Answer:
@@ -125,6 +143,10 @@ class Workshop:
     def turn_folder(self, run_id: str, turn: int) -> str:
         return str(self.run_folder(run_id) / f"turn-{turn}")
 
+    def task_folder(self, task_id: TaskId) -> Path:
+        """Return where a task's plan, knowledge and questions are kept, over all of its runs."""
+        return self.home / "tasks" / task_id / "artifacts"
+
     def coder(self, run: Run) -> Coder:
         return self.coder_for(run.coder, run.project)
 
@@ -141,3 +163,11 @@ class Workshop:
 
     def nudge_of(self, run_id: RunId) -> asyncio.Event:
         return self.nudges.setdefault(run_id, asyncio.Event())
+
+
+def read_text(path: Path) -> str:
+    """Return what a file that an agent writes says; "" as long as there is none."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -10,9 +10,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.engine.door import supervisor_environment
 from fleet.errors import Conflict, FleetError
+
+if TYPE_CHECKING:
+    from fleet.engine.supervisor import Supervisor
 
 
 def main(home: Path, *, is_background: bool) -> int:
@@ -54,13 +58,30 @@ async def _serve(home: Path, fifo: int, is_background: bool) -> None:
 
     supervisor = bootstrap.make_supervisor(home, fifo, stops_when_idle=is_background)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stop)
+    loop.add_signal_handler(signal.SIGTERM, supervisor.stop)
+    loop.add_signal_handler(signal.SIGINT, supervisor.stop if is_background else _Interrupts(supervisor).hear)
     if is_background:
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
     else:
-        print(f"supervisor of {home} is up; Ctrl-C stops it, agents run on", file=sys.stderr)
+        print(f"supervisor of {home} is up; Ctrl-C lets what is under way end and stops it", file=sys.stderr)
     await supervisor.serve()
+
+
+class _Interrupts:
+    """Ctrl-C once drains, twice leaves at once. Agents are ended by neither."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._heard = 0
+
+    def hear(self) -> None:
+        self._heard += 1
+        if self._heard > 1:
+            print("leaving; agents run on, and `fleet run` goes on with them", file=sys.stderr)
+            self._supervisor.stop()
+            return
+        print("draining: no task is started any more; Ctrl-C again leaves at once", file=sys.stderr)
+        self._supervisor.drain()
 
 
 class _JsonLines(logging.Formatter):

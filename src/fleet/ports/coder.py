@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from shutil import which
 from typing import Protocol
 
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
+from fleet.errors import CoderMissing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +88,9 @@ class Coder(Protocol):
     def read_hook(self, payload: bytes) -> Sequence[Event]:
         """Turn one hook payload into events (tmux mode). Never raises."""
         ...
+
+
+def require_binary(facts: Facts) -> None:
+    """Raise `CoderMissing` unless the CLI's program is on PATH."""
+    if which(facts.binary) is None:
+        raise CoderMissing(facts.name, facts.binary, facts.install)

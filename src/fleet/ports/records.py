@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
-from fleet.domain.ids import BatchId, RunId
+from fleet.domain.ids import BatchId, RunId, TaskId
 from fleet.domain.process import ProcessId
 from fleet.domain.run import (
     Commit,
@@ -21,8 +21,8 @@ from fleet.domain.run import (
     WorkspaceState,
 )
 from fleet.domain.usage import Usage
-from fleet.errors import NotFound, Stale
-from fleet.ports.store import Record, Store, find_all
+from fleet.ports.shelf import Form, Shelf
+from fleet.ports.store import Record, Store
 
 RUN = "run"
 PROMPT = "prompt"
@@ -31,41 +31,11 @@ BRANCH = "branch"  # one per live branch of a project: who holds the name
 Flat = TypeVar("Flat", Usage, Diff, ProcessId, Commit)
 
 
-class Runs:
+class Runs(Shelf[Run]):
     """The runs in a store."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def get(self, run_id: RunId) -> Run:
-        return decode_run(self._record(run_id).body)
-
-    def add(self, run: Run) -> None:
-        self._store.put(_record_of(run))
-
-    def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
-        """Apply a pure change to the newest version of a run, however many others write to it."""
-        while True:
-            record = self._record(run_id)
-            old = decode_run(record.body)
-            new = change(old)
-            if new == old:
-                return old
-            try:
-                self._store.put(replace(_record_of(new), version=record.version))
-            except Stale:
-                continue
-            return new
-
-    def find(self, field: str = "", value: str = "") -> list[Run]:
-        """Return runs, oldest first: all of them, or those found by a field of `index_of`."""
-        return [decode_run(record.body) for record in find_all(self._store, RUN, field, value)]
-
-    def _record(self, run_id: RunId) -> Record:
-        record = self._store.get(RUN, run_id)
-        if record is None:
-            raise NotFound(f"there is no run {run_id!r}", hint="run `fleet list --all`")
-        return record
+        super().__init__(store, RUN_FORM)
 
     # prompts: numbered from 1; number N is turn N's
 
@@ -101,10 +71,6 @@ def _prompt_key(run_id: RunId, number: int) -> str:
     return f"{run_id}/{number:06d}"
 
 
-def _record_of(run: Run) -> Record:
-    return Record(kind=RUN, key=run.id, body=encode_run(run), fields=index_of(run))
-
-
 def index_of(run: Run) -> dict[str, str]:
     """What a run can be found by."""
     found_by = {"project": run.project, "branch": branch_key(run.project, run.branch)}
@@ -122,36 +88,11 @@ def branch_key(project: str, branch: str) -> str:
     return f"{project}\n{branch.casefold()}"
 
 
-_DEFAULTS: dict[str, object] = {
-    name: spec.default for name, spec in Run.__dataclass_fields__.items() if name != "id"
-}
-
-
-def encode_run(run: Run) -> dict[str, Json]:
-    """Return a run as a JSON document; what has its default value is left out."""
-    body: dict[str, Json] = {}
-    for name in Run.__dataclass_fields__:
-        value = getattr(run, name)
-        if name in _DEFAULTS and value == _DEFAULTS[name]:
-            continue
-        body[name] = encode_value(value)
-    return body
-
-
-def encode_value(value: object) -> Json:
-    """Turn a domain value into JSON: dataclasses to objects, tuples to lists."""
-    if isinstance(value, str):  # also every enum of ours
-        return str(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, tuple):
-        return [encode_value(item) for item in cast("tuple[object, ...]", value)]
-    return {spec.name: encode_value(getattr(value, spec.name)) for spec in fields(cast("Any", value))}
-
-
 _DECODERS: dict[str, Callable[[Any], object]] = {
     "id": RunId,
     "batch": BatchId,
+    "task": TaskId,
+    "gates": tuple,
     "mode": Mode,
     "mode_wanted": Mode,
     "role": Role,
@@ -166,14 +107,7 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def decode_run(body: Mapping[str, Json]) -> Run:
-    known = Run.__dataclass_fields__
-    values: dict[str, Any] = {
-        name: _DECODERS[name](value) if name in _DECODERS and value is not None else value
-        for name, value in body.items()
-        if name in known
-    }
-    return Run(**values)
+RUN_FORM = Form(kind=RUN, make=Run, decoders=_DECODERS, index=index_of, missing_hint="run `fleet list --all`")
 
 
 def decode_flat(kind: type[Flat], body: Mapping[str, Any]) -> Flat:
@@ -185,12 +119,21 @@ def decode_result(body: Mapping[str, Any]) -> Result:
         status=RunState(body["status"]),
         summary=body.get("summary", ""),
         reason=body.get("reason", ""),
+        cause=_cause(body.get("cause", "")),
+        resets_at=body.get("resets_at"),
         files_changed=tuple(body.get("files_changed", ())),
         commits=tuple(decode_flat(Commit, commit) for commit in body.get("commits", ())),
         tests=body.get("tests", ""),
         next_steps=tuple(body.get("next_steps", ())),
         usage=decode_flat(Usage, body.get("usage", {})),
     )
+
+
+def _cause(word: str) -> Cause:
+    return Cause(word) if word in _CAUSES else Cause.CRASH  # a newer fleet may know more of them
+
+
+_CAUSES = frozenset(Cause)
 
 
 def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str, Json]:

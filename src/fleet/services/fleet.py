@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.config import Settings
 from fleet.ports.store import Store
 from fleet.ports.vitals import Gauge
 from fleet.services.runs import RunService
+
+if TYPE_CHECKING:
+    from fleet.services.tasks import TaskService
 
 
 @dataclass(kw_only=True)
@@ -22,6 +26,7 @@ class Fleet:
     make_settings: Callable[[], Settings]
     make_store: Callable[[], Store]
     make_runs: Callable[[Fleet], RunService]
+    make_tasks: Callable[[Fleet], TaskService]
     make_gauge: Callable[[], Gauge]
 
     @cached_property
@@ -35,6 +40,10 @@ class Fleet:
     @cached_property
     def runs(self) -> RunService:
         return self.make_runs(self)
+
+    @cached_property
+    def tasks(self) -> TaskService:
+        return self.make_tasks(self)
 
     @cached_property
     def gauge(self) -> Gauge:

@@ -25,7 +25,7 @@ from fleet.errors import (
     SupervisorSilent,
     UnusableRepository,
 )
-from fleet.ports.coder import Coder, Facts, Turn
+from fleet.ports.coder import Coder, Facts, Turn, require_binary
 from fleet.ports.door import Door
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
@@ -101,7 +101,7 @@ class RunService:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
         coder = self._coder(how.coder or self._settings().coder_default)
         facts = coder.facts
-        _require_binary(facts)
+        require_binary(facts)
         mode = self._mode_for(facts, how)
         for wish in wishes:
             _check_prompt(wish, mode)
@@ -563,11 +563,6 @@ def _just_taken(branch: str) -> BranchTaken:
     return BranchTaken(
         f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
     )
-
-
-def _require_binary(facts: Facts) -> None:
-    if shutil.which(facts.binary) is None:
-        raise CoderMissing(facts.name, facts.binary, facts.install)
 
 
 def _check_prompt(wish: Wish, mode: Mode) -> None:

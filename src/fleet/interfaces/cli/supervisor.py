@@ -14,26 +14,31 @@ from fleet.interfaces.cli.common import json_option
 @click.command()
 @click.option("--background", is_flag=True, help="Start one that stops by itself when idle.")
 @click.option("--status", is_flag=True, help="Tell whether one works (exit code 7 if not).")
+@click.option("--drain", is_flag=True, help="Start no more tasks, and stop when those under way have ended.")
 @click.option("--stop", is_flag=True, help="Stop it; agents run on, and the next command starts it anew.")
 @json_option
-def run(background: bool, status: bool, stop: bool, as_json: bool) -> int:
+def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) -> int:
     """Run, start, stop or ask about the supervisor.
 
-    Without an option it runs in the foreground until Ctrl-C. You need it rarely: every command that
-    has work for it starts one.
+    Without an option it runs in the foreground. Ctrl-C lets the tasks under way end and starts no more;
+    Ctrl-C again leaves at once, and agents run on. You need it rarely: every command that has work for
+    it starts one.
 
     \b
     Example:
       fleet run --status
     """
-    if background + status + stop > 1:
-        raise InvalidInput("--background, --status and --stop exclude each other", hint="give one of them")
+    if background + status + drain + stop > 1:
+        message = "--background, --status, --drain and --stop exclude each other"
+        raise InvalidInput(message, hint="give one of them")
     if as_json and not status:
         raise InvalidInput("--json goes with --status", hint="run `fleet run --status --json`")
     if status:
         return _tell_status(as_json=as_json)
     if stop:
         return _stop()
+    if drain:
+        return _drain()
     if background:
         return _start()
     from fleet.bootstrap import home_folder
@@ -75,6 +80,17 @@ def _stop() -> int:
 
     if door_of(home_folder()).stop():
         render.out("stopped; agents run on")
+    else:
+        render.out("no supervisor was up")
+    return 0
+
+
+def _drain() -> int:
+    from fleet.bootstrap import door_of, home_folder
+
+    if door_of(home_folder()).drain():
+        render.out("draining: no task is started any more, and the supervisor stops with the last one")
+        render.say("see what is left with `fleet tasks`; `fleet run --background` starts a new one")
     else:
         render.out("no supervisor was up")
     return 0

@@ -1,0 +1,180 @@
+"""What is to be done with a task after a turn of its run has ended. Pure, and the same for every coder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fleet.domain.cause import Cause
+from fleet.domain.run import Result, RunState
+from fleet.domain.task import Task
+
+ASK_AGAIN = """You ended your turn, but the task {id} is not closed.
+If it is done, close it now: run `fleet task close {id} --reason "<one line: what was done>"`, or write
+`Status: completed` into {plan}.
+If you cannot go on without a person, ask: run `fleet ask "<your question>"`.
+Otherwise go on with it now."""
+
+GATE_SAID_NO = """Your work was checked, and a gate said no:
+
+{said}
+
+Make it pass, then close the task {id} again: run `fleet task close {id} --reason "<one line>"`."""
+
+GO_ON = (
+    "You were interrupted ({why}). Go on with the task where you stopped; your files are as you left them."
+)
+
+
+class Step(StrEnum):
+    CLOSE = "close"  # it is done
+    PROMPT = "prompt"  # the same run goes on with a further prompt
+    RESTART = "restart"  # a fresh run goes on where this one stopped
+    BLOCK = "block"  # a person must look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    step: Step
+    reason: str = ""
+    prompt: str = ""
+    not_before: float = 0.0
+    is_failure: bool = False  # it counts against the task
+    is_restart: bool = False  # nobody's fault, yet counted: it must not go on for ever
+    is_handover: bool = False
+    is_second_asking: bool = False
+    holds_coder_until: float | None = (
+        None  # no task is started with this coder before; 0: until a person says so
+    )
+    fallback: str = ""  # the coder to go on with instead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often, and after which pauses, a task is tried again."""
+
+    max_failures: int = 3
+    max_handovers: int = 10
+    max_restarts: int = 10
+    backoff_seconds: float = 10.0
+    longest_backoff_seconds: float = 900.0
+    limit_pause_seconds: float = 300.0  # after a limit whose end was not stated
+
+    def pause(self, failures: int) -> float:
+        """Return how long to wait after the Nth failure in a row: each time twice as long."""
+        return min(self.longest_backoff_seconds, self.backoff_seconds * 2 ** max(0, failures - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a turn of a task's run ended."""
+
+    result: Result
+    now: float
+    can_resume: bool  # the coder continues its own session
+    resets_at: float | None = None
+    question: str = ""  # what a person must answer first
+    plan: str = ""  # where the agent keeps its plan
+    fallback: str = ""
+    is_budget_spent: bool = False
+
+
+def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
+    """Say what comes next. It never loops: every way back to an agent is counted and bounded."""
+    result = ending.result
+    if result.status is RunState.KILLED:
+        return Decision(step=Step.BLOCK, reason="its agent was ended by a person")
+    if ending.question:
+        return Decision(step=Step.BLOCK, reason=f"it asks: {ending.question}")
+    if result.cause is Cause.NONE and task.close_reason is not None:
+        return Decision(step=Step.CLOSE, reason=task.close_reason)
+    if ending.is_budget_spent or result.cause is Cause.BUDGET:
+        return Decision(step=Step.BLOCK, reason=f"its budget is spent (${task.spent_usd:.2f})")
+    match result.cause:
+        case Cause.NONE:
+            return _ask_again(task, ending, patience)
+        case Cause.LIMIT:
+            return _park(ending, patience)
+        case Cause.LOGIN:
+            return _resume(
+                ending,
+                Decision(
+                    step=Step.BLOCK,
+                    reason=f"{task.coder_used} is not logged in: {result.reason}",
+                    holds_coder_until=0.0,
+                ),
+            )
+        case Cause.CONTEXT:
+            return _hand_over(task, result, patience)
+        case Cause.LOST:
+            return _restart(task, result, patience)
+        case _:
+            return _after_failure(task, ending, patience)
+
+
+def _ask_again(task: Task, ending: Ending, patience: Patience) -> Decision:
+    if task.was_asked_again:
+        why = "it ended well twice and closed nothing"
+        return Decision(step=Step.BLOCK, reason=f"{why}; look at its branch {task.branch}")
+    prompt = ASK_AGAIN.format(id=task.id, plan=ending.plan)
+    return _resume(ending, Decision(step=Step.PROMPT, prompt=prompt, is_second_asking=True))
+
+
+def _park(ending: Ending, patience: Patience) -> Decision:
+    """Wait for the stated end of a limit; it says nothing about the task. A fallback coder need not wait."""
+    until = ending.resets_at or 0.0
+    if until <= ending.now:
+        until = ending.now + patience.limit_pause_seconds
+    reason = ending.result.reason or "rate limit"
+    if ending.fallback:
+        return Decision(step=Step.RESTART, reason=reason, fallback=ending.fallback, holds_coder_until=until)
+    prompt = GO_ON.format(why="a limit of your provider, which is over now")
+    parked = Decision(
+        step=Step.PROMPT, prompt=prompt, reason=reason, not_before=until, holds_coder_until=until
+    )
+    return _resume(ending, parked)
+
+
+def _resume(ending: Ending, decision: Decision) -> Decision:
+    """Return the decision; where the coder cannot continue its session, a fresh run does it."""
+    if ending.can_resume or decision.step is not Step.PROMPT:
+        return decision
+    return Decision(
+        step=Step.RESTART,
+        reason=decision.reason,
+        not_before=decision.not_before,
+        is_second_asking=decision.is_second_asking,
+        holds_coder_until=decision.holds_coder_until,
+    )
+
+
+def _hand_over(task: Task, result: Result, patience: Patience) -> Decision:
+    if task.handovers >= patience.max_handovers:
+        why = f"its context was full {task.handovers + 1} times"
+        return Decision(step=Step.BLOCK, reason=f"{why}; split it into smaller tasks")
+    return Decision(step=Step.RESTART, reason=f"handed over: {result.reason}", is_handover=True)
+
+
+def _restart(task: Task, result: Result, patience: Patience) -> Decision:
+    if task.restarts >= patience.max_restarts:
+        return Decision(step=Step.BLOCK, reason=f"lost {task.restarts + 1} times, last: {result.reason}")
+    return Decision(step=Step.RESTART, reason=result.reason, is_restart=True)
+
+
+def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:
+    result, failures = ending.result, task.failures + 1
+    if failures >= patience.max_failures:
+        return Decision(
+            step=Step.BLOCK, reason=f"failed {failures} times, last: {result.reason}", is_failure=True
+        )
+    if result.cause is Cause.GATE:
+        prompt = GATE_SAID_NO.format(id=task.id, said=result.reason)
+        return _resume(
+            ending, Decision(step=Step.PROMPT, prompt=prompt, is_failure=True, reason=result.reason)
+        )
+    return Decision(
+        step=Step.RESTART,
+        reason=result.reason,
+        not_before=ending.now + patience.pause(failures),
+        is_failure=True,
+    )

@@ -1,0 +1,64 @@
+"""What an agent is told about its task, and what its files tell about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fleet.domain.task import Task
+
+PLAN, KNOWLEDGE, QUESTIONS = "PLAN_AND_STATUS.md", "KNOWLEDGE.md", "Q&A.md"
+
+SHEET = """# Task {id}: {title}
+
+{description}
+---
+You work alone in a git worktree of its own, on branch {branch}. Commit your work there. Nobody watches you.
+
+Your memory is in {artifacts} (also in $FLEET_ARTIFACT_DIR). Another agent may have begun this task: read
+{plan}, {knowledge} and {questions} there first, and go on from what they say.
+- {plan}: the task in your own words, a numbered plan, and a line `Status: in_progress`, `Status: blocked` or
+  `Status: completed`. Keep it true as you go.
+- {knowledge}: append what the next one should know: where things are, what must hold, what surprised you.
+
+When it is done: run `fleet task close {id} --reason "<one line: what was done>"`, or write
+`Status: completed` into {plan}; then end your turn.{gates}
+When you cannot go on without a person: run `fleet ask "<one question>"` (with `--option` for each choice),
+or append a block `## Q: <one line>` with what you tried and what you need to {questions}; then end your
+turn. You are started again with the answer.
+"""
+GATES = """
+Then these commands must succeed in your worktree, or you are asked again:
+{commands}"""
+
+
+def brief(task: Task, *, branch: str, artifacts: str) -> str:
+    """Return the first prompt of a run at a task."""
+    commands = "\n".join(f"    {command}" for command in task.gates)
+    return SHEET.format(
+        id=task.id,
+        title=task.title,
+        description=f"{task.description}\n" if task.description else "",
+        branch=branch,
+        artifacts=artifacts,
+        plan=PLAN,
+        knowledge=KNOWLEDGE,
+        questions=QUESTIONS,
+        gates=GATES.format(commands=commands) if commands else "",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStatus:
+    is_completed: bool = False
+    is_blocked: bool = False
+
+
+_STATUS = re.compile(r"^[\s*#>-]*status[\s*]*:[\s*`]*(?P<word>in_progress|blocked|completed)\b", re.I | re.M)
+
+
+def read_plan(text: str) -> PlanStatus:
+    """Return what the last status line of a plan says."""
+    words = [found["word"].lower() for found in _STATUS.finditer(text)]
+    last = words[-1] if words else ""
+    return PlanStatus(is_completed=last == "completed", is_blocked=last == "blocked")

@@ -1,0 +1,91 @@
+"""Something that a person must answer, and the file in which agents and people can write it down."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fleet.domain.ids import QuestionId, TaskId
+from fleet.errors import Conflict
+
+
+class QuestionState(StrEnum):
+    PENDING = "pending"
+    ANSWERED = "answered"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    id: QuestionId
+    task: TaskId
+    text: str
+    asked_at: float
+    options: tuple[str, ...] = ()
+    state: QuestionState = QuestionState.PENDING
+    answer: str = ""
+    answered_by: str = ""
+    answered_at: float | None = None
+    place: int = 0  # its number among the questions of the task's file; 0: it is not in the file
+    is_notified: bool = False
+
+    def give(self, answer: str, *, by: str, now: float) -> Question:
+        """Return it answered. The first answer wins; the number of an option stands for the option."""
+        if self.state is not QuestionState.PENDING:
+            raise Conflict(f"question {self.id} is {self.state} already: {self.answer!r}")
+        chosen = answer.strip()
+        if self.options and chosen.isdecimal() and 1 <= int(chosen) <= len(self.options):
+            chosen = self.options[int(chosen) - 1]
+        return replace(self, state=QuestionState.ANSWERED, answer=chosen, answered_by=by, answered_at=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One question of a Q&A file."""
+
+    text: str
+    answer: str = ""
+
+
+_HEADING = re.compile(r"^##\s*(?P<kind>[QA])\s*:\s*(?P<rest>.*)$")
+_STAMP = re.compile(r"\s+(?:--|—)\s+\d{4}-\d\d-\d\d.*$")
+
+
+def read_blocks(text: str) -> list[Block]:
+    """Return the questions of a Q&A file, in order, each with the answer below it, if there is one."""
+    blocks: list[Block] = []
+    kind, lines = "", list[str]()
+    for line in [*text.splitlines(), "## Q:"]:
+        heading = _HEADING.match(line)
+        if heading is None:
+            lines.append(line)
+            continue
+        blocks = _with_part(blocks, kind, lines)
+        kind, rest = heading["kind"], heading["rest"].strip()
+        lines = [_STAMP.sub("", rest)] if kind == "Q" else ([] if _is_date(rest) else [rest])
+    return blocks
+
+
+def _with_part(blocks: list[Block], kind: str, lines: list[str]) -> list[Block]:
+    told = "\n".join(lines).strip()
+    if kind == "Q":
+        return [*blocks, Block(text=told)] if told else blocks
+    if kind == "A" and blocks and told:
+        last = blocks[-1]
+        return [*blocks[:-1], replace(last, answer=f"{last.answer}\n{told}".strip())]
+    return blocks
+
+
+def _is_date(text: str) -> bool:
+    return not text or bool(re.match(r"\d{4}-\d\d-\d\d", text)) or text.startswith("<YYYY")
+
+
+def write_question(question: Question, stamp: str) -> str:
+    """Return the block of a question as agents and people know it."""
+    options = "".join(f"\n{number}. {option}" for number, option in enumerate(question.options, 1))
+    return f"\n## Q: {question.text} -- {stamp}\n{options}\n"
+
+
+def write_answer(answer: str, stamp: str) -> str:
+    return f"\n## A: {stamp}\n{answer}\n"

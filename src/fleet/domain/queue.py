@@ -1,0 +1,111 @@
+"""Which ready task starts next, and whether there is room and money for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fleet.domain.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """What a started task counts against."""
+
+    coder: str
+    project: str
+    host: str
+    reserved_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """All tasks that are under way, and what was spent today. One record, changed by compare-and-set."""
+
+    running: Mapping[str, Lane] = field(default_factory=dict[str, Lane])  # by task
+    day: str = ""
+    spent_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # today, by project
+
+    def admit(self, task: Task, lane: Lane) -> Ledger:
+        return replace(self, running={**self.running, task.id: lane})
+
+    def release(self, task_id: str) -> Ledger:
+        return replace(self, running={name: lane for name, lane in self.running.items() if name != task_id})
+
+    def spend(self, project: str, usd: float, day: str) -> Ledger:
+        """Return the ledger with money spent on a day; days before it are forgotten."""
+        spent = dict(self.spent_usd) if day == self.day else {}
+        spent[project] = spent.get(project, 0.0) + usd
+        return replace(self, day=day, spent_usd=spent)
+
+    def spent_on(self, day: str, project: str = "") -> float:
+        if day != self.day:
+            return 0.0
+        return self.spent_usd.get(project, 0.0) if project else sum(self.spent_usd.values())
+
+    def reserved(self, project: str = "") -> float:
+        return sum(lane.reserved_usd for lane in self.running.values() if project in ("", lane.project))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many tasks may be under way at a time, and what they may cost. 0 sets no limit."""
+
+    everywhere: int = 3
+    per_coder: int = 0
+    coders: Mapping[str, int] = field(default_factory=dict[str, int])  # a coder's own, instead
+    per_project: int = 0
+    per_host: int = 0
+    task_usd: float = 0.0
+    project_usd_a_day: float = 0.0
+    usd_a_day: float = 0.0
+    ageing_seconds: float = 3600.0  # a waiting task gains one priority in this time
+
+    def of_coder(self, name: str) -> int:
+        return self.coders.get(name, self.per_coder)
+
+    def budget_of(self, task: Task) -> float:
+        return task.budget_usd or self.task_usd
+
+
+def refuse(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
+    """Return why no task may start in a lane now; "" if one may."""
+    lanes = ledger.running.values()
+    rooms = (
+        ("limits.max_concurrent", limits.everywhere, len(ledger.running)),
+        (
+            f"limit of coder {lane.coder}",
+            limits.of_coder(lane.coder),
+            sum(at.coder == lane.coder for at in lanes),
+        ),
+        ("limits.per_project", limits.per_project, sum(at.project == lane.project for at in lanes)),
+        ("limits.per_host", limits.per_host, sum(at.host == lane.host for at in lanes)),
+    )
+    for name, most, taken in rooms:
+        if most and taken >= most:
+            return f"{name} is reached ({most})"
+    return _too_dear(ledger, lane, limits, day)
+
+
+def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
+    """What is under way counts with what it may still cost: money is reserved before it is spent."""
+    purses = (
+        ("budget.project_usd_a_day", limits.project_usd_a_day, lane.project),
+        ("budget.usd_a_day", limits.usd_a_day, ""),
+    )
+    for name, most, project in purses:
+        bound = ledger.spent_on(day, project) + ledger.reserved(project)
+        if most and bound + lane.reserved_usd > most - (0 if lane.reserved_usd else 1e-9):
+            return f"{name} is reached (${bound:.2f} of ${most:.2f} is spent or reserved)"
+    return ""
+
+
+def in_order(ready: Iterable[Task], now: float, limits: Limits) -> Sequence[Task]:
+    """Return ready tasks as they are to start: by priority, which rises with the time waited, then by age."""
+    return sorted(ready, key=lambda task: (_rank(task, now, limits), task.created_at, task.id))
+
+
+def _rank(task: Task, now: float, limits: Limits) -> float:
+    if not limits.ageing_seconds:
+        return task.priority
+    return task.priority - (now - task.created_at) / limits.ageing_seconds

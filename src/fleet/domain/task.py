@@ -1,0 +1,223 @@
+"""Wanted work that is written down: what it needs before it can start, who holds it, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from fleet.domain.ids import RunId, TaskId
+from fleet.errors import Conflict, InvalidInput
+
+TIERS = ("cheap", "standard", "premium")
+PRIORITIES = range(5)  # 0 goes first
+LONGEST_TITLE = 500
+
+
+class TaskState(StrEnum):
+    OPEN = "open"  # waits for its turn, its dependencies or its time
+    IN_PROGRESS = "in_progress"  # somebody holds it
+    BLOCKED = "blocked"  # it cannot go on without a person
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who holds a task. The token rises with every holder: a lower one's word counts no more."""
+
+    owner: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One piece of wanted work, and how far it is."""
+
+    id: TaskId
+    title: str
+    created_at: float
+    description: str = ""
+    cwd: str = ""  # where it was wished for
+    project: str = ""  # the repository's top folder
+    coder: str = ""  # "" inherits from the settings at the time of its start; so do model and tier
+    model: str = ""
+    tier: str = ""
+    priority: int = 2
+    deps: tuple[TaskId, ...] = ()
+    unmet: tuple[TaskId, ...] = ()  # those of them that are not closed yet
+    gates: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # names or labels of the host that may do it
+    budget_usd: float | None = None
+    updated_at: float = 0.0
+    state: TaskState = TaskState.OPEN
+    reason: str = ""  # why it is blocked, or waits
+    close_reason: str | None = None  # asked for by its agent, or given by a person
+    closed_at: float | None = None
+    is_announced: bool = False  # those that depend on it know that it is closed
+    not_before: float = 0.0  # it waits until then: for a quota, or after a failure
+    owner: str = ""
+    token: int = 0
+    run: RunId | None = None  # the attempt that counts …
+    turn: int = 0  # … how many prompts it is to have had …
+    prompt: str = ""  # … and the last of them
+    coder_used: str = ""  # what it was started with
+    model_used: str = ""
+    base: str = ""  # commit that the next run begins at, where an earlier one's work goes on …
+    base_host: str = ""  # … and the only host that has it; "" if it was pushed
+    failures: int = 0
+    restarts: int = 0  # that were not the agent's fault: reboots, lost hosts
+    handovers: int = 0
+    was_asked_again: bool = False  # it ended well once and closed nothing
+    question: str = ""  # id of the question that it waits for
+    spent_usd: float = 0.0
+    run_usd: float = 0.0  # what its present run has cost so far, as far as it is counted above
+    started_at: float | None = None
+    peak_context: int = 0
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(owner=self.owner, token=self.token)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it may start as far as other tasks are concerned; its time may still be to come."""
+        return self.state is TaskState.OPEN and not self.unmet
+
+    @property
+    def branch(self) -> str:
+        """The branch of the attempt that counts. Each holder has one of its own: none can spoil another's."""
+        return f"fleet/{self.id}" if self.token <= 1 else f"fleet/{self.id}-{self.token}"
+
+    # what people do
+
+    def close(self, reason: str, now: float) -> Task:
+        if self.state is TaskState.CLOSED:
+            raise Conflict(f"task {self.id} is closed already", hint=f"`fleet task reopen {self.id}`")
+        return replace(
+            self,
+            state=TaskState.CLOSED,
+            close_reason=reason,
+            closed_at=now,
+            is_announced=False,
+            reason="",
+            owner="",
+            question="",
+        )
+
+    def reopen(self, now: float) -> Task:
+        """Return it open, with a clean record: who reopens it has looked into what went wrong."""
+        if self.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
+            raise Conflict(f"task {self.id} is {self.state} already", hint=f"see `fleet show {self.id}`")
+        return replace(
+            self,
+            state=TaskState.OPEN,
+            close_reason=None,
+            closed_at=None,
+            is_announced=False,
+            reason="",
+            not_before=0.0,
+            owner="",
+            run=None,
+            turn=0,
+            prompt="",
+            failures=0,
+            restarts=0,
+            handovers=0,
+            was_asked_again=False,
+            question="",
+            updated_at=now,
+        )
+
+    # what the queue does
+
+    def take(self, owner: str, run: RunId, *, prompt: str, coder: str, model: str, now: float) -> Task:
+        """Return it held by an owner, with a fresh run and a higher token."""
+        if not self.is_ready:
+            raise Conflict(f"task {self.id} cannot be taken: it is {self.state}")
+        return replace(
+            self,
+            state=TaskState.IN_PROGRESS,
+            owner=owner,
+            token=self.token + 1,
+            run=run,
+            turn=1,
+            prompt=prompt,
+            coder_used=coder,
+            model_used=model,
+            reason="",
+            not_before=0.0,
+            close_reason=None,
+            started_at=self.started_at or now,
+        )
+
+    def go_on(self, prompt: str) -> Task:
+        """Return it with a further prompt for the run that it has."""
+        return replace(
+            self,
+            state=TaskState.IN_PROGRESS,
+            turn=self.turn + 1,
+            prompt=prompt,
+            reason="",
+            not_before=0.0,
+            question="",
+            close_reason=None,
+        )
+
+    def give_back(self, reason: str, *, not_before: float = 0.0) -> Task:
+        """Return it open again for anybody; what its run has done is where the next one begins."""
+        return replace(
+            self,
+            state=TaskState.OPEN,
+            owner="",
+            run=None,
+            turn=0,
+            prompt="",
+            reason=reason,
+            not_before=not_before,
+            question="",
+        )
+
+    def block(self, reason: str, *, question: str = "") -> Task:
+        return replace(self, state=TaskState.BLOCKED, reason=reason, question=question)
+
+
+def check_task(task: Task) -> Task:
+    """Return the task; raise `InvalidInput` for what cannot be."""
+    if not task.title.strip():
+        raise InvalidInput("a task needs a title", hint='for example `fleet task create "Fix the login"`')
+    if "\0" in task.title + task.description or "\n" in task.title or len(task.title) > LONGEST_TITLE:
+        raise InvalidInput(
+            f"a title is one line of at most {LONGEST_TITLE} characters, and no text has a NUL"
+        )
+    if task.priority not in PRIORITIES:
+        raise InvalidInput(f"there is no priority {task.priority}", hint="0 goes first, 4 last")
+    if task.tier and task.tier not in TIERS:
+        raise InvalidInput(f"there is no tier {task.tier!r}", hint=f"use one of {', '.join(TIERS)}")
+    if task.budget_usd is not None and not 0 < task.budget_usd < float("inf"):
+        raise InvalidInput("a budget is more than 0 USD")
+    if task.id in task.deps:
+        raise InvalidInput(f"task {task.id} cannot wait for itself")
+    return task
+
+
+def find_cycle(start: TaskId, deps_of: Callable[[TaskId], Iterable[TaskId]]) -> list[TaskId]:
+    """Return the way from a task back to itself along its dependencies; nothing if there is none."""
+    came_from: dict[TaskId, TaskId] = {}
+    waiting = [start]
+    while waiting:
+        here = waiting.pop()
+        for dep in deps_of(here):
+            if dep == start:
+                return _way(start, here, came_from)
+            if dep not in came_from:
+                came_from[dep] = here
+                waiting.append(dep)
+    return []
+
+
+def _way(start: TaskId, end: TaskId, came_from: dict[TaskId, TaskId]) -> list[TaskId]:
+    backwards = [start, end]
+    while backwards[-1] != start:
+        backwards.append(came_from[backwards[-1]])
+    return backwards[::-1]

@@ -1,0 +1,465 @@
+"""Works through the tasks: starts what is ready, hears how runs ended, and decides what comes next.
+
+It keeps nothing of its own: everything is read from the store, changed by compare-and-set, and may be
+cut off between any two writes. The next look goes on where the last one stopped:
+
+- a task is held (owner, token, the run's id, its prompt) before there is a run;
+- a run is made if its task names it and it is not there, and prompted if its task says so;
+- an ended run is judged, and the verdict is one write to its task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
+from fleet.domain.briefing import PLAN, brief, read_plan
+from fleet.domain.ids import new_run_id
+from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
+from fleet.domain.run import Mode, Result, Run, RunState, Wanted
+from fleet.domain.task import PRIORITIES, Task, TaskState
+from fleet.engine.questions import TaskQuestions
+from fleet.engine.workshop import Workshop, read_text
+from fleet.errors import Conflict, Fenced, FleetError, Stale
+from fleet.ports.coder import require_binary
+from fleet.ports.records import BRANCH, branch_key
+from fleet.ports.store import Record
+from fleet.ports.tasks import Hold, QueueState, Tasks
+
+log = logging.getLogger(__name__)
+
+PAGE = 100  # ready tasks of one priority that are looked at together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is left after a look."""
+
+    is_busy: bool  # tasks are under way, or wait for something that will come
+    next_at: float | None = None  # when it is worth another look, though nobody knocks
+
+
+class Queue:
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._tasks = Tasks(shop.store)
+        self._state = QueueState(shop.store)
+        self._questions = TaskQuestions(shop.store, shop.task_folder)
+        self.is_draining = False
+
+    def look(self) -> Outlook:
+        """Do all that can be done now. Blocks for a while: call it in a thread."""
+        self._announce()
+        for task in self._tasks.find("asks", self._shop.host):
+            self._one(self._hear_answer, task)
+        self._drop_stale_lanes()
+        for task in self._tasks.find("owner", self._shop.host):
+            self._one(self._advance, task)
+        waiting = _Waiting()
+        if not self.is_draining and self._state.paused() is None:
+            self._dispatch(waiting)
+        held = self._tasks.find("owner", self._shop.host)
+        for task in held:
+            waiting.until(task.not_before)
+        is_busy = bool(held) or waiting.next_at is not None
+        return Outlook(is_busy=is_busy, next_at=waiting.next_at)
+
+    def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
+        """Deal with one task; what is wrong with it must not stop the others."""
+        try:
+            deal_with(task)
+        except Fenced as lost:
+            log.warning("task.fenced", extra={"task_id": task.id, "reason": lost.message})
+        except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
+            log.info("task.changed", extra={"task_id": task.id, "reason": changed.message})
+        except FleetError as problem:
+            log.error("task.problem", extra={"task_id": task.id, "reason": problem.message})
+        except OSError as problem:
+            log.error("task.problem", extra={"task_id": task.id, "reason": str(problem)})
+
+    # closed tasks let others go
+
+    def _announce(self) -> None:
+        """Tell those that depend on a closed task. A kill in between repeats it, which changes nothing."""
+        for closed in self._tasks.find("unannounced", "yes"):
+            for dependent in self._tasks.dependents(closed.id):
+                self._tasks.update(dependent, lambda task, closed=closed: _without(task, closed))
+            self._tasks.update(closed.id, _announced)
+
+    # tasks that are held here
+
+    def _advance(self, task: Task) -> None:
+        """Bring a held task one step further, if there is one."""
+        run = self._shop.runs.peek(task.run) if task.run else None
+        if run is not None and run.prompts >= task.turn:
+            if run.has_ended and not run.has_work:
+                self._conclude(task, run)
+            return
+        if self._is_waiting(task) or not self._enter_lane(task):
+            return
+        if run is None:
+            self._make_run(task)
+        else:
+            self._give_prompt(task, run)
+
+    def _is_waiting(self, task: Task) -> bool:
+        now = time.time()
+        hold = self._state.holds().get(task.coder_used)
+        is_held_back = hold is not None and hold.is_on(now)
+        return task.not_before > now or is_held_back or (self._state.paused() is not None)
+
+    def _make_run(self, task: Task) -> None:
+        try:
+            run = self._run_for(task)
+            self._claim_branch(run)
+        except FleetError as problem:
+            self._apply(
+                task, Decision(step=Step.BLOCK, reason=problem.message), Result(status=RunState.FAILED)
+            )
+            return
+        self._write_prompt(task, run)
+        self._shop.runs.add(run)
+        self._tasks.note(task.id, "started", f"run {run.id}, token {task.token}, {run.coder} on {run.branch}")
+
+    def _run_for(self, task: Task) -> Run:
+        now = time.time()
+        settings = self._shop.settings_for(task.project)
+        coder = self._shop.coder_for(task.coder_used, task.project)
+        require_binary(coder.facts)
+        base = task.base or "HEAD"
+        repository = self._shop.repositories.inspect(task.project, base, [task.branch])
+        assert task.run
+        return Run(
+            id=task.run,
+            project=repository.top,
+            branch=task.branch,
+            coder=coder.facts.name,
+            created_at=now,
+            task=task.id,
+            token=task.token,
+            gates=task.gates,
+            budget_usd=max(0.0, self._limits(task.project).budget_of(task) - task.spent_usd),
+            model=task.model_used,
+            mode=Mode.HEADLESS,
+            flags=tuple(settings.coder_flags(coder.facts.name)),
+            skip_permissions=settings.skips_permissions(coder.facts.name),
+            quick=settings.setup_quick,
+            base_ref=base,
+            base_sha=repository.base_sha,
+            state_since=now,
+            host=self._shop.host,
+        )
+
+    def _claim_branch(self, run: Run) -> None:
+        """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""
+        key = branch_key(run.project, run.branch)
+        held = self._shop.store.get(BRANCH, key)
+        if held is None or held.body["run"] != run.id:
+            version = held.version if held else ""
+            body = {"run": run.id, "at": time.time()}
+            self._shop.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
+
+    def _give_prompt(self, task: Task, run: Run) -> None:
+        self._write_prompt(task, run)
+        self._shop.runs.update(run.id, lambda run: replace(run, prompts=max(run.prompts, task.turn)))
+        self._tasks.note(task.id, "prompted", task.prompt.partition("\n")[0])
+
+    def _write_prompt(self, task: Task, run: Run) -> None:
+        with contextlib.suppress(Stale):  # it was cut off right after this before
+            self._shop.runs.add_prompt(run.id, task.turn, task.prompt)
+
+    # a turn has ended
+
+    def _conclude(self, task: Task, run: Run) -> None:
+        """Judge how a turn ended, and act on it."""
+        result = run.result or Result(status=run.state, reason=run.state_reason)
+        self._settle_up(task, run)
+        asked = self._questions.asked(task)
+        ending = Ending(
+            result=result,
+            now=time.time(),
+            can_resume=self._can_resume(run),
+            resets_at=result.resets_at,
+            question=asked.text if asked else "",
+            plan=str(self._shop.task_folder(task.id) / PLAN),
+            fallback=self._fallback(task, task.coder_used),
+            is_budget_spent=self._is_spent(task, run),
+        )
+        task = self._as_its_plan_says(task, ending)
+        decision = decide(task, ending, self._patience(task))
+        self._apply(task, decision, result, question=asked.id if asked else "", run=run)
+
+    def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
+        """Return the task with the wish to close it, where its agent only wrote it into its plan."""
+        if task.close_reason is not None or not read_plan(read_text(Path(ending.plan))).is_completed:
+            return task
+        summary = ending.result.summary.partition("\n")[0]
+        return replace(task, close_reason=summary or "its plan says that it is completed")
+
+    def _apply(
+        self, task: Task, decision: Decision, result: Result, *, question: str = "", run: Run | None = None
+    ) -> None:
+        head, cost = self._head_of(run), _cost(run)
+        now = time.time()
+
+        def applied(task: Task) -> Task:
+            counted = replace(
+                task,
+                failures=task.failures + decision.is_failure,
+                restarts=task.restarts + decision.is_restart,
+                handovers=task.handovers + decision.is_handover,
+                was_asked_again=task.was_asked_again or decision.is_second_asking,
+                spent_usd=task.spent_usd + cost - task.run_usd,
+                run_usd=cost,
+                base=head or task.base,
+                base_host=self._shop.host if head else task.base_host,
+                peak_context=max(task.peak_context, run.context_tokens if run else 0),
+                updated_at=now,
+            )
+            return _decided(counted, decision, question, now)
+
+        self._tasks.update_held(task.id, task.claim, applied)
+        if decision.holds_coder_until is not None:
+            self._state.hold(
+                Hold(coder=task.coder_used, until=decision.holds_coder_until, reason=decision.reason)
+            )
+        self._tasks.note(task.id, str(decision.step), decision.reason)
+        log.info(
+            "task.judged",
+            extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
+        )
+        if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
+            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+
+    def _head_of(self, run: Run | None) -> str:
+        """Return the commit that a run's branch stands at; "" if there is none."""
+        if run is None or not run.base_sha:
+            return ""
+        try:
+            found = self._shop.repositories.inspect(run.project, f"refs/heads/{run.branch}", ())
+        except FleetError:
+            return ""
+        return found.base_sha
+
+    def _can_resume(self, run: Run) -> bool:
+        try:
+            return bool(run.session) and self._shop.coder(run).facts.resumes and run.has_workspace
+        except FleetError:
+            return False
+
+    def _fallback(self, task: Task, coder: str) -> str:
+        """Return the coder that may go on in place of another; "" if there is none just now."""
+        name = self._shop.settings_for(task.project).coder_fallback(coder)
+        hold = self._state.holds().get(name)
+        return "" if hold and hold.is_on(time.time()) else name
+
+    def _patience(self, task: Task) -> Patience:
+        settings = self._shop.settings_for(task.project)
+        return Patience(
+            max_failures=max(1, settings.max_failures),
+            backoff_seconds=settings.backoff_seconds,
+            limit_pause_seconds=settings.limit_pause_seconds,
+        )
+
+    def _is_spent(self, task: Task, run: Run) -> bool:
+        budget = self._limits(task.project).budget_of(task)
+        return bool(budget) and task.spent_usd + _cost(run) - task.run_usd >= budget
+
+    # room and money
+
+    def _limits(self, project: str) -> Limits:
+        settings = self._shop.settings_for(project)
+        names = {*settings.coder_names(), settings.coder_default}
+        return Limits(
+            everywhere=settings.max_concurrent,
+            per_coder=settings.per_coder,
+            coders={name: settings.coder_room(name) for name in names},
+            per_project=settings.per_project,
+            per_host=settings.per_host,
+            task_usd=settings.task_usd,
+            project_usd_a_day=settings.project_usd_a_day,
+            usd_a_day=settings.usd_a_day,
+            ageing_seconds=settings.ageing_seconds,
+        )
+
+    def _enter_lane(self, task: Task) -> bool:
+        """Count a held task among those under way; False if there is no room for it now."""
+        lane = self._lane(task, task.coder_used)
+        return not self._admit(task, lane, self._limits(task.project))
+
+    def _lane(self, task: Task, coder: str) -> Lane:
+        left = self._limits(task.project).budget_of(task) - task.spent_usd
+        return Lane(
+            coder=coder, project=task.project, host=self._shop.host, reserved_usd=round(max(0.0, left), 6)
+        )
+
+    def _admit(self, task: Task, lane: Lane, limits: Limits) -> str:
+        """Enter a task into the ledger; return why it cannot be, or ""."""
+        refusal = ""
+
+        def admitted(ledger: Ledger) -> Ledger:
+            nonlocal refusal
+            if task.id in ledger.running:
+                refusal = "" if ledger.running[task.id].host == lane.host else "another host has it"
+                return ledger
+            refusal = refuse(ledger, lane, limits, _today())
+            return ledger if refusal else ledger.admit(task, lane)
+
+        self._state.change_ledger(admitted)
+        return refusal
+
+    def _settle_up(self, task: Task, run: Run) -> None:
+        """Leave the lane and book the cost, both in one write: a kill cannot book it twice."""
+        cost = _cost(run) - task.run_usd
+
+        def settled(ledger: Ledger) -> Ledger:
+            if task.id not in ledger.running:
+                return ledger
+            return ledger.release(task.id).spend(task.project, cost, _today())
+
+        self._state.change_ledger(settled)
+
+    def _drop_stale_lanes(self) -> None:
+        """Free the lanes of this host that no held task is in: it was killed between two writes."""
+        mine = [name for name, lane in self._state.ledger().running.items() if lane.host == self._shop.host]
+        for name in mine:
+            task = self._tasks.peek(name)
+            if task is None or task.state is not TaskState.IN_PROGRESS or task.owner != self._shop.host:
+                self._state.change_ledger(lambda ledger, name=name: ledger.release(name))
+
+    # ready tasks
+
+    def _dispatch(self, waiting: _Waiting) -> None:
+        """Start ready tasks while there is room."""
+        holds, full = self._state.holds(), set[tuple[str, str]]()
+        for task in self._ready():
+            coder, now = self._coder_of(task), time.time()
+            if (coder, task.project) in full or not self._is_for_us(task):
+                continue
+            hold = holds.get(coder)
+            if hold and hold.is_on(now):
+                coder = self._fallback(task, coder)
+            if not coder:
+                waiting.until(hold.until if hold else 0.0)
+                continue
+            if task.not_before > now:
+                waiting.until(task.not_before)
+                continue
+            limits = self._limits(task.project)
+            if refusal := self._admit(task, self._lane(task, coder), limits):
+                if refusal.startswith(("limits.max_concurrent", "limits.per_host", "budget.usd")):
+                    return
+                full.add((coder, task.project))
+                continue
+            self._one(lambda task, coder=coder: self._take(task, coder), task)
+
+    def _take(self, task: Task, coder: str) -> None:
+        model = self._model_of(task, coder)
+        run_id = new_run_id()
+        now = time.time()
+        folder = self._shop.task_folder(task.id)
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def taken(newest: Task) -> Task:
+            if newest.token != task.token:
+                raise Fenced(task.id, task.token, newest.token)
+            held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
+            prompt = brief(held, branch=held.branch, artifacts=str(folder))
+            return replace(held, prompt=prompt, run_usd=0.0)
+
+        try:
+            held = self._tasks.update(task.id, taken)
+        except Conflict:
+            self._state.change_ledger(lambda ledger: ledger.release(task.id))
+            raise
+        self._make_run(held)
+
+    def _ready(self) -> Iterator[Task]:
+        """Yield ready tasks in the order in which they are to start, a page of each priority at a time."""
+        after = dict.fromkeys(PRIORITIES, "")
+        while after:
+            pages = {
+                priority: self._tasks.page("ready", str(priority), after=last, limit=PAGE)
+                for priority, last in after.items()
+            }
+            found = [task for page in pages.values() for task in page]
+            yield from in_order(found, time.time(), self._limits_of_all())
+            after = {priority: page[-1].id for priority, page in pages.items() if len(page) == PAGE}
+
+    def _limits_of_all(self) -> Limits:
+        return Limits(ageing_seconds=self._shop.settings_for("").ageing_seconds)
+
+    def _coder_of(self, task: Task) -> str:
+        return task.coder or self._shop.settings_for(task.project).coder_default
+
+    def _model_of(self, task: Task, coder: str) -> str:
+        is_own = coder == self._coder_of(task)
+        return (
+            (task.model if is_own else "")
+            or task.tier
+            or self._shop.settings_for(task.project).coder_model_for(coder)
+        )
+
+    def _is_for_us(self, task: Task) -> bool:
+        if task.base_host not in ("", self._shop.host):
+            return False
+        return all(need in self._shop.host_labels for need in task.needs)
+
+    def _hear_answer(self, task: Task) -> None:
+        """Go on with a task whose question was answered."""
+        answer = self._questions.answer_to(task)
+        if answer is not None:
+            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, answer))
+
+
+class _Waiting:
+    """The next moment at which something is due."""
+
+    def __init__(self) -> None:
+        self.next_at: float | None = None
+
+    def until(self, moment: float) -> None:
+        if moment > time.time():
+            self.next_at = moment if self.next_at is None else min(self.next_at, moment)
+
+
+def _without(task: Task, closed: Task) -> Task:
+    return replace(task, unmet=tuple(dep for dep in task.unmet if dep != closed.id))
+
+
+def _announced(task: Task) -> Task:
+    return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
+
+
+def _decided(task: Task, decision: Decision, question: str, now: float) -> Task:
+    match decision.step:
+        case Step.CLOSE:
+            return task.close(decision.reason, now)
+        case Step.PROMPT:
+            go_on = task.go_on(decision.prompt)
+            return replace(go_on, not_before=decision.not_before, reason=decision.reason)
+        case Step.RESTART:
+            free = task.give_back(decision.reason, not_before=decision.not_before)
+            return replace(free, coder=decision.fallback, model="") if decision.fallback else free
+        case Step.BLOCK:
+            return task.block(decision.reason, question=question)
+
+
+def _answered(task: Task, question: str, answer: str) -> Task:
+    """Return a blocked task that goes on with the answer; any other one as it is."""
+    if task.state is not TaskState.BLOCKED or task.question != question:
+        return task
+    return task.go_on(f"The answer to your question:\n\n{answer}\n\nGo on with the task.")
+
+
+def _cost(run: Run | None) -> float:
+    return (run.usage.cost_usd or 0.0) if run else 0.0
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d")

@@ -1,0 +1,121 @@
+"""Typed records of one kind on the Store port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from fleet.domain.event import Json
+from fleet.errors import NotFound, Stale
+from fleet.ports.store import Record, Store, find_all
+
+
+class Entity(Protocol):
+    """A frozen dataclass with an id."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def id(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Entity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form(Generic[Item]):
+    """How items of a kind are written down and found again."""
+
+    kind: str
+    make: type[Item]
+    decoders: Mapping[str, Callable[[Any], object]]  # for fields that are not plain JSON
+    index: Callable[[Item], Mapping[str, str]]  # what an item can be found by
+    missing_hint: str = ""
+
+    def encode(self, item: Item) -> dict[str, Json]:
+        """Return an item as a JSON document; what has its default value is left out."""
+        body: dict[str, Json] = {}
+        for name, spec in self.make.__dataclass_fields__.items():
+            value = getattr(item, name)
+            if name == "id" or value != spec.default:
+                body[name] = encode_value(value)
+        return body
+
+    def decode(self, body: Mapping[str, Json]) -> Item:
+        known = self.make.__dataclass_fields__  # a newer fleet may have written more
+        values = {
+            name: self.decoders[name](value) if name in self.decoders and value is not None else value
+            for name, value in body.items()
+            if name in known
+        }
+        return self.make(**values)
+
+
+class Shelf(Generic[Item]):
+    """The items of one kind in a store."""
+
+    def __init__(self, store: Store, form: Form[Item]) -> None:
+        self._store = store
+        self._form = form
+
+    def get(self, key: str) -> Item:
+        return self._form.decode(self._record(key).body)
+
+    def peek(self, key: str) -> Item | None:
+        record = self._store.get(self._form.kind, key)
+        return self._form.decode(record.body) if record else None
+
+    def add(self, item: Item) -> None:
+        """Write a new item; raise `Stale` if there is one of its id."""
+        self._store.put(self._record_of(item))
+
+    def update(self, key: str, change: Callable[[Item], Item]) -> Item:
+        """Apply a pure change to the newest version of an item, however many others write to it."""
+        while True:
+            record = self._record(key)
+            old = self._form.decode(record.body)
+            new = change(old)
+            if new == old:
+                return old
+            try:
+                self._store.put(replace(self._record_of(new), version=record.version))
+            except Stale:
+                continue
+            return new
+
+    def find(self, field: str = "", value: str = "") -> list[Item]:
+        """Return items in the order of their ids: all of them, or those found by an index field."""
+        return list(self.each(field, value))
+
+    def each(self, field: str = "", value: str = "") -> Iterator[Item]:
+        return (
+            self._form.decode(record.body) for record in find_all(self._store, self._form.kind, field, value)
+        )
+
+    def page(self, field: str, value: str, *, after: str = "", limit: int = 100) -> Sequence[Item]:
+        records = self._store.find(self._form.kind, field, value, after=after, limit=limit)
+        return [self._form.decode(record.body) for record in records]
+
+    def _record(self, key: str) -> Record:
+        record = self._store.get(self._form.kind, key)
+        if record is None:
+            raise NotFound(f"there is no {self._form.kind} {key!r}", hint=self._form.missing_hint)
+        return record
+
+    def _record_of(self, item: Item) -> Record:
+        form = self._form
+        return Record(kind=form.kind, key=item.id, body=form.encode(item), fields=form.index(item))
+
+
+def encode_value(value: object) -> Json:
+    """Turn a domain value into JSON: dataclasses to objects, tuples to lists."""
+    if isinstance(value, str):  # also every enum of ours
+        return str(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return [encode_value(item) for item in cast("tuple[object, ...]", value)]
+    if isinstance(value, Mapping):
+        return {str(name): encode_value(item) for name, item in cast("Mapping[str, object]", value).items()}
+    return {spec.name: encode_value(getattr(value, spec.name)) for spec in fields(cast("Any", value))}

@@ -1,0 +1,229 @@
+"""Tasks, questions and what the queue keeps of itself, as typed records on the Store port."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from fleet.domain.event import Json
+from fleet.domain.ids import QuestionId, RunId, TaskId
+from fleet.domain.question import Question, QuestionState
+from fleet.domain.queue import Lane, Ledger
+from fleet.domain.task import Claim, Task, TaskState
+from fleet.errors import Fenced, Stale
+from fleet.ports.shelf import Form, Shelf, encode_value
+from fleet.ports.store import Record, Store
+
+TASK = "task"
+QUESTION = "question"
+DEP = "dep"  # one per dependency, so that those that wait for a task are found
+STATE = "queue"  # what the queue keeps of itself, under the keys below
+LEDGER, GRAPH, PAUSE = "ledger", "graph", "pause"
+HOLD = "hold"  # one per coder that no task may be started with for now
+
+
+def _index_of(task: Task) -> dict[str, str]:
+    found_by = {"state": str(task.state), "project": task.project}
+    if task.is_ready:
+        found_by["ready"] = str(task.priority)
+    if task.state is TaskState.IN_PROGRESS:
+        found_by["owner"] = task.owner
+    if task.state is TaskState.BLOCKED and task.question:
+        found_by["asks"] = task.owner
+    if task.state is TaskState.CLOSED and not task.is_announced:
+        found_by["unannounced"] = "yes"
+    return found_by
+
+
+def _task_ids(values: Iterable[str]) -> tuple[TaskId, ...]:
+    return tuple(TaskId(value) for value in values)
+
+
+TASK_FORM = Form(
+    kind=TASK,
+    make=Task,
+    decoders={
+        "id": TaskId,
+        "deps": _task_ids,
+        "unmet": _task_ids,
+        "gates": tuple,
+        "labels": tuple,
+        "needs": tuple,
+        "state": TaskState,
+        "run": RunId,
+    },
+    index=_index_of,
+    missing_hint="see them all with `fleet task list`",
+)
+
+QUESTION_FORM = Form(
+    kind=QUESTION,
+    make=Question,
+    decoders={"id": QuestionId, "task": TaskId, "options": tuple, "state": QuestionState},
+    index=lambda question: {"state": str(question.state), "task": question.task},
+    missing_hint="see them with `fleet questions`",
+)
+
+
+class Tasks(Shelf[Task]):
+    """The tasks in a store, what they wait for, and what happened to each."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, TASK_FORM)
+
+    def update_held(self, task_id: TaskId, claim: Claim, change: Callable[[Task], Task]) -> Task:
+        """Change a task as its holder; raise `Fenced` if somebody else holds it by now, or nobody does."""
+
+        def fenced(task: Task) -> Task:
+            if task.claim != claim or task.state is not TaskState.IN_PROGRESS:
+                raise Fenced(task_id, claim.token, task.token)
+            return change(task)
+
+        return self.update(task_id, fenced)
+
+    # dependencies
+
+    def link(self, task_id: TaskId, dep: TaskId) -> None:
+        """Note that one task waits for another. To note it twice is to note it once."""
+        record = Record(kind=DEP, key=f"{dep} {task_id}", body={"task": task_id}, fields={"on": dep})
+        if self._store.get(DEP, record.key) is None:
+            with contextlib.suppress(Stale):  # somebody else has just done so
+                self._store.put(record)
+
+    def unlink(self, task_id: TaskId, dep: TaskId) -> None:
+        if record := self._store.get(DEP, f"{dep} {task_id}"):
+            self._store.remove(record)
+
+    def dependents(self, dep: TaskId) -> list[TaskId]:
+        """Return the tasks that wait, or waited, for another one."""
+        return [TaskId(str(record.body["task"])) for record in self._store.find(DEP, "on", dep)]
+
+    # its log
+
+    def note(self, task_id: TaskId, kind: str, text: str, *, by: str = "") -> None:
+        entry: dict[str, Json] = {"at": time.time(), "kind": kind, "text": text}
+        if by:
+            entry["by"] = by
+        self._store.append(f"task/{task_id}", [entry])
+
+    def log(self, task_id: TaskId) -> list[Mapping[str, Json]]:
+        entries: list[Mapping[str, Json]] = []
+        after = 0
+        while page := self._store.read(f"task/{task_id}", after=after):
+            entries += [body for _, body in page]
+            after = page[-1][0]
+        return entries
+
+
+class Questions(Shelf[Question]):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, QUESTION_FORM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Why no task is started with a coder for now, and until when; 0 means until a person says so."""
+
+    coder: str
+    until: float
+    reason: str
+
+    def is_on(self, now: float) -> bool:
+        return not self.until or now < self.until
+
+
+class QueueState:
+    """What the queue keeps of itself: its ledger, its holds, and whether it is paused."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ledger(self) -> Ledger:
+        record = self._store.get(STATE, LEDGER)
+        return _decode_ledger(record.body) if record else Ledger()
+
+    def change_ledger(self, change: Callable[[Ledger], Ledger]) -> Ledger:
+        """Apply a pure change to the newest ledger, however many others write to it."""
+        while True:
+            record = self._store.get(STATE, LEDGER)
+            old = _decode_ledger(record.body) if record else Ledger()
+            new = change(old)
+            if new == old:
+                return old
+            body = cast("dict[str, Json]", encode_value(new))
+            version = record.version if record else ""
+            try:
+                self._store.put(Record(kind=STATE, key=LEDGER, body=body, version=version))
+            except Stale:
+                continue
+            return new
+
+    # holds
+
+    def holds(self) -> dict[str, Hold]:
+        records = self._store.find(HOLD)
+        return {record.key: _decode_hold(record) for record in records}
+
+    def hold(self, hold: Hold) -> None:
+        """Hold a coder back, at least as long as it is held back already."""
+        self._put(HOLD, hold.coder, {"until": hold.until, "reason": hold.reason})
+
+    def release(self, coder: str) -> bool:
+        record = self._store.get(HOLD, coder)
+        if record is None:
+            return False
+        self._store.remove(record)
+        return True
+
+    # pausing
+
+    def pause(self, reason: str) -> None:
+        self._put(STATE, PAUSE, {"reason": reason, "at": time.time()})
+
+    def resume(self) -> bool:
+        record = self._store.get(STATE, PAUSE)
+        if record is None:
+            return False
+        self._store.remove(record)
+        return True
+
+    def paused(self) -> str | None:
+        """Return why no task is started ("" where nobody said), or None when tasks are."""
+        record = self._store.get(STATE, PAUSE)
+        return str(record.body["reason"]) if record else None
+
+    # the shape of all dependencies
+
+    def graph_version(self) -> Record:
+        return self._store.get(STATE, GRAPH) or Record(kind=STATE, key=GRAPH, body={"edits": 0})
+
+    def bump_graph(self, seen: Record) -> None:
+        """Say that a dependency is being added; raise `Stale` if another was since `seen` was read."""
+        self._store.put(replace(seen, body={"edits": cast("int", seen.body["edits"]) + 1}))
+
+    def _put(self, kind: str, key: str, body: dict[str, Json]) -> None:
+        while True:
+            record = self._store.get(kind, key)
+            try:
+                self._store.put(
+                    Record(kind=kind, key=key, body=body, version=record.version if record else "")
+                )
+            except Stale:
+                continue
+            return
+
+
+def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
+    return Ledger(
+        running={name: Lane(**lane) for name, lane in body.get("running", {}).items()},
+        day=body.get("day", ""),
+        spent_usd=body.get("spent_usd", {}),
+    )
+
+
+def _decode_hold(record: Record) -> Hold:
+    body = cast("Mapping[str, Any]", record.body)
+    return Hold(coder=record.key, until=body["until"], reason=body["reason"])
