@@ -70,6 +70,7 @@ class Task:
     handovers: int = 0
     was_asked_again: bool = False  # it ended well once and closed nothing
     question: str = ""  # id of the question that it waits for
+    is_told: bool = False  # a person was told that it is blocked
     spent_usd: float = 0.0
     run_usd: float = 0.0  # what its present run has cost so far, as far as it is counted above
     started_at: float | None = None
@@ -179,7 +180,7 @@ class Task:
         )
 
     def block(self, reason: str, *, question: str = "") -> Task:
-        return replace(self, state=TaskState.BLOCKED, reason=reason, question=question)
+        return replace(self, state=TaskState.BLOCKED, reason=reason, question=question, is_told=False)
 
 
 def check_task(task: Task) -> Task:

@@ -58,6 +58,8 @@ class Queue:
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
         self._drop_stale_lanes()
+        for run in self._shop.runs.find("work", self._shop.host):
+            self._give_up_if_superseded(run)
         for task in self._tasks.find("owner", self._shop.host):
             self._one(self._advance, task)
         waiting = _Waiting()
@@ -90,6 +92,15 @@ class Queue:
             for dependent in self._tasks.dependents(closed.id):
                 self._tasks.update(dependent, lambda task, closed=closed: _without(task, closed))
             self._tasks.update(closed.id, _announced)
+
+    def _give_up_if_superseded(self, run: Run) -> None:
+        """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
+        if run.task is None or run.wanted is not Wanted.RUN:
+            return
+        task = self._tasks.peek(run.task)
+        if task is None or task.run != run.id or task.token != run.token:
+            log.warning("run.superseded", extra={"run_id": run.id, "task_id": run.task})
+            self._shop.runs.update(run.id, lambda run: run.want(Wanted.STOP))
 
     # tasks that are held here
 
@@ -454,6 +465,8 @@ def _answered(task: Task, question: str, answer: str) -> Task:
     """Return a blocked task that goes on with the answer; any other one as it is."""
     if task.state is not TaskState.BLOCKED or task.question != question:
         return task
+    if task.run is None:  # the host that it was asked on is gone; the next agent reads the answer in its file
+        return task.give_back("its question was answered")
     return task.go_on(f"The answer to your question:\n\n{answer}\n\nGo on with the task.")
 
 

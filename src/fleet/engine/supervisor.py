@@ -15,6 +15,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
 from fleet.engine.door import DRAIN, STOP, HomeDoor
+from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
 from fleet.engine.workshop import Workshop
 
@@ -27,6 +28,8 @@ class Supervisor:
     def __init__(self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None) -> None:
         self._shop = workshop
         self._queue = Queue(workshop)
+        self._notices = Notices(workshop)
+        self._telling: asyncio.Future[None] | None = None
         self._outlook = Outlook(is_busy=False)
         self._door = door
         self._fifo = fifo  # of the door, open since before this program was loaded
@@ -95,6 +98,7 @@ class Supervisor:
             log.error("supervisor.blind", extra={"reason": str(problem)})
             self._is_busy = True
             return
+        self._tell()
         for run in working:
             self._pass_on(run)
         outcomes = await asyncio.gather(*(flows.ensure_job(run) for run in working), return_exceptions=True)
@@ -105,6 +109,12 @@ class Supervisor:
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
+
+    def _tell(self) -> None:
+        """Tell people what needs them, beside everything else: a slow hook holds nothing up."""
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.ensure_future(self._shop.in_notice_thread(self._notices.send_due))
+            self._telling.add_done_callback(_log_problem)
 
     def _pass_on(self, run: Run) -> None:
         wish = (run.wanted, run.mode_wanted, run.prompts)
@@ -130,3 +140,8 @@ class Supervisor:
             self._listen()
         else:
             self._is_stopping = True
+
+
+def _log_problem(telling: asyncio.Future[None]) -> None:
+    if not telling.cancelled() and (problem := telling.exception()):
+        log.error("notice.failed", extra={"reason": str(problem)})

@@ -56,6 +56,7 @@ class Workshop:
         self.runs = Runs(self.store)
         self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
         self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
+        self.notice_thread = ThreadPoolExecutor(1, thread_name_prefix="notices")
         self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
         self._logs: dict[RunId, RunLog] = {}
 
@@ -124,6 +125,9 @@ class Workshop:
 
     async def in_queue_thread(self, function: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self.queue_thread, function)
+
+    async def in_notice_thread(self, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self.notice_thread, function)
 
     # git
 

@@ -33,6 +33,8 @@ def _index_of(task: Task) -> dict[str, str]:
         found_by["owner"] = task.owner
     if task.state is TaskState.BLOCKED and task.question:
         found_by["asks"] = task.owner
+    if task.state is TaskState.BLOCKED and not task.is_told:
+        found_by["untold"] = task.owner
     if task.state is TaskState.CLOSED and not task.is_announced:
         found_by["unannounced"] = "yes"
     return found_by
@@ -130,6 +132,7 @@ class Hold:
     coder: str
     until: float
     reason: str
+    is_told: bool = False  # a person knows
 
     def is_on(self, now: float) -> bool:
         return not self.until or now < self.until
@@ -168,8 +171,14 @@ class QueueState:
         return {record.key: _decode_hold(record) for record in records}
 
     def hold(self, hold: Hold) -> None:
-        """Hold a coder back, at least as long as it is held back already."""
-        self._put(HOLD, hold.coder, {"until": hold.until, "reason": hold.reason})
+        """Hold a coder back. One that is held back until a person says so stays so."""
+        held = self.holds().get(hold.coder)
+        if held is None or held.until:
+            self._put(HOLD, hold.coder, _encode_hold(hold))
+
+    def mark_told(self, coder: str) -> None:
+        if held := self.holds().get(coder):
+            self._put(HOLD, coder, _encode_hold(replace(held, is_told=True)))
 
     def release(self, coder: str) -> bool:
         record = self._store.get(HOLD, coder)
@@ -226,4 +235,8 @@ def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
 
 def _decode_hold(record: Record) -> Hold:
     body = cast("Mapping[str, Any]", record.body)
-    return Hold(coder=record.key, until=body["until"], reason=body["reason"])
+    return Hold(coder=record.key, until=body["until"], reason=body["reason"], is_told=body["is_told"])
+
+
+def _encode_hold(hold: Hold) -> dict[str, Json]:
+    return {"until": hold.until, "reason": hold.reason, "is_told": hold.is_told}

@@ -1,0 +1,111 @@
+"""Who is alive, and taking over from who is not.
+
+A claim on a task is its owner and a token that rises with every owner; the owner's lease on all of its
+tasks is one heartbeat. No clock is compared with another's: who watches sees that a heartbeat has not
+changed for the length of a lease on his own clock, and takes the tasks one by one by compare-and-set.
+Whoever was taken for dead and was only slow finds his token too low, and his word refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fleet.domain.event import Json
+from fleet.domain.ids import TaskId
+from fleet.domain.task import Task, TaskState
+from fleet.errors import Stale
+from fleet.ports.store import Record, Store, find_all
+from fleet.ports.tasks import QueueState, Tasks
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = "heartbeat"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sighting:
+    version: str
+    at: float
+
+
+class Heartbeats:
+    """The heartbeats of everybody who works on the tasks of a store, as one of them sees them."""
+
+    def __init__(
+        self, store: Store, me: str, *, lease_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._seen: dict[str, _Sighting] = {}
+
+    def beat(self) -> None:
+        """Say that we live. Often enough is thrice a lease."""
+        while True:
+            record = self._store.get(HEARTBEAT, self._me)
+            beats = record.body.get("beats", 0) if record else 0
+            body: dict[str, Json] = {"beats": (beats if isinstance(beats, int) else 0) + 1, "at": time.time()}
+            version = record.version if record else ""
+            try:
+                self._store.put(Record(kind=HEARTBEAT, key=self._me, body=body, version=version))
+            except Stale:
+                continue
+            return
+
+    def dead(self) -> list[str]:
+        """Return those whose heart has not beaten for a whole lease, as far as we have watched."""
+        now, silent = self._clock(), list[str]()
+        for record in find_all(self._store, HEARTBEAT):
+            seen = self._seen.get(record.key)
+            if seen is None or seen.version != record.version:
+                self._seen[record.key] = _Sighting(version=record.version, at=now)
+            elif record.key != self._me and now - seen.at > self._lease_seconds:
+                silent.append(record.key)
+        return silent
+
+
+class Claims:
+    """Takes tasks away from owners that are dead."""
+
+    def __init__(self, store: Store) -> None:
+        self._tasks = Tasks(store)
+        self._state = QueueState(store)
+
+    def take_from(self, dead: str, heir: str) -> list[TaskId]:
+        """Free all that a dead owner holds; return what we freed. To do it twice changes nothing."""
+        freed: list[TaskId] = []
+        for task in [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]:
+            if self._free(task, dead, heir):
+                freed.append(task.id)
+        return freed
+
+    def _free(self, task: Task, dead: str, heir: str) -> bool:
+        was_ours = False
+
+        def freed(newest: Task) -> Task:
+            nonlocal was_ours
+            was_ours = newest.claim == task.claim and newest.owner == dead
+            return _without_owner(newest, dead, heir) if was_ours else newest
+
+        self._tasks.update(task.id, freed)
+        if was_ours:
+            self._state.change_ledger(lambda ledger: ledger.release(task.id))
+            self._tasks.note(task.id, "taken over", f"{dead} has not been heard of for too long", by=heir)
+            log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
+        return was_ours
+
+
+def _without_owner(task: Task, dead: str, heir: str) -> Task:
+    """Return a task of a dead owner as it goes on elsewhere: from what was pushed, with a higher token."""
+    lost = task.base_host == dead  # what only the dead one has cannot be gone on from
+    kept = replace(
+        task, base="" if lost else task.base, base_host="", restarts=task.restarts + 1, run_usd=0.0
+    )
+    if task.state is TaskState.BLOCKED:
+        # Its question stands; who hears the answer starts it afresh.
+        return replace(kept, owner=heir, token=task.token + 1, run=None, turn=0, prompt="")
+    return kept.give_back(f"{dead} has not been heard of for too long")

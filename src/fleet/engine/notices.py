@@ -1,0 +1,138 @@
+"""Tells a person that one is needed: by a command of theirs, and by a webhook. Never stops the queue."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+
+from fleet.config import Settings
+from fleet.domain.task import Task, TaskState
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+from fleet.ports.tasks import Hold, QueueState, Tasks
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 20.0
+MOST_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    kind: str  # task.blocked, task.asks or coder.held
+    about: str  # id of the task, or name of the coder
+    title: str
+    text: str
+    command: str  # what to type
+    project: str = ""
+
+
+class Notices:
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._tasks = Tasks(shop.store)
+        self._state = QueueState(shop.store)
+        self._tries: dict[str, int] = {}
+
+    def send_due(self) -> None:
+        """Send what was not told yet, each at most a few times. Blocks for a while: call it in a thread."""
+        for notice in self._due():
+            tried = self._tries.get(notice.about, 0) + 1
+            if self._send(notice) or tried >= MOST_TRIES:
+                self._tries.pop(notice.about, None)
+                self._mark(notice)
+            else:
+                self._tries[notice.about] = tried
+
+    def _due(self) -> Iterator[Notice]:
+        for task in self._tasks.find("untold", self._shop.host):
+            yield _about_task(task)
+        for hold in self._state.holds().values():
+            if not hold.until and not hold.is_told:
+                yield _about_coder(hold)
+
+    def _mark(self, notice: Notice) -> None:
+        if notice.kind == "coder.held":
+            self._state.mark_told(notice.about)
+        else:
+            self._tasks.update(notice.about, _told)
+
+    def _send(self, notice: Notice) -> bool:
+        try:
+            settings = self._shop.settings_for(notice.project)
+            outcomes = [_run_command(settings, notice), _post(settings, notice)]
+        except FleetError as problem:  # a broken configuration
+            log.error("notice.failed", extra={"about": notice.about, "reason": problem.message})
+            return False
+        return all(outcomes)
+
+
+def _about_task(task: Task) -> Notice:
+    asks = bool(task.question)
+    return Notice(
+        kind="task.asks" if asks else "task.blocked",
+        about=task.id,
+        title=f"{task.id} {'asks' if asks else 'needs you'}: {task.title}",
+        text=task.reason,
+        command=f'fleet answer {task.question} "…"' if asks else f"fleet show {task.id}",
+        project=task.project,
+    )
+
+
+def _about_coder(hold: Hold) -> Notice:
+    return Notice(
+        kind="coder.held",
+        about=hold.coder,
+        title=f"no task is started with {hold.coder}",
+        text=hold.reason,
+        command=f"fleet resume {hold.coder}",
+    )
+
+
+def _told(task: Task) -> Task:
+    return replace(task, is_told=True) if task.state is TaskState.BLOCKED else task
+
+
+def _run_command(settings: Settings, notice: Notice) -> bool:
+    if not settings.notify_command:
+        return True
+    try:
+        done = subprocess.run(
+            ["sh", "-c", settings.notify_command],
+            input=json.dumps(asdict(notice), ensure_ascii=False).encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return _failed(notice, "notify.command", str(problem))
+    said = done.stderr.decode(errors="replace").strip()[-300:]
+    return done.returncode == 0 or _failed(notice, "notify.command", f"exit code {done.returncode}: {said}")
+
+
+def _post(settings: Settings, notice: Notice) -> bool:
+    """Post as ntfy takes it: the text is the body, the title a header."""
+    if not settings.notify_webhook:
+        return True
+    title = notice.title.encode("ascii", "replace").decode().replace("\n", " ")
+    request = urllib.request.Request(
+        settings.notify_webhook,
+        data=f"{notice.text}\n{notice.command}".encode(),
+        headers={"Title": title, "Content-Type": "text/plain; charset=utf-8"},
+        method="POST",
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS):
+            return True
+    except (OSError, ValueError, urllib.error.URLError) as problem:
+        return _failed(notice, "notify.webhook", str(problem))
+
+
+def _failed(notice: Notice, means: str, reason: str) -> bool:
+    log.error("notice.failed", extra={"about": notice.about, "means": means, "reason": reason})
+    return False
