@@ -96,14 +96,10 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
         case Cause.LIMIT:
             return _park(ending, patience)
         case Cause.LOGIN:
-            return _resume(
-                ending,
-                Decision(
-                    step=Step.BLOCK,
-                    reason=f"{task.coder_used} is not logged in: {result.reason}",
-                    holds_coder_until=0.0,
-                ),
-            )
+            why = f"{task.coder_used} is not logged in: {result.reason}"
+            prompt = GO_ON.format(why="your login was lost, and is back")
+            waits = Decision(step=Step.PROMPT, prompt=prompt, reason=why, holds_coder_until=0.0)
+            return _resume(ending, waits)
         case Cause.CONTEXT:
             return _hand_over(task, result, patience)
         case Cause.LOST:

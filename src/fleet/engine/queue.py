@@ -196,7 +196,7 @@ class Queue:
             now=time.time(),
             can_resume=self._can_resume(run),
             resets_at=result.resets_at,
-            question=asked.text if asked else "",
+            question=asked.text if asked else self._trouble(task),
             plan=str(self._shop.task_folder(task.id) / PLAN),
             fallback=self._fallback(task, task.coder_used),
             is_budget_spent=self._is_spent(task, run),
@@ -204,6 +204,13 @@ class Queue:
         task = self._as_its_plan_says(task, ending)
         decision = decide(task, ending, self._patience(task))
         self._apply(task, decision, result, question=asked.id if asked else "", run=run)
+
+    def _trouble(self, task: Task) -> str:
+        """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
+        plan = read_plan(read_text(self._shop.task_folder(task.id) / PLAN))
+        return (
+            f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
+        )
 
     def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
         """Return the task with the wish to close it, where its agent only wrote it into its plan."""

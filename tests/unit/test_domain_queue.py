@@ -1,0 +1,85 @@
+"""Which task starts next, and whether there is room and money for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.domain.ids import TaskId
+from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
+from fleet.domain.task import Task
+
+DAY = "2026-01-01"
+LANE = Lane(coder="claude", project="/p", host="here")
+
+
+def task(name: str, *, priority: int = 2, created_at: float = 0.0) -> Task:
+    return Task(id=TaskId(name), title=name, created_at=created_at, priority=priority)
+
+
+def ledger(*lanes: Lane) -> Ledger:
+    return Ledger(running={str(number): lane for number, lane in enumerate(lanes)})
+
+
+def test_a_lower_number_goes_first_and_then_the_older_one() -> None:
+    waiting = [
+        task("b", created_at=2.0),
+        task("urgent", priority=0, created_at=3.0),
+        task("a", created_at=1.0),
+    ]
+    assert [each.id for each in in_order(waiting, 3.0, Limits())] == ["urgent", "a", "b"]
+
+
+def test_waiting_long_enough_beats_a_higher_priority() -> None:
+    old, new = task("old", priority=4), task("new", priority=2, created_at=7201.0)
+    assert in_order([old, new], 7202.0, Limits(ageing_seconds=3600))[0] is old
+    assert in_order([old, new], 7202.0, Limits(ageing_seconds=0))[0] is new
+
+
+def test_each_limit_counts_its_own_kind() -> None:
+    here = ledger(LANE)
+    other = replace(LANE, coder="codex", project="/q", host="there")
+    for limits in (
+        Limits(everywhere=0, per_coder=1),
+        Limits(everywhere=0, coders={"claude": 1}),
+        Limits(everywhere=0, per_project=1),
+        Limits(everywhere=0, per_host=1),
+    ):
+        assert refuse(here, LANE, limits, DAY)
+        assert not refuse(here, other, limits, DAY)
+    assert refuse(here, other, Limits(everywhere=1), DAY)
+    assert not refuse(here, LANE, Limits(everywhere=0), DAY), "0 sets no limit"
+
+
+def test_money_is_reserved_before_it_is_spent() -> None:
+    limits = Limits(everywhere=0, usd_a_day=10)
+    dear = replace(LANE, reserved_usd=6.0)
+    assert not refuse(ledger(), dear, limits, DAY)
+    assert refuse(ledger(dear), dear, limits, DAY), "two of six dollars are more than ten"
+    assert not refuse(ledger(dear), replace(LANE, reserved_usd=4.0), limits, DAY)
+
+
+def test_what_was_spent_counts_until_the_day_is_over() -> None:
+    spent = Ledger().spend("/p", 9.0, DAY)
+    limits = Limits(everywhere=0, project_usd_a_day=10)
+    cheap = replace(LANE, reserved_usd=2.0)
+    assert refuse(spent, cheap, limits, DAY)
+    assert not refuse(spent, replace(cheap, project="/q"), limits, DAY)
+    assert not refuse(spent, cheap, limits, "2026-01-02")
+
+
+def test_a_task_without_a_budget_stops_where_the_days_is_spent() -> None:
+    limits = Limits(everywhere=0, usd_a_day=10)
+    assert not refuse(Ledger().spend("/p", 9.99, DAY), LANE, limits, DAY)
+    assert refuse(Ledger().spend("/p", 10.0, DAY), LANE, limits, DAY)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1e6)), max_size=30))
+def test_every_waiting_task_comes_first_some_day(waiting: list[tuple[int, float]]) -> None:
+    tasks = [
+        task(str(number), priority=priority, created_at=at) for number, (priority, at) in enumerate(waiting)
+    ]
+    newcomer = task("new", priority=0, created_at=2e9)
+    assert in_order([*tasks, newcomer], 2e9, Limits(ageing_seconds=3600))[-1] is newcomer
