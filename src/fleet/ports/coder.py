@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiers:
+class Tiers(NamedTuple):
     """Model names for cheap, ordinary and hard work; "" leaves the choice to the CLI."""
 
     cheap: str = ""
@@ -61,6 +60,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
+    """How to start the CLI on a turn."""
+
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # by name in the turn's folder
