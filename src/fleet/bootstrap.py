@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fleet.engine.supervisor import Supervisor
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
+    from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
-    from fleet.ports.workspace import Repositories, Repository
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
     from fleet.services.fleet import Fleet

@@ -252,13 +252,19 @@ class TestBranchNames:
         with pytest.raises(BranchTaken):
             inspect_for(str(ground.repository), "HEAD", wanted)
 
-    def test_a_fan_out_of_fifty_is_checked_with_two_git_processes(
+    def test_a_fan_out_of_fifty_is_checked_with_one_git_process(
         self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         program = killing_git(tmp_path / "bin", at=-1, after=True)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
         inspect_for(str(ground.repository), "HEAD", [f"try/1.2-{number}" for number in range(50)])
-        assert (tmp_path / "bin" / "count").read_text() == "2\n"
+        assert (tmp_path / "bin" / "count").read_text() == "1\n"
+
+    @pytest.mark.parametrize("existing", ["true", "false"])
+    def test_a_branch_named_like_an_answer_of_git_is_seen(self, ground: Ground, existing: str) -> None:
+        git(ground.repository, "branch", existing)
+        with pytest.raises(BranchTaken, match=existing):
+            inspect_for(str(ground.repository), existing, [existing])
 
 
 class TestMaking:

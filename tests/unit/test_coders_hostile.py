@@ -24,8 +24,8 @@ from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fie
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.event import Event, Kind
+from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
-from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder
 
 TRANSCRIPTS = Path(__file__).parent.parent / "data" / "transcripts"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.domain.ids import BatchId
 from fleet.errors import InvalidInput
@@ -27,8 +27,9 @@ def _letters(number: int) -> str:
     return letters
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
+    """A branch, and what is to be done on it."""
+
     branch: str
     prompt: str
 

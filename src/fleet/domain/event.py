@@ -35,6 +35,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """One fact."""
+
     kind: Kind
     text: str = ""
     data: Mapping[str, Json] = field(default_factory=dict[str, Json])

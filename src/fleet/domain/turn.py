@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fleet.domain.event import Event, Json, Kind
+from fleet.domain.meter import Meter
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
-from fleet.domain.usage import Meter
 
 LONGEST_LINE = 500
 LONGEST_SUMMARY = 64_000

@@ -15,8 +15,8 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fleet.errors import Conflict, SupervisorSilent
 
@@ -30,8 +30,7 @@ DRAIN = b"d"
 _AGENT_VARIABLES = ("FLEET_RUN", "TMUX", "TMUX_PANE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(NamedTuple):
     """Who holds the lock, in its own words."""
 
     pid: int

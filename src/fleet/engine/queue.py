@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,8 +26,7 @@ from fleet.domain.run import Mode, Result, Run, RunState, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.questions import TaskQuestions
 from fleet.engine.workshop import Workshop, read_text
-from fleet.errors import Conflict, Fenced, FleetError, Stale
-from fleet.ports.coder import require_binary
+from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, Stale
 from fleet.ports.records import BRANCH, branch_key
 from fleet.ports.store import Record
 from fleet.ports.tasks import Hold, QueueState, Tasks
@@ -141,7 +141,8 @@ class Queue:
         now = time.time()
         settings = self._shop.settings_for(task.project)
         coder = self._shop.coder_for(task.coder_used, task.project)
-        require_binary(coder.facts)
+        if shutil.which(coder.facts.binary) is None:
+            raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
         base = task.base or "HEAD"
         repository = self._shop.repositories.inspect(task.project, base, [task.branch])
         assert task.run

@@ -23,10 +23,11 @@ from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.records import Runs
+from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
 from fleet.ports.transport import Transport
-from fleet.ports.workspace import Place, Repositories, Workspaces
+from fleet.ports.workspace import Place, Workspaces
 from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")

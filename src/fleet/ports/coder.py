@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from shutil import which
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
-from fleet.errors import CoderMissing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiers:
+class Tiers(NamedTuple):
     """Model names for cheap, ordinary and hard work; "" leaves the choice to the CLI."""
 
     cheap: str = ""
@@ -63,6 +60,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
+    """How to start the CLI on a turn."""
+
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes])  # by name in the turn's folder
@@ -88,9 +87,3 @@ class Coder(Protocol):
     def read_hook(self, payload: bytes) -> Sequence[Event]:
         """Turn one hook payload into events (tmux mode). Never raises."""
         ...
-
-
-def require_binary(facts: Facts) -> None:
-    """Raise `CoderMissing` unless the CLI's program is on PATH."""
-    if which(facts.binary) is None:
-        raise CoderMissing(facts.name, facts.binary, facts.install)

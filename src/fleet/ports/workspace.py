@@ -64,30 +64,3 @@ class Workspaces(Protocol):
     def restore(self, place: Place, ref: str) -> None:
         """Bring a removed workspace back as it was: files, modes, untracked ones too, and its branch."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
-    """A repository that a run can start from."""
-
-    top: str  # the main checkout's top folder, also when asked from inside a linked worktree
-    base_sha: str
-
-
-class Repositories(Protocol):
-    """Questions to git that change nothing. All calls block."""
-
-    def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
-        """Return the repository that a folder is in, if the branches can be started in it from the base.
-
-        Raises `UnusableRepository` (none here, no commits), `NotFound` (unknown base), `InvalidInput`
-        (a name that git forbids) or `BranchTaken`.
-        """
-        ...
-
-    def diff_text(self, place: Place, *, stat: bool = False) -> str:
-        """Return all that the run changed since its base, uncommitted and untracked files included.
-
-        Works for a removed workspace too, from its branch and its snapshot.
-        """
-        ...

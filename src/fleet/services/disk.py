@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 from fleet.errors import DiskFull
@@ -11,7 +11,8 @@ from fleet.errors import DiskFull
 def free_megabytes(folder: Path) -> int:
     """Return how much room is left where a folder is, or would be."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    return shutil.disk_usage(nearest).free // (1 << 20)
+    disk = os.statvfs(nearest)
+    return disk.f_bavail * disk.f_frsize // (1 << 20)
 
 
 def require_room(folder: Path, wanted_megabytes: int) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.config import Settings
-from fleet.ports.store import Store
-from fleet.ports.vitals import Gauge
-from fleet.services.runs import RunService
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleet.config import Settings
+    from fleet.ports.store import Store
+    from fleet.ports.vitals import Gauge
+    from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.config import Settings
 from fleet.domain.batch import fanout_branches, parse_pair
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
@@ -25,28 +23,33 @@ from fleet.errors import (
     SupervisorSilent,
     UnusableRepository,
 )
-from fleet.ports.coder import Coder, Facts, Turn, require_binary
-from fleet.ports.door import Door
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
-from fleet.ports.workspace import Place, Repositories, Repository
 from fleet.services.disk import require_room
+from fleet.services.programs import is_installed
 from fleet.services.projects import project_at
+
+if TYPE_CHECKING:  # most commands need few of these, and loading them takes time
+    from pathlib import Path
+
+    from fleet.config import Settings
+    from fleet.ports.coder import Coder, Facts
+    from fleet.ports.door import Door
+    from fleet.ports.repository import Repositories, Repository
+    from fleet.ports.workspace import Place
 
 LOOK_EVERY_SECONDS = 0.05
 CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be recorded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(NamedTuple):
     """One agent that is wanted."""
 
     branch: str
     prompt: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class How(NamedTuple):
     """How the wished agents are to be started; what is empty comes from the settings."""
 
     folder: str = "."
@@ -101,7 +104,7 @@ class RunService:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
         coder = self._coder(how.coder or self._settings().coder_default)
         facts = coder.facts
-        require_binary(facts)
+        _require_binary(facts)
         mode = self._mode_for(facts, how)
         for wish in wishes:
             _check_prompt(wish, mode)
@@ -205,14 +208,14 @@ class RunService:
         set_to = self._settings().coder_mode
         wanted = how.mode or (Mode(set_to) if set_to else None)
         if wanted is None:
-            can_show = how.on_terminal and Mode.TMUX in facts.modes and shutil.which("tmux") is not None
+            can_show = how.on_terminal and Mode.TMUX in facts.modes and is_installed("tmux")
             return Mode.TMUX if can_show else Mode.HEADLESS
         if wanted not in facts.modes:
             raise InvalidInput(
                 f"coder {facts.name!r} cannot run in {wanted} mode",
                 hint=f"use --mode {' or '.join(sorted(facts.modes))}",
             )
-        if wanted is Mode.TMUX and shutil.which("tmux") is None:
+        if wanted is Mode.TMUX and not is_installed("tmux"):
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
         return wanted
 
@@ -452,6 +455,8 @@ class DoorKeeper:
 
 
 def place_of(run: Run) -> Place:
+    from fleet.ports.workspace import Place
+
     return Place(
         repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
     )
@@ -508,6 +513,8 @@ def _taken_over(run: Run, number: int, coder: Coder) -> Run:
 
 def _require_screen(run: Run, coder: Coder, *, has_begun: bool) -> None:
     """Raise `Conflict` unless the coder can go on with what was begun in a screen of its own."""
+    from fleet.ports.coder import Turn
+
     facts = coder.facts
     hint = f"follow it with `fleet logs -f {run.branch}`, talk with `fleet prompt {run.branch} …`"
     if Mode.TMUX not in facts.modes:
@@ -563,6 +570,11 @@ def _just_taken(branch: str) -> BranchTaken:
     return BranchTaken(
         f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
     )
+
+
+def _require_binary(facts: Facts) -> None:
+    if not is_installed(facts.binary):
+        raise CoderMissing(facts.name, facts.binary, facts.install)
 
 
 def _check_prompt(wish: Wish, mode: Mode) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import (
@@ -50,8 +49,7 @@ _COMMON = frozenset({"flags", "model", "skip_permissions"})
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(NamedTuple):
     """A line counts when this field of it has this value."""
 
     field: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from fleet.adapters.workspaces.locks import held_locks
+from fleet.adapters.workspaces.locks import held_locks, vary
 from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
 
 # No hook and no daemon of the user's repository may start because of us, and nothing may be
@@ -53,10 +52,11 @@ _REDIRECTIONS = frozenset(
     }
 )
 _FORCED = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-_CONTENTION = re.compile(
+# Patterns of what goes wrong; compiled only when something has.
+_CONTENTION = (
     r"\.lock': File exists|could not lock config file|failed to read .*commondir|unable to write new index"
 )
-_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_DISK_FULL = r"No space left on device|Disk quota exceeded"
 _PATIENCE_SECONDS = 20.0
 
 
@@ -137,9 +137,9 @@ def git_patiently(
         try:
             return git(*args, cwd=cwd, env=env, input=input)
         except GitFailed as exc:
-            if time.monotonic() > deadline or not _CONTENTION.search(exc.reason):
+            if time.monotonic() > deadline or not re.search(_CONTENTION, exc.reason):
                 raise
-        time.sleep(pause * random.uniform(0.5, 1.5))
+        time.sleep(vary(pause))
         pause = min(pause * 2, 0.2)
 
 
@@ -156,7 +156,7 @@ def _cannot_start(cwd: str | os.PathLike[str]) -> FleetError:
 
 def _failure(args: tuple[str, ...], completed: subprocess.CompletedProcess[bytes]) -> FleetError:
     said = completed.stderr.decode(errors="replace").strip()
-    if _DISK_FULL.search(said):
+    if re.search(_DISK_FULL, said):
         return OverLimit(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
     if completed.returncode < 0:
         said = f"{said} (ended by signal {-completed.returncode})".strip()

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import logging
-import math
 import os
-import random
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fleet.errors import Unavailable
 
-log = logging.getLogger(__name__)
-
 # Longer than the one call of git that may take longest, and its holder's work around it.
 PATIENCE_SECONDS = 900.0
-_SURELY_OLD_SECONDS = 60.0
 
 
 class _Held(threading.local):
@@ -75,8 +69,15 @@ def _lock(path: Path, descriptor: int, deadline: float) -> None:
         else:
             return
         # Whoever has waited longer asks less often: a launch that waits a little is not held up.
-        time.sleep(pause * random.uniform(0.5, 1.5))
+        time.sleep(vary(pause))
         pause = min(pause * 1.3, 0.02)
+
+
+def vary(seconds: float) -> float:
+    """Return about so many seconds: those who wait for the same thing do not all come back at once."""
+    from random import uniform  # takes a while to load, and few ever wait
+
+    return seconds * uniform(0.5, 1.5)
 
 
 def _open(path: Path) -> int:
@@ -94,31 +95,3 @@ def _is_still(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def break_abandoned(lock: Path) -> None:
-    """Remove a lock file of git's that anybody may have taken, if its owner is surely gone.
-
-    That is: it is old, and no git is running that is as old.
-    """
-    try:
-        age = time.time() - lock.stat().st_mtime
-    except OSError:
-        return
-    if age > _SURELY_OLD_SECONDS and not any(ran >= age - 1 for ran in _running_gits()):
-        log.warning("git.lock_broken", extra={"path": str(lock), "seconds": round(age)})
-        lock.unlink(missing_ok=True)
-
-
-def _running_gits() -> Iterator[float]:
-    """Return for how many seconds each git on this machine has been running; for ever if nobody can tell."""
-    try:
-        uptime = float(Path("/proc/uptime").read_text().split()[0])
-    except OSError:
-        yield math.inf
-        return
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            name, _, rest = status.read_text(errors="replace").partition("(")[2].rpartition(")")
-            if name.startswith("git"):
-                yield uptime - int(rest.split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.adapters.workspaces import repository
-from fleet.ports.workspace import Place, Repository
+from fleet.ports.repository import Repository
+
+if TYPE_CHECKING:
+    from fleet.ports.workspace import Place
 
 
 class GitRepositories:

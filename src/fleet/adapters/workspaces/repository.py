@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.errors import BranchTaken, GitFailed, InvalidInput, NotFound, UnusableRepository
@@ -18,12 +18,14 @@ _LONGEST_PART = 255 - len(".lock")
 _LONGEST_NAME = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class Repository(NamedTuple):
+    """A repository as `git rev-parse` tells of it."""
+
     top: str  # of the main checkout, even when looked at from a workspace; of a bare one its folder
     git_dir: str  # the one that all its workspaces share
     base_sha: str
     is_bare: bool
+    branches: tuple[str, ...]
 
 
 def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
@@ -38,27 +40,29 @@ def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
         raise _no_repository(folder, reason)
     common, own, bare, *rest = lines
     _refuse_reftable(common)
-    if not rest or not _SHA.fullmatch(rest[-1]) or len(rest) > 2:
+    up = None if not rest or _SHA.fullmatch(rest[0]) else rest.pop(0)  # none outside of a checkout
+    base_sha, after, *branches = [*rest, "", ""]
+    if not _SHA.fullmatch(base_sha) or after != bare:  # a range of commits prints more than one
         raise _no_commit(common, base_ref)
     if common != own:
         top, is_bare = _main_of(common)
-    elif len(rest) == 2:
-        top, is_bare = os.path.normpath(Path(os.path.realpath(folder), rest[0])), False
+    elif up is not None:
+        top, is_bare = os.path.normpath(Path(os.path.realpath(folder), up)), False
     else:
         top, is_bare = (common, True) if bare == "true" else _main_of(common)
-    return Repository(top=top, git_dir=common, base_sha=rest[-1], is_bare=is_bare)
+    found = tuple(name for name in branches if name)
+    return Repository(top=top, git_dir=common, base_sha=base_sha, is_bare=is_bare, branches=found)
 
 
 def inspect_for(folder: str | Path, base_ref: str, branches: Sequence[str]) -> Repository:
-    """Do as `inspect` does, and make sure that the branches can be made: all with two git processes.
+    """Do as `inspect` does, and make sure that the branches can be made: all with one git process.
 
     A name with unusual characters costs one more. Raises `InvalidInput` and `BranchTaken`.
     """
     repository = inspect(folder, base_ref)
     for name in branches:
         check_branch_name(name)
-    listed = git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", cwd=repository.git_dir)
-    refuse_taken(branches, os.fsdecode(listed).splitlines())
+    refuse_taken(branches, repository.branches)
     return repository
 
 
@@ -112,16 +116,19 @@ def common_git_dir(repository: str) -> Path:
 
 def _ask(folder: str | Path, base_ref: str) -> tuple[list[str], str]:
     """Return what rev-parse printed, and why it stopped: it prints what it knows before it fails."""
-    wanted = ("--git-common-dir", "--absolute-git-dir", "--is-bare-repository", "--show-cdup")
-    command = ("rev-parse", "--path-format=absolute", *wanted, f"{base_ref}^{{commit}}")
+    facts = ("--git-common-dir", "--absolute-git-dir", "--is-bare-repository", "--show-cdup")
+    # What is printed a second time tells where the commit ends and the branches begin.
+    branches = ("--is-bare-repository", "--symbolic", "--branches")
+    command = ("rev-parse", "--path-format=absolute", *facts)
     if not Path(folder).is_dir():
         return [], "there is no such folder"
     try:
-        return os.fsdecode(run_git(*command, cwd=folder).stdout).splitlines(), ""
+        printed = run_git(*command, f"{base_ref}^{{commit}}", *branches, cwd=folder).stdout
+        return os.fsdecode(printed).splitlines(), ""
     except GitFailed as exc:
         reason = exc.reason
     try:
-        printed = run_git(*command[:-1], cwd=folder).stdout
+        printed = run_git(*command, cwd=folder).stdout
     except GitFailed:
         return [], reason
     return os.fsdecode(printed).splitlines()[:3], reason

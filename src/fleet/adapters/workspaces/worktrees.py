@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.adapters.workspaces.abandoned import break_abandoned
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
@@ -34,7 +35,7 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
     write_whole,
 )
-from fleet.adapters.workspaces.locks import break_abandoned, hold
+from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
 from fleet.ports.workspace import Place

@@ -10,10 +10,8 @@ import click
 
 from fleet.domain.run import Mode, Role, Run
 from fleet.errors import InvalidInput
-from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import json_option, opened
-from fleet.interfaces.cli.outcome import follow_to_the_end
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -170,11 +168,15 @@ def read_text(file: str) -> str:
 
 def _announce(fleet: Fleet, runs: Sequence[Run], options: Options, *, is_one: bool = False) -> int:
     if options["wait"]:
+        from fleet.interfaces.cli.outcome import follow_to_the_end
+
         if not options["as_json"]:
             for run in runs:
                 render.say(f"started {_what(run)}")
         return follow_to_the_end(fleet, runs, as_json=options["as_json"], is_one=is_one)
     if options["as_json"]:
+        from fleet.interfaces import wire
+
         render.out_json(wire.run(runs[0]) if is_one else wire.runs(runs))
         return 0
     for run in runs:

@@ -6,7 +6,6 @@ typing error load no command at all, and each command loads itself alone.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -150,9 +149,6 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. The only broad `except` of the command line is here."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Loading modules and reading a thousand records makes much that lives to the end: without this,
-    # the collector would look through all of it dozens of times and take a tenth of the time.
-    gc.set_threshold(50_000)
     _never_fail_to_print()
     try:
         code = _run(given)

@@ -1,0 +1,35 @@
+"""A user's repository, asked before there is anything of ours in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from fleet.ports.workspace import Place
+
+
+class Repository(NamedTuple):
+    """A repository that a run can start from."""
+
+    top: str  # the main checkout's top folder, also when asked from inside a linked worktree
+    base_sha: str
+
+
+class Repositories(Protocol):
+    """Questions to git that change nothing. All calls block."""
+
+    def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
+        """Return the repository that a folder is in, if the branches can be started in it from the base.
+
+        Raises `UnusableRepository` (none here, no commits), `NotFound` (unknown base), `InvalidInput`
+        (a name that git forbids) or `BranchTaken`.
+        """
+        ...
+
+    def diff_text(self, place: Place, *, stat: bool = False) -> str:
+        """Return all that the run changed since its base, uncommitted and untracked files included.
+
+        Works for a removed workspace too, from its branch and its snapshot.
+        """
+        ...
