@@ -22,7 +22,7 @@ from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan
 from fleet.domain.ids import new_run_id
 from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
-from fleet.domain.run import Mode, Result, Run, RunState, Wanted
+from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.questions import TaskQuestions
 from fleet.engine.workshop import Workshop, read_text
@@ -54,7 +54,6 @@ class Queue:
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
-        self._announce()
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
         self._drop_stale_lanes()
@@ -62,6 +61,7 @@ class Queue:
             self._give_up_if_superseded(run)
         for task in self._tasks.find("owner", self._shop.host):
             self._one(self._advance, task)
+        self._announce()
         waiting = _Waiting()
         if not self.is_draining and self._state.paused() is None:
             self._dispatch(waiting)
@@ -108,9 +108,11 @@ class Queue:
         """Bring a held task one step further, if there is one."""
         run = self._shop.runs.peek(task.run) if task.run else None
         if run is not None and run.prompts >= task.turn:
-            if run.has_ended and not run.has_work:
-                self._conclude(task, run)
-            return
+            if not run.has_ended or run.has_work:
+                return
+            task = self._conclude(task, run)
+            if task.state is not TaskState.IN_PROGRESS:
+                return
         if self._is_waiting(task) or not self._enter_lane(task):
             return
         if run is None:
@@ -129,9 +131,7 @@ class Queue:
             run = self._run_for(task)
             self._claim_branch(run)
         except FleetError as problem:
-            self._apply(
-                task, Decision(step=Step.BLOCK, reason=problem.message), Result(status=RunState.FAILED)
-            )
+            self._apply(task, Decision(step=Step.BLOCK, reason=problem.message))
             return
         self._write_prompt(task, run)
         self._shop.runs.add(run)
@@ -187,8 +187,8 @@ class Queue:
 
     # a turn has ended
 
-    def _conclude(self, task: Task, run: Run) -> None:
-        """Judge how a turn ended, and act on it."""
+    def _conclude(self, task: Task, run: Run) -> Task:
+        """Judge how a turn ended, and act on it; return the task as it is then."""
         result = run.result or Result(status=run.state, reason=run.state_reason)
         self._settle_up(task, run)
         asked = self._questions.asked(task)
@@ -204,7 +204,7 @@ class Queue:
         )
         task = self._as_its_plan_says(task, ending)
         decision = decide(task, ending, self._patience(task))
-        self._apply(task, decision, result, question=asked.id if asked else "", run=run)
+        return self._apply(task, decision, question=asked.id if asked else "", run=run)
 
     def _trouble(self, task: Task) -> str:
         """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
@@ -220,9 +220,7 @@ class Queue:
         summary = ending.result.summary.partition("\n")[0]
         return replace(task, close_reason=summary or "its plan says that it is completed")
 
-    def _apply(
-        self, task: Task, decision: Decision, result: Result, *, question: str = "", run: Run | None = None
-    ) -> None:
+    def _apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), _cost(run)
         now = time.time()
 
@@ -242,7 +240,9 @@ class Queue:
             )
             return _decided(counted, decision, question, now)
 
-        self._tasks.update_held(task.id, task.claim, applied)
+        judged = self._tasks.update_held(task.id, task.claim, applied)
+        if judged.state is not TaskState.IN_PROGRESS:
+            self._state.change_ledger(lambda ledger: ledger.release(task.id))
         if decision.holds_coder_until is not None:
             self._state.hold(
                 Hold(coder=task.coder_used, until=decision.holds_coder_until, reason=decision.reason)
@@ -254,6 +254,7 @@ class Queue:
         )
         if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
             self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+        return judged
 
     def _head_of(self, run: Run | None) -> str:
         """Return the commit that a run's branch stands at; "" if there is none."""

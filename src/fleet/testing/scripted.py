@@ -6,10 +6,10 @@
 Headless it reads the prompt from stdin, plays a scenario in its working directory, tells what it does in JSON
 lines, and ends. With --tui it is an interactive program that takes one prompt after the other.
 
-The scenario of a prompt is, in this order: `[[scenario:JSON]]` in the prompt, the file named by --scenario or
-$FLEET_SCENARIO (JSON or TOML), or else: write a file named after the prompt. A scenario is a list of steps,
-or {"steps": […]}, or {"turns": [[…], […]]} with a list for each prompt of a session. A step is an object with
-one key:
+The scenario of a prompt is, in this order: `[[scenario:JSON]]` in the prompt, or in the latest one before it
+in the session if that has turns; the file named by --scenario or $FLEET_SCENARIO (JSON or TOML); or else:
+write a file named after the prompt. A scenario is a list of steps, or {"steps": […]}, or
+{"turns": [[…], […]]} with a list for each prompt of a session. A step is an object with one key:
 
     say TEXT                    commit MESSAGE              usage {input, output, cached, cost_usd, scope}
     think TEXT                  delete PATH                 tool {name, summary, ok}
@@ -18,7 +18,8 @@ one key:
     sleep SECONDS               wait_for PATH               retry TEXT
     crash CODE or "KILL"        error TEXT                  rate_limit {resets_in}
     flood {bytes, long_line, invalid}                       ignore_signals true
-    spawn {kind: plain | escaped | deaf, pid_file, seconds}
+    spawn {kind: plain | escaped | deaf, pid_file, seconds}  run COMMAND
+    once {mark, steps}: play these steps unless the file `mark` is there, and make it first
 
 `touch` appends "pid start-time" to a file, as does every start to $FLEET_SCRIPTED_STARTS. In texts, {prompt},
 {prompts} (how many the session has had) and {session} are filled in. Sessions are kept in
@@ -115,15 +116,24 @@ def session_folder() -> str:
         return f"/tmp/fleet-scripted-{os.getuid()}"
 
 
-def scenario_of(prompt: str, path: str) -> Json:
-    if INLINE in prompt:
-        text = prompt.partition(INLINE)[2]
-        try:
-            return json.JSONDecoder().raw_decode(text.strip())[0]
-        except ValueError as problem:
-            raise BadScenario(f"the prompt's scenario is no JSON: {problem}") from problem
+def scenario_of(prompts: list[str], path: str) -> Json:
+    """The scenario of the last of a session's prompts."""
+    if INLINE in prompts[-1]:
+        return inline_scenario(prompts[-1])
+    earlier = next((prompt for prompt in reversed(prompts) if INLINE in prompt), "")
+    remembered = inline_scenario(earlier) if earlier else None
+    if isinstance(remembered, dict) and "turns" in remembered:
+        return remembered
     path = path or os.environ.get("FLEET_SCENARIO", "")
-    return read_scenario(path) if path else default_scenario(prompt)
+    return read_scenario(path) if path else default_scenario(prompts[-1])
+
+
+def inline_scenario(prompt: str) -> Json:
+    text = prompt.partition(INLINE)[2]
+    try:
+        return json.JSONDecoder().raw_decode(text.strip())[0]
+    except ValueError as problem:
+        raise BadScenario(f"the prompt's scenario is no JSON: {problem}") from problem
 
 
 def read_scenario(path: str) -> Json:
@@ -245,6 +255,24 @@ class Player:
     def do_tool(self, value: Json) -> None:
         name, summary = self.text(self.field(value, "name")), self.text(self.field(value, "summary"))
         self.called(name, summary, ok=self.field(value, "ok", True) is True)
+
+    def do_run(self, value: Json) -> None:
+        command = self.text(value)
+        self.calls += 1
+        call = f"call-{self.calls}"
+        self.tell({"event": "tool", "id": call, "name": "run", "summary": command})
+        code = run(["sh", "-c", command])
+        self.tell({"event": "tool_done", "id": call, "ok": code == 0})
+        if code:
+            self.do_say(f"`{command}` ended with exit code {code}")
+
+    def do_once(self, value: Json) -> None:
+        try:
+            with open(self.text(self.field(value, "mark")), "x", encoding="utf-8"):
+                pass
+        except FileExistsError:
+            return
+        self.play(steps_of(self.field(value, "steps"), 1))
 
     def do_touch(self, value: Json) -> None:
         count_start(self.text(value))
@@ -384,7 +412,7 @@ def play_turn(player: Player, prompt: str, scenario: str) -> bool:
     player.session.add(prompt)
     player.last_word = ""
     try:
-        player.play(steps_of(scenario_of(prompt, scenario), len(player.session.prompts)))
+        player.play(steps_of(scenario_of(player.session.prompts, scenario), len(player.session.prompts)))
     except TurnFailed as failure:
         ending: Step = {"ok": False, "reason": failure.reason, **failure.data}
     else:

@@ -1,0 +1,264 @@
+"""The queue on the real system: tasks are worked through once, in order, whatever goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.bootstrap import open_store
+from fleet.domain.ids import TaskId
+from fleet.domain.run import RunState
+from fleet.domain.task import Task, TaskState
+from fleet.ports.tasks import Tasks
+from fleet.services.tasks import Edit
+from tests.support import System, git, scenario, wait_for
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@contextmanager
+def tasks_of(system: System) -> Iterator[Tasks]:
+    store = open_store(system.home)
+    try:
+        yield Tasks(store)
+    finally:
+        store.close()
+
+
+def look(system: System, task_id: str) -> Task:
+    with tasks_of(system) as tasks:
+        return tasks.get(task_id)
+
+
+def until(system: System, task_id: str, fact: Callable[[Task], bool], seconds: float = 30) -> Task:
+    def found() -> Task | None:
+        task = look(system, task_id)
+        return task if fact(task) else None
+
+    seen = wait_for(found, seconds, f"{task_id}: {look(system, task_id)}\n{system.supervisor_log()}")
+    assert seen is not None
+    return seen
+
+
+def is_closed(task: Task) -> bool:
+    return task.state is TaskState.CLOSED
+
+
+def is_blocked(task: Task) -> bool:
+    return task.state is TaskState.BLOCKED
+
+
+def wish(system: System, title: str, *steps: dict[str, Any], **more: Any) -> TaskId:
+    """Record a task whose agent plays these steps, whatever else it is told."""
+    from fleet.bootstrap import open_fleet
+
+    deps = more.pop("deps", ())
+    edit = Edit(**{"description": scenario(*steps), "coder": "scripted"} | more)
+    with open_fleet(system.home, str(system.repository)) as fleet:
+        return fleet.tasks.create(title, edit, folder=str(system.repository), deps=deps).id
+
+
+PLAN_SAYS = 'echo "Status: {word}" >> "$FLEET_ARTIFACT_DIR/PLAN_AND_STATUS.md"'
+DONE = {"run": PLAN_SAYS.format(word="completed")}
+EDIT = {"edit": {"path": "done.txt", "content": "done\n"}}
+
+
+def wish_turns(system: System, title: str, *turns: list[dict[str, Any]], **more: Any) -> TaskId:
+    """Record a task whose agent plays these steps for its first prompt, those for its second …"""
+    return wish(system, title, description=f"[[scenario:{json.dumps({'turns': list(turns)})}]]", **more)
+
+
+def configure(system: System, text: str) -> None:
+    with (system.home / "config.toml").open("a") as file:
+        file.write(text)
+
+
+def starts_of(system: System, task: Task) -> int:
+    return sum(run.task == task.id for run in system.all_runs())
+
+
+def test_a_task_is_done_on_a_branch_of_its_own_and_closed(system: System) -> None:
+    close = {"run": 'fleet task close "$FLEET_TASK_ID" --reason "all done"'}
+    task = until(system, wish(system, "Do it", EDIT, close), is_closed)
+    assert task.close_reason == "all done"
+    assert "done.txt" in git(system.repository, "ls-tree", "--name-only", task.branch).splitlines()
+    (run,) = system.all_runs()
+    assert run.result
+    assert run.result.status is RunState.COMPLETED
+    system.wait_until(run.branch, lambda run: run.is_removed)
+
+
+def test_a_plan_that_says_completed_closes_a_task(system: System) -> None:
+    task = until(system, wish(system, "Do it", EDIT, {"say": "I did it."}, DONE), is_closed)
+    assert task.close_reason == "I did it."
+
+
+def test_a_dependent_task_starts_after_what_it_waits_for(system: System, tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    first = wish(system, "First", {"sleep": 0.3}, {"run": f"echo first >> {order}"}, DONE)
+    second = wish(system, "Second", {"run": f"echo second >> {order}"}, DONE, deps=[first])
+    until(system, second, is_closed)
+    assert order.read_text().split() == ["first", "second"]
+
+
+def test_ending_well_without_closing_is_asked_about_once_and_then_needs_a_person(system: System) -> None:
+    task = until(system, wish_turns(system, "Talk", [{"say": "hm"}]), is_blocked)
+    assert "closed nothing" in task.reason
+    (run,) = system.all_runs()
+    assert run.turn == 2, "asked once more, in the same session, and never again"
+
+
+def test_an_agent_that_is_asked_again_can_still_close(system: System) -> None:
+    task = until(system, wish_turns(system, "Talk", [{"say": "hm"}], [EDIT, DONE]), is_closed)
+    assert starts_of(system, task) == 1
+
+
+def test_a_crash_is_tried_again_from_what_was_done_so_far(system: System, tmp_path: Path) -> None:
+    configure(system, "[tasks]\nbackoff_seconds = 0.2\n")
+    crash = {"once": {"mark": str(tmp_path / "crashed"), "steps": [EDIT, {"crash": 3}]}}
+    task = until(
+        system, wish(system, "Try", crash, {"append": {"path": "more", "content": "x"}}, DONE), is_closed
+    )
+    assert task.failures == 1
+    files = git(system.repository, "ls-tree", "--name-only", task.branch).splitlines()
+    assert {"done.txt", "more"} <= set(files), "the second attempt stands on the first one's work"
+
+
+def test_a_task_that_always_fails_stops_after_its_tries(system: System) -> None:
+    configure(system, "[tasks]\nbackoff_seconds = 0.1\nmax_failures = 3\n")
+    task = until(system, wish(system, "Fail", {"crash": 3}), is_blocked)
+    assert starts_of(system, task) == 3
+    assert "failed 3 times" in task.reason
+
+
+def test_a_limit_parks_the_task_until_its_reset_and_goes_on_once(system: System, tmp_path: Path) -> None:
+    limited = [{"touch": str(tmp_path / "starts")}, {"rate_limit": {"resets_in": 3}}]
+    done = [{"touch": str(tmp_path / "starts")}, EDIT, DONE]
+    begun = time.time()
+    task_id = wish_turns(system, "Limited", limited, done)
+    parked = until(system, task_id, lambda task: task.not_before > 0)
+    assert parked.state is TaskState.IN_PROGRESS
+    task = until(system, task_id, is_closed)
+    assert task.closed_at
+    assert 2.5 < task.closed_at - begun < 3 + 5 + 3
+    assert task.failures == 0
+    assert len((tmp_path / "starts").read_text().splitlines()) == 2, "limited once, resumed once"
+
+
+def test_a_question_blocks_the_task_until_it_is_answered(system: System) -> None:
+    asks = [{"run": 'fleet ask "Red or blue?" --option red --option blue'}]
+    answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
+    task_id = wish_turns(system, "Ask", asks, answered)
+    task = until(system, task_id, is_blocked)
+    assert "Red or blue?" in task.reason
+    system.fleet("answer", task.question, "2")
+    task = until(system, task_id, is_closed)
+    assert "blue" in git(system.repository, "show", f"{task.branch}:answer.txt")
+
+
+def test_a_question_in_the_file_is_answered_in_the_file(system: System) -> None:
+    ask = "printf '## Q: Red or blue?\\nI need to know.\\n' >> \"$FLEET_ARTIFACT_DIR/Q&A.md\""
+    answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
+    task_id = wish_turns(system, "Ask", [{"run": ask}], answered)
+    until(system, task_id, is_blocked)
+    with (system.home / "tasks" / task_id / "artifacts" / "Q&A.md").open("a") as file:
+        file.write("\n## A: 2026-01-01 10:00\nblue\n")
+    system.door.knock()
+    task = until(system, task_id, is_closed)
+    assert "blue" in git(system.repository, "show", f"{task.branch}:answer.txt")
+
+
+def test_a_gate_that_says_no_is_told_to_the_agent_and_asked_again(system: System) -> None:
+    first = [{"edit": {"path": "value", "content": "bad\n"}}, DONE]
+    second = [{"edit": {"path": "value", "content": "good\n"}}]
+    task_id = wish_turns(system, "Gate", first, second, gates=("grep good value",))
+    task = until(system, task_id, is_closed)
+    (run,) = system.all_runs()
+    assert run.result
+    assert run.result.tests == "all of 1 gates said yes"
+    assert (run.turn, task.failures) == (2, 1)
+
+
+def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Path) -> None:
+    configure(system, "[limits]\nmax_concurrent = 2\n")
+    count = tmp_path / "running"
+    steps = [
+        {"run": f"echo x >> {count}; sleep 0.4; wc -l < {count} >> {count}.peak; sed -i '$d' {count}"},
+        DONE,
+    ]
+    ids = [wish(system, f"Task {number}", *steps) for number in range(6)]
+    for task_id in ids:
+        until(system, task_id, is_closed, 60)
+    peaks = [int(line) for line in Path(f"{count}.peak").read_text().split()]
+    assert max(peaks) == 2
+
+
+def test_silence_ends_a_turn_and_a_tool_call_does_not(system: System) -> None:
+    configure(system, "[tasks]\nsilence_seconds = 1\ntool_seconds = 20\nmax_failures = 1\n")
+    patient = wish(system, "Long tool", {"run": "sleep 2.5"}, DONE)
+    stuck = wish(system, "Stuck", {"sleep": 60})
+    until(system, patient, is_closed)
+    task = until(system, stuck, is_blocked)
+    assert "nothing was heard of it" in task.reason
+
+
+def test_a_full_context_hands_over_to_a_fresh_agent(system: System, tmp_path: Path) -> None:
+    full = {
+        "once": {
+            "mark": str(tmp_path / "full"),
+            "steps": [
+                EDIT,
+                {"run": 'echo "it is in done.txt" >> "$FLEET_ARTIFACT_DIR/KNOWLEDGE.md"'},
+                {"usage": {"input": 1, "output": 1, "context": 190_000}},
+                {"sleep": 60},
+            ],
+        }
+    }
+    know = {"run": 'cp "$FLEET_ARTIFACT_DIR/KNOWLEDGE.md" known.txt'}
+    task = until(system, wish(system, "Big", full, know, DONE), is_closed)
+    assert (task.handovers, task.failures, starts_of(system, task)) == (1, 0, 2)
+    assert "done.txt" in git(system.repository, "show", f"{task.branch}:known.txt")
+
+
+def test_a_paused_queue_starts_nothing_and_a_resumed_one_does(system: System) -> None:
+    system.fleet("pause", "lunch")
+    task_id = wish(system, "Later", DONE)
+    system.fleet("run", "--background")
+    assert look(system, task_id).state is TaskState.OPEN
+    system.fleet("resume")
+    until(system, task_id, is_closed)
+
+
+def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: Path) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    gate = tmp_path / "gate"
+    first = wish(system, "First", {"wait_for": str(gate)}, DONE)
+    until(system, first, lambda task: task.state is TaskState.IN_PROGRESS)
+    second = wish(system, "Second", DONE)
+    system.fleet("run", "--drain")
+    gate.touch()
+    until(system, first, is_closed)
+    wait_for(lambda: system.door.holder() is None, 30, "the supervisor has left")
+    assert look(system, second).state is TaskState.OPEN
+
+
+def test_a_hook_tells_a_person_what_needs_one(system: System, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    configure(system, f"[notify]\ncommand = 'cat >> {told}'\n[tasks]\nmax_failures = 1\n")
+    task_id = wish(system, "Fail", {"crash": 3})
+    until(system, task_id, lambda task: task.is_told)
+    notice = json.loads(told.read_text())
+    assert (notice["kind"], notice["about"]) == ("task.blocked", task_id)
+
+
+def test_a_failing_hook_holds_nothing_up(system: System) -> None:
+    configure(system, "[notify]\ncommand = 'exit 3'\n[tasks]\nmax_failures = 1\n")
+    until(system, wish(system, "Fail", {"crash": 3}), is_blocked)
+    until(system, wish(system, "Go on", DONE), is_closed)
+    assert "notice.failed" in system.supervisor_log()
