@@ -1,0 +1,221 @@
+"""Claims: of many who want a task one gets it, and the word of one who was taken for dead counts no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fleet.adapters.stores.memory import MemoryStore
+from fleet.domain.ids import RunId, TaskId
+from fleet.domain.task import Task, TaskState
+from fleet.engine.claims import Claims, Heartbeats
+from fleet.errors import Fenced
+from fleet.ports.store import Store
+from fleet.ports.tasks import Tasks
+from tests.engine.claimant import open_store
+
+
+def held(store: Store, owner: str) -> Task:
+    tasks = Tasks(store)
+    tasks.add(Task(id=TaskId("t-1"), title="one", created_at=1.0))
+    return tasks.update(
+        "t-1", lambda task: task.take(owner, RunId("r"), prompt="", coder="", model="", now=1.0)
+    )
+
+
+def test_a_heart_that_stands_still_for_a_lease_is_dead_and_one_that_beats_is_not() -> None:
+    now = 0.0
+    store = MemoryStore()
+    mine = Heartbeats(store, "me", lease_seconds=10, clock=lambda: now)
+    slow, steady = (Heartbeats(store, name, lease_seconds=10) for name in ("slow", "steady"))
+    for heart in (mine, slow, steady):
+        heart.beat()
+    assert mine.dead() == [], "the first sight tells nothing"
+    now = 9.0
+    steady.beat()
+    assert mine.dead() == []
+    now = 11.0
+    assert mine.dead() == ["slow"]
+    slow.beat()
+    assert mine.dead() == [], "it was only slow"
+
+
+def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused() -> None:
+    store = MemoryStore()
+    task = held(store, "dead")
+    assert Claims(store).take_from("dead", "heir") == [task.id]
+    assert Claims(store).take_from("dead", "heir") == [], "once"
+    freed = Tasks(store).get(task.id)
+    assert freed.is_ready
+    with pytest.raises(Fenced):
+        Tasks(store).update_held(task.id, task.claim, lambda held: held.close("late", 2.0))
+
+
+def test_a_result_that_was_delivered_in_time_is_not_taken_over() -> None:
+    store = MemoryStore()
+    task = held(store, "dead")
+    Tasks(store).update_held(task.id, task.claim, lambda held: held.close("in time", 2.0))
+    assert Claims(store).take_from("dead", "heir") == []
+    assert Tasks(store).get(task.id).close_reason == "in time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    op: str
+    begun: float
+    done: float
+    token: int
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A task as one process would see it that does everything one after the other."""
+
+    token: int = 0
+    is_held: bool = False
+    is_closed: bool = False
+
+    def after(self, operation: Operation) -> Model | None:
+        """Return the task after an operation; None if the operation could not have ended like that."""
+        match operation.op:
+            case "take":
+                can = not self.is_held and not self.is_closed and operation.token == self.token + 1
+                return Model(token=operation.token, is_held=True) if can else None
+            case "free":
+                can = self.is_held and operation.token == self.token
+                return Model(token=self.token) if can else None
+            case _:
+                can = self.is_held and operation.token == self.token
+                if can is not operation.ok:
+                    return None
+                return Model(token=self.token, is_closed=True) if can else self
+
+
+def is_linearizable(history: list[Operation], state: Model = Model()) -> bool:  # noqa: B008  it is frozen
+    """Tell whether the operations could have happened one after the other, each between begin and end."""
+    if not history:
+        return True
+    first_end = min(operation.done for operation in history)
+    for number, operation in enumerate(history):
+        if operation.begun > first_end:
+            continue
+        after = state.after(operation)
+        if after is not None and is_linearizable(history[:number] + history[number + 1 :], after):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("history", "is_possible"),
+    [
+        ([("take", 0, 1, 1, True), ("accept", 2, 3, 1, True)], True),
+        ([("take", 0, 1, 1, True), ("accept", 2, 3, 1, True), ("accept", 4, 5, 1, True)], False),
+        ([("take", 0, 1, 1, True), ("free", 2, 3, 1, True), ("accept", 4, 5, 1, False)], True),
+        ([("take", 0, 1, 1, True), ("free", 2, 3, 1, True), ("accept", 4, 5, 1, True)], False),
+        ([("take", 0, 1, 1, True), ("take", 0, 1, 1, True)], False),
+        ([("take", 0, 9, 2, True), ("take", 0, 9, 1, True), ("free", 1, 2, 1, True)], True),
+    ],
+)
+def test_the_checker_tells_possible_histories_from_impossible_ones(
+    history: list[tuple[str, float, float, int, bool]], is_possible: bool
+) -> None:
+    operations = [
+        Operation(op=op, begun=begun, done=done, token=token, ok=ok) for op, begun, done, token, ok in history
+    ]
+    assert is_linearizable(operations) is is_possible
+
+
+@pytest.fixture
+def sqlite_place(tmp_path: Path) -> str:
+    return str(tmp_path / "fleet.db")
+
+
+def race(place: str, *, processes: int, tasks: int, seed: int, lease_seconds: float, folder: Path) -> None:
+    """Let processes race for tasks, stop them at random for longer than a lease, and check the history."""
+    store = open_store(place)
+    shelf = Tasks(store)
+    for number in range(tasks):
+        shelf.add(Task(id=TaskId(f"t-{number:05d}"), title="race", created_at=1.0))
+    chance = random.Random(seed)
+    histories = [folder / f"history-{number}" for number in range(processes)]
+    runners: list[subprocess.Popen[bytes]] = []
+    for number, history in enumerate(histories):
+        command = [
+            sys.executable,
+            "-m",
+            "tests.engine.claimant",
+            place,
+            f"p{number}",
+            str(lease_seconds),
+            str(number),
+        ]
+        with history.open("wb") as out:
+            runners.append(subprocess.Popen(command, stdout=out))
+    try:
+        stop_at_random(runners, chance, lease_seconds)
+    finally:
+        for runner in runners:
+            if runner.poll() is None:
+                runner.kill()
+            runner.wait()
+    assert all(runner.returncode == 0 for runner in runners)
+    check_history(shelf, histories, tasks)
+    store.close()
+
+
+def stop_at_random(
+    runners: list[subprocess.Popen[bytes]], chance: random.Random, lease_seconds: float
+) -> None:
+    while any(runner.poll() is None for runner in runners):
+        victims = [
+            runner for runner in chance.sample(runners, max(1, len(runners) // 8)) if runner.poll() is None
+        ]
+        for victim in victims:
+            os.kill(victim.pid, signal.SIGSTOP)
+        # This is the fault itself: a pause that is longer than a lease.
+        time.sleep(lease_seconds * chance.uniform(1.1, 2.0))
+        for victim in victims:
+            os.kill(victim.pid, signal.SIGCONT)
+        time.sleep(chance.uniform(0.05, 0.3))
+
+
+def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
+    by_task: defaultdict[str, list[Operation]] = defaultdict(list)
+    counted: Counter[tuple[str, bool]] = Counter()
+    for line in (line for history in histories for line in history.read_text().splitlines()):
+        told = json.loads(line)
+        counted[told["op"], told["ok"]] += 1
+        by_task[told["task"]].append(
+            Operation(op=told["op"], begun=told["from"], done=told["to"], token=told["token"], ok=told["ok"])
+        )
+    assert counted["accept", True] == tasks, f"each result is accepted once: {counted}"
+    assert counted["free", True], f"somebody was taken for dead, or this test shows nothing: {counted}"
+    for task in shelf.find():
+        assert task.state is TaskState.CLOSED
+        assert task.close_reason
+        assert int(task.close_reason.split()[1]) == task.token, "it is the last holder's result"
+        assert is_linearizable(by_task[task.id]), by_task[task.id]
+
+
+@pytest.mark.timeout(120)
+def test_a_race_for_tasks_with_stopped_processes_accepts_each_result_once(
+    sqlite_place: str, tmp_path: Path
+) -> None:
+    race(sqlite_place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+def test_sixty_four_processes_race_for_a_thousand_tasks(sqlite_place: str, tmp_path: Path) -> None:
+    race(sqlite_place, processes=64, tasks=1000, seed=2, lease_seconds=3.0, folder=tmp_path)
