@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.meter import Meter
 from fleet.domain.process import AgentProcess, Phase
@@ -34,10 +33,6 @@ class Story:
     is_taken: bool = True  # tmux: the agent has confirmed the turn's prompt (or there was none)
     is_ready: bool = False  # tmux: it waits for input
     needs_approval: str = ""
-    cause: Cause = Cause.NONE
-    limited: bool = False
-    open_tools: frozenset[str] = frozenset()
-    context_window: int = 0
 
     def take(self, event: Event) -> Story:
         """Return the story with one more event in it."""
@@ -89,8 +84,6 @@ class Story:
             last_error="",
             question="",
             resets_at=None,
-            cause=Cause.NONE,
-            limited=False,
         )
 
     def _say(self, event: Event) -> Story:
@@ -114,9 +107,6 @@ class Story:
             told,
             ended_well=event.data.get("ok") is True,
             reason=_text(event.data, "reason"),
-            cause=Cause(_text(event.data, "cause") or "crash")
-            if event.data.get("ok") is not True
-            else Cause.NONE,
             is_over=event.data.get("final") is True,
         )
 
@@ -124,14 +114,13 @@ class Story:
         resets_at = event.data.get("resets_at")
         if isinstance(resets_at, bool) or not isinstance(resets_at, int | float) or abs(resets_at) > 1e12:
             return self
-        return replace(self, resets_at=float(resets_at), limited=True)
+        return replace(self, resets_at=float(resets_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: RunState
     reason: str = ""
-    cause: Cause = Cause.NONE
 
 
 def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes_stream: bool) -> Verdict:
@@ -143,12 +132,7 @@ def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes
     if story.question:
         return Verdict(status=RunState.BLOCKED, reason=f"it asks: {story.question}")
     if failure := _failure(story, process, closes_stream=closes_stream):
-        cause = (
-            Cause.LIMIT
-            if story.limited
-            else story.cause or (Cause.LOST if process.phase is Phase.LOST else Cause.CRASH)
-        )
-        return Verdict(status=RunState.FAILED, reason=failure, cause=cause)
+        return Verdict(status=RunState.FAILED, reason=failure)
     return Verdict(status=RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES)
 
 
