@@ -149,7 +149,10 @@ def test_a_turn_that_claude_could_not_finish() -> None:
 
 def test_a_turn_that_a_person_interrupted_in_codex() -> None:
     (ending,) = told(codex("Interrupt"))
-    assert (ending.kind, ending.data) == (Kind.TURN_END, {"ok": False, "reason": "it was interrupted"})
+    assert (ending.kind, ending.data) == (
+        Kind.TURN_END,
+        {"ok": False, "reason": "it was interrupted", "cause": ""},
+    )
 
 
 def test_a_turn_that_opencode_could_not_finish() -> None:

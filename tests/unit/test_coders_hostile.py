@@ -23,6 +23,7 @@ from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fields_in
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Kind
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
@@ -73,7 +74,7 @@ HOOKS = [
 ]
 SCRIPTED = [
     {"event": "usage", "scope": "run", "input": 1, "cost_usd": 0.5},
-    {"event": "turn_end", "ok": False, "reason": "r", "text": "t", "code": 1},
+    {"event": "turn_end", "ok": False, "reason": "r", "text": "t", "code": 1, "cause": "login"},
     {"event": "limit", "rejected": True, "resets_at": 1.5},
     {"event": "tool", "id": "1", "name": "n", "summary": "s"},
 ]
@@ -117,8 +118,11 @@ def check(events: Iterable[Event]) -> None:
         if event.kind is Kind.TURN_END:
             assert isinstance(event.data["ok"], bool)
             assert event.data["ok"] or event.data["reason"]
+        if event.kind in (Kind.TURN_END, Kind.ERROR):
+            assert event.data.get("cause", "") in list(Cause)
         if event.kind is Kind.LIMIT:
             assert isinstance(event.data["rejected"], bool)
+            assert isinstance(event.data.get("resets_at", 0.0), int | float)
     assert meter.total.total_tokens >= 0
 
 

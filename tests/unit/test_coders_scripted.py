@@ -11,14 +11,17 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.adapters.coders.scripted import ScriptedCoder
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Kind
 from fleet.domain.run import Mode, Role
+from fleet.domain.turn import Story
 from fleet.ports.coder import Turn
 from tests.support import git, is_alive, make_repository, wait_for
 
@@ -174,6 +177,46 @@ def test_a_limit_and_an_error_end_a_turn(stage: Stage) -> None:
     assert before + 99 < resets_at < time.time() + 101
     failed = stage.run(stage.turn(play({"error": "out of ideas"}), new_session="s2"), code=1)
     assert failed[-1].data == {"ok": False, "reason": "out of ideas"}
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [
+        ({"rate_limit": {}}, Cause.LIMIT),
+        ({"login": "who are you?"}, Cause.LOGIN),
+        ({"context": "no room"}, Cause.CONTEXT),
+        ({"budget": "too dear"}, Cause.BUDGET),
+        ({"error": "out of ideas"}, Cause.CRASH),
+    ],
+)
+def test_it_can_fail_for_every_cause_that_a_cli_tells(
+    stage: Stage, step: dict[str, Any], cause: Cause
+) -> None:
+    story = reduce(Story.take, stage.run(stage.turn(play(step, {"say": "never"})), code=1), Story())
+    assert (story.ended_well, story.cause, story.limited) == (False, cause, cause is Cause.LIMIT)
+    assert "never" not in story.said
+
+
+@pytest.mark.parametrize("resets_at", [1794774115, None])
+def test_a_limit_can_be_over_at_a_given_time_or_at_none(stage: Stage, resets_at: int | None) -> None:
+    events = stage.run(stage.turn(play({"rate_limit": {"resets_at": resets_at}})), code=1)
+    assert reduce(Story.take, events, Story()).resets_at == resets_at
+
+
+def test_it_tells_how_full_its_context_is(stage: Stage) -> None:
+    usage = {"input": 1, "context": 150_000, "window": 200_000}
+    story = reduce(Story.take, stage.run(stage.turn(play({"usage": usage}))), Story())
+    assert (story.context_tokens, story.context_window) == (150_000, 200_000)
+
+
+def test_a_tool_can_take_its_time(stage: Stage) -> None:
+    before = time.monotonic()
+    events = stage.run(stage.turn(play({"tool": {"name": "build", "seconds": 0.2}})))
+    assert time.monotonic() - before >= 0.2
+    begun, done = (index for index, event in enumerate(events) if event.kind in (Kind.TOOL, Kind.TOOL_DONE))
+    assert reduce(Story.take, events[:done], Story()).open_tools == {"call-1"}
+    assert reduce(Story.take, events, Story()).open_tools == frozenset()
+    assert begun < done
 
 
 def test_questions_and_refusals_are_told(stage: Stage) -> None:

@@ -71,6 +71,7 @@ ENDINGS: dict[str, Ending] = {
     "claude/max-turns": bad("the limit on turns was reached"),
     "claude/mcp-tool": well("The tool said: pong x1"),
     "claude/model-not-found-404": bad("the provider does not know the model (404)"),
+    "claude/not-logged-in": bad("Not logged in"),
     "claude/overloaded-529": bad("the provider is overloaded (529)", retried=True),
     "claude/partial-messages": DONE,
     "claude/permission-denied": well("Done: one file written"),
@@ -407,7 +408,7 @@ def test_opencode_and_gemini_say_when_to_come_back() -> None:
 
 def test_codexs_plan_limit_keeps_the_time_it_names() -> None:
     (limit,) = of_kind(read("codex/usage-limit"), Kind.LIMIT)
-    assert limit.data == {"rejected": True, "resets_text": "8:22 PM"}
+    assert (limit.data["rejected"], limit.data["resets_text"]) == (True, "8:22 PM")
 
 
 def test_a_warning_of_codex_is_a_note_and_not_an_error() -> None:

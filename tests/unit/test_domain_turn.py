@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
-from fleet.domain.turn import LONGEST_LINE, LONGEST_SUMMARY, Story, describe_exit, judge_turn
+from fleet.domain.turn import (
+    LONGEST_CALL_ID,
+    LONGEST_LINE,
+    LONGEST_SUMMARY,
+    MOST_OPEN_TOOLS,
+    MOST_OVERFLOWS,
+    Story,
+    describe_exit,
+    judge_turn,
+)
 
 EXITED = AgentProcess(phase=Phase.EXITED, code=0)
 CRASHED = AgentProcess(phase=Phase.EXITED, code=3)
@@ -36,13 +46,24 @@ def ended(*, ok: bool, text: str = "", **data: Json) -> Event:
     return Event(kind=Kind.TURN_END, text=text, data={"ok": ok, **data})
 
 
+def limit(*, rejected: bool = True, **data: Json) -> Event:
+    return Event(kind=Kind.LIMIT, data={"rejected": rejected, **data})
+
+
 def usage(scope: str, **numbers: Json) -> Event:
     return Event(kind=Kind.USAGE, data={"scope": scope, **numbers})
 
 
 # any event at all, with the fields that mean something, fitting or not
 
-VALUES = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats() | st.text(max_size=20)
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(Cause)
+)
 FIELDS = st.sampled_from(
     [
         "session_id",
@@ -61,6 +82,8 @@ FIELDS = st.sampled_from(
         "context",
         "resets_at",
         "rejected",
+        "cause",
+        "window",
         "turn",
         "fresh",
         "code",
@@ -107,10 +130,17 @@ def test_a_new_turn_forgets_how_the_last_one_ended_and_keeps_what_it_cost(events
     after = before.take(start(fresh=True))
     assert (after.ended_well, after.reason, after.question, after.last_error) == (None, "", "", "")
     assert (after.is_over, after.resets_at, after.needs_approval, after.said) == (False, None, "", "")
-    assert (after.session, after.model, after.context_tokens) == (
+    assert (after.cause, after.limited, after.overflows, after.open_tools) == (
+        Cause.NONE,
+        False,
+        0,
+        frozenset(),
+    )
+    assert (after.session, after.model, after.context_tokens, after.context_window) == (
         before.session,
         before.model,
         before.context_tokens,
+        before.context_window,
     )
     assert after.meter.total == before.meter.total
 
@@ -123,6 +153,8 @@ def test_every_turn_has_a_verdict_and_a_bad_one_has_a_reason(
     good = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
     assert verdict.status in (good, RunState.FAILED, RunState.BLOCKED)
     assert bool(verdict.reason) == (verdict.status is not good)
+    if verdict.status is not RunState.FAILED:
+        assert verdict.cause is Cause.NONE
 
 
 @given(events=STORIES, process=PROCESSES)
@@ -193,9 +225,63 @@ def test_an_agent_stays_ready_for_a_prompt_into_its_screen_and_not_for_one_that_
 
 
 def test_a_limit_without_a_time_says_nothing_about_when_it_ends() -> None:
-    for value in (None, True, "soon"):
-        assert told(Event(kind=Kind.LIMIT, data={"resets_at": value})).resets_at is None
-    assert told(Event(kind=Kind.LIMIT, data={"resets_at": 17})).resets_at == 17.0
+    for value in (None, True, "soon", float("nan"), 1e13):
+        story = told(limit(resets_at=value))
+        assert (story.limited, story.resets_at) == (True, None)
+    assert told(limit(resets_at=17)).resets_at == 17.0
+
+
+def test_a_limit_that_is_only_near_says_nothing_about_the_turn() -> None:
+    story = told(limit(rejected=False, resets_at=17), ended(ok=False))
+    assert (story.limited, story.resets_at, story.cause) == (False, None, Cause.CRASH)
+
+
+def test_a_second_word_of_a_limit_keeps_the_time_of_the_first() -> None:
+    story = told(limit(resets_at=17), limit(), limit(rejected=False, resets_at=99))
+    assert (story.limited, story.resets_at) == (True, 17.0)
+
+
+# tools under way, and the context window
+
+
+def call(name: str) -> Event:
+    return Event(kind=Kind.TOOL, text="shell", data={"id": name})
+
+
+def done(name: str) -> Event:
+    return Event(kind=Kind.TOOL_DONE, data={"id": name, "ok": True})
+
+
+def test_a_tool_is_under_way_from_its_call_until_its_result() -> None:
+    both = told(call("1"), call("2"), said("meanwhile"))
+    assert both.open_tools == {"1", "2"}
+    assert both.take(done("1")).open_tools == {"2"}
+    assert told(done("2"), done("1"), done("1"), before=both).open_tools == frozenset()
+
+
+@pytest.mark.parametrize("end", [ended(ok=True), ended(ok=False), start()], ids=lambda event: str(event.data))
+def test_no_tool_is_under_way_between_turns(end: Event) -> None:
+    assert told(call("1"), end).open_tools == frozenset()
+    over = told(ended(ok=False, final=True), call("1"))
+    assert over.take(end).open_tools == frozenset()
+
+
+def test_a_call_without_an_id_cannot_be_followed() -> None:
+    assert told(call(""), Event(kind=Kind.TOOL, text="shell")).open_tools == frozenset()
+
+
+def test_calls_that_never_end_take_bounded_room() -> None:
+    story = told(*(call(f"{number}-" + "x" * 5000) for number in range(2 * MOST_OPEN_TOOLS)))
+    assert len(story.open_tools) == MOST_OPEN_TOOLS
+    assert max(map(len, story.open_tools)) == LONGEST_CALL_ID
+    assert len(story.take(done("0-" + "x" * 5000)).open_tools) == MOST_OPEN_TOOLS - 1
+
+
+def test_the_window_is_the_newest_that_was_told_and_makes_sense() -> None:
+    story = told(usage("run", window=200_000), usage("run", window=1_000_000), usage("run", input=1))
+    assert story.context_window == 1_000_000
+    for nonsense in (0, -1, True, "big", 10**13, 1.5):
+        assert story.take(usage("run", window=nonsense)).context_window == 1_000_000
 
 
 def test_the_context_is_the_newest_that_was_told() -> None:
@@ -246,6 +332,70 @@ def test_a_question_blocks_whatever_else_happened() -> None:
     story = told(Event(kind=Kind.ASKED, text="red or white?"), ended(ok=False))
     verdict = judge_turn(story, CRASHED, has_changes=True, closes_stream=True)
     assert (verdict.status, verdict.reason) == (RunState.BLOCKED, "it asks: red or white?")
+
+
+# causes
+
+
+FULL = ended(ok=False, cause="context")
+REFUSED = Event(kind=Kind.ERROR, text="no", data={"cause": "login"})
+
+
+@pytest.mark.parametrize(
+    ("story", "process", "cause"),
+    [
+        (told(ended(ok=False, cause="login")), EXITED, Cause.LOGIN),
+        (told(ended(ok=False, cause="login")), LOST, Cause.LOGIN),
+        (told(FULL), CRASHED, Cause.CONTEXT),
+        (told(ended(ok=False, cause="silence")), EXITED, Cause.SILENCE),
+        (told(ended(ok=False, cause="")), EXITED, Cause.NONE),
+        (told(ended(ok=False)), EXITED, Cause.CRASH),
+        (told(ended(ok=False, cause="no such cause")), EXITED, Cause.CRASH),
+        (told(ended(ok=False, cause=7)), EXITED, Cause.CRASH),
+        (told(limit(), ended(ok=False)), EXITED, Cause.LIMIT),
+        (told(ended(ok=False), limit()), EXITED, Cause.LIMIT),
+        (told(limit(), FULL), EXITED, Cause.CONTEXT),
+        (told(limit()), CRASHED, Cause.LIMIT),
+        (told(limit()), LOST, Cause.LIMIT),
+        (told(REFUSED, ended(ok=False)), EXITED, Cause.LOGIN),
+        (told(REFUSED, limit(), ended(ok=False)), EXITED, Cause.LOGIN),
+        (told(REFUSED), CRASHED, Cause.LOGIN),
+        (told(REFUSED, ended(ok=True)), CRASHED, Cause.CRASH),
+        (told(REFUSED, start(), ended(ok=False)), EXITED, Cause.CRASH),
+        (told(limit(), ended(ok=True)), CRASHED, Cause.CRASH),
+        (told(limit(), start()), CRASHED, Cause.CRASH),
+        (told(), NEVER, Cause.SETUP),
+        (told(), LOST, Cause.LOST),
+        (told(ended(ok=False)), LOST, Cause.LOST),
+        (told(), CRASHED, Cause.CRASH),
+        (told(said("bye")), EXITED, Cause.CRASH),
+    ],
+)
+def test_a_failed_turn_has_the_cause_that_can_be_acted_on(
+    story: Story, process: AgentProcess, cause: Cause
+) -> None:
+    verdict = judge_turn(story, process, has_changes=True, closes_stream=True)
+    assert (verdict.status, verdict.cause) == (RunState.FAILED, cause)
+
+
+@pytest.mark.parametrize("before", [limit(resets_at=17), REFUSED, FULL, ended(ok=False, cause="login")])
+def test_a_turn_that_ends_well_after_all_has_no_cause(before: Event) -> None:
+    story = told(before, ended(ok=True))
+    assert story.cause is Cause.NONE
+    assert judge_turn(story, EXITED, has_changes=True, closes_stream=True).cause is Cause.NONE
+
+
+def test_a_question_is_no_failure_and_has_no_cause() -> None:
+    story = told(Event(kind=Kind.ASKED, text="red or white?"), ended(ok=False, cause="login"))
+    assert judge_turn(story, CRASHED, has_changes=True, closes_stream=True).cause is Cause.NONE
+
+
+def test_a_context_that_is_full_again_and_again_ends_the_turn_for_good() -> None:
+    story = told(*[FULL, ended(ok=True)] * (MOST_OVERFLOWS - 1))
+    assert (story.is_over, story.ended_well) == (False, True)
+    over = told(FULL, ended(ok=True), before=story)
+    assert (over.is_over, over.ended_well, over.cause) == (True, False, Cause.CONTEXT)
+    assert told(call("1"), FULL, ended(ok=True), before=story).ended_well is True
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.meter import Meter
 from fleet.domain.process import AgentProcess, Phase
@@ -12,6 +13,10 @@ from fleet.domain.run import RunState
 
 LONGEST_LINE = 500
 LONGEST_SUMMARY = 64_000
+LONGEST_CALL_ID = 200
+MOST_OPEN_TOOLS = 256
+MOST_OVERFLOWS = 3  # in a row: a CLI may make room by itself once, or twice
+LARGEST_WINDOW = 10**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +27,19 @@ class Story:
     model: str = ""
     meter: Meter = Meter()
     context_tokens: int = 0
+    context_window: int = 0  # how many the model takes, where the CLI says so
     said: str = ""  # the agent's words since its last tool call
     last_line: str = ""
     ended_well: bool | None = None  # what the stream itself said of the turn's end; None: nothing
     reason: str = ""
+    cause: Cause = Cause.NONE  # why the turn failed, as far as its stream has told
     is_over: bool = False  # the turn was broken off for good: no later word of success undoes that
     last_error: str = ""
     question: str = ""
-    resets_at: float | None = None
+    limited: bool = False  # the provider's limit has refused it something in this turn
+    resets_at: float | None = None  # when that limit is over
+    overflows: int = 0  # how often the context was full since its last tool call
+    open_tools: frozenset[str] = frozenset()  # ids of calls that have begun and not ended
     is_taken: bool = True  # tmux: the agent has confirmed the turn's prompt (or there was none)
     is_ready: bool = False  # tmux: it waits for input
     needs_approval: str = ""
@@ -50,13 +60,15 @@ class Story:
             case Kind.SAID:
                 return self._say(event)
             case Kind.TOOL:
-                return replace(self, said="", last_line=_tool_line(event), needs_approval="", is_ready=False)
+                return self._call(event)
+            case Kind.TOOL_DONE:
+                return replace(self, open_tools=self.open_tools - {_call_id(event)})
             case Kind.USAGE:
                 return self._count(event)
             case Kind.TURN_END:
                 return self._end_turn(event)
             case Kind.ERROR:
-                return replace(self, last_error=event.text)
+                return replace(self, last_error=event.text, cause=_cause_in(event) or self.cause)
             case Kind.LIMIT:
                 return self._limit(event)
             case Kind.ASKED:
@@ -80,10 +92,14 @@ class Story:
             said="",
             ended_well=None,
             reason="",
+            cause=Cause.NONE,
             is_over=False,
             last_error="",
             question="",
+            limited=False,
             resets_at=None,
+            overflows=0,
+            open_tools=frozenset(),
         )
 
     def _say(self, event: Event) -> Story:
@@ -91,36 +107,78 @@ class Story:
         said = said[-LONGEST_SUMMARY:]
         return replace(self, said=said, last_line=_last_line(said) or self.last_line)
 
+    def _call(self, event: Event) -> Story:
+        call = _call_id(event)
+        opened = {call} if call and len(self.open_tools) < MOST_OPEN_TOOLS else set[str]()
+        return replace(
+            self,
+            said="",
+            last_line=_tool_line(event),
+            needs_approval="",
+            is_ready=False,
+            overflows=0,
+            open_tools=self.open_tools | opened,
+        )
+
     def _count(self, event: Event) -> Story:
-        context = event.data.get("context")
-        known = context if isinstance(context, int) and not isinstance(context, bool) else 0
-        return replace(self, meter=self.meter.count(event.data), context_tokens=known or self.context_tokens)
+        window = _count_in(event, "window")
+        return replace(
+            self,
+            meter=self.meter.count(event.data),
+            context_tokens=_count_in(event, "context") or self.context_tokens,
+            context_window=window if 0 < window <= LARGEST_WINDOW else self.context_window,
+        )
 
     def _end_turn(self, event: Event) -> Story:
         said = event.text or self.said
         told = replace(
-            self, said=said, last_line=_last_line(said) or self.last_line, is_ready=True, needs_approval=""
+            self,
+            said=said,
+            last_line=_last_line(said) or self.last_line,
+            is_ready=True,
+            needs_approval="",
+            open_tools=frozenset(),
         )
         if self.is_over:
             return told
+        cause = self._cause_of_end(event)
+        overflows = self.overflows + (cause is Cause.CONTEXT)
         return replace(
             told,
             ended_well=event.data.get("ok") is True,
             reason=_text(event.data, "reason"),
-            is_over=event.data.get("final") is True,
+            cause=cause,
+            overflows=overflows,
+            is_over=event.data.get("final") is True or overflows >= MOST_OVERFLOWS,
         )
 
+    def _cause_of_end(self, event: Event) -> Cause:
+        if event.data.get("ok") is True:
+            return Cause.NONE
+        stated = _cause_in(event)
+        if stated is not None:
+            return stated
+        return self.cause or (Cause.LIMIT if self.limited else Cause.CRASH)
+
     def _limit(self, event: Event) -> Story:
-        resets_at = event.data.get("resets_at")
-        if isinstance(resets_at, bool) or not isinstance(resets_at, int | float) or abs(resets_at) > 1e12:
+        """Only a limit that refuses counts: one that is merely near says nothing of this turn."""
+        if event.data.get("rejected") is not True:
             return self
-        return replace(self, resets_at=float(resets_at))
+        resets_at = event.data.get("resets_at")
+        if (
+            isinstance(resets_at, bool)
+            or not isinstance(resets_at, int | float)
+            or not abs(resets_at) <= 1e12
+        ):
+            return replace(self, limited=True)
+        return replace(self, limited=True, resets_at=float(resets_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     status: RunState
     reason: str = ""
+    cause: Cause = Cause.NONE
 
 
 def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes_stream: bool) -> Verdict:
@@ -132,7 +190,7 @@ def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes
     if story.question:
         return Verdict(status=RunState.BLOCKED, reason=f"it asks: {story.question}")
     if failure := _failure(story, process, closes_stream=closes_stream):
-        return Verdict(status=RunState.FAILED, reason=failure)
+        return Verdict(status=RunState.FAILED, reason=failure, cause=_cause(story, process))
     return Verdict(status=RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES)
 
 
@@ -146,13 +204,27 @@ def _failure(story: Story, process: AgentProcess, *, closes_stream: bool) -> str
     if process.phase is Phase.LOST:
         return f"the agent is gone and nobody saw how it ended ({process.reason or 'unknown'})"
     if process.code != 0:
-        return _with_cause(describe_exit(process.code), story)
+        return _with_error(describe_exit(process.code), story)
     if closes_stream and story.ended_well is None:
-        return _with_cause("the agent ended without closing its turn", story)
+        return _with_error("the agent ended without closing its turn", story)
     return ""
 
 
-def _with_cause(what: str, story: Story) -> str:
+def _cause(story: Story, process: AgentProcess) -> Cause:
+    """Why a turn failed: what its stream told apart counts first, for that is what can be acted on."""
+    if story.ended_well is not True:
+        if story.cause not in (Cause.NONE, Cause.CRASH):
+            return story.cause
+        if story.limited:
+            return Cause.LIMIT
+    if process.phase is Phase.NEVER:
+        return Cause.SETUP
+    if process.phase is Phase.LOST:
+        return Cause.LOST
+    return story.cause if story.ended_well is False else Cause.CRASH
+
+
+def _with_error(what: str, story: Story) -> str:
     return f"{what}: {story.last_error}" if story.last_error else what
 
 
@@ -175,6 +247,24 @@ def describe_exit(code: int | None) -> str:
 def _text(data: Mapping[str, Json], key: str) -> str:
     value = data.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _cause_in(event: Event) -> Cause | None:
+    """The cause that an event states; None where it states none, or one that is unknown here."""
+    stated = event.data.get("cause")
+    try:
+        return Cause(stated) if isinstance(stated, str) else None
+    except ValueError:
+        return None
+
+
+def _call_id(event: Event) -> str:
+    return _text(event.data, "id")[:LONGEST_CALL_ID]
+
+
+def _count_in(event: Event, key: str) -> int:
+    value = event.data.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _tool_line(event: Event) -> str:

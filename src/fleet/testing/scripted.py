@@ -11,16 +11,21 @@ in the session if that has turns; the file named by --scenario or $FLEET_SCENARI
 write a file named after the prompt. A scenario is a list of steps, or {"steps": […]}, or
 {"turns": [[…], […]]} with a list for each prompt of a session. A step is an object with one key:
 
-    say TEXT                    commit MESSAGE              usage {input, output, cached, cost_usd, scope}
-    think TEXT                  delete PATH                 tool {name, summary, ok}
+    say TEXT                    commit MESSAGE              tool {name, summary, ok, seconds}
+    think TEXT                  delete PATH                 usage {input, output, cached, cost_usd, scope,
+                                                                   context, window}
     edit {path, content}        touch PATH                  deny TEXT
     append {path, content}      ask QUESTION                approve TEXT
     sleep SECONDS               wait_for PATH               retry TEXT
-    crash CODE or "KILL"        error TEXT                  rate_limit {resets_in}
+    crash CODE or "KILL"        error TEXT                  rate_limit {resets_in or resets_at}
+    login TEXT                  context TEXT                budget TEXT
     flood {bytes, long_line, invalid}                       ignore_signals true
     spawn {kind: plain | escaped | deaf, pid_file, seconds}  run COMMAND
     once {mark, steps}: play these steps unless the file `mark` is there, and make it first
 
+`error`, `rate_limit`, `login`, `context` and `budget` end the turn badly, each for the cause that it is named
+after. A rate limit is over in `resets_in` seconds (60) or at the time `resets_at`; if that is null, nobody
+knows when. A tool is under way for its `seconds`. `context` tokens are in use, of `window`.
 `touch` appends "pid start-time" to a file, as does every start to $FLEET_SCRIPTED_STARTS. In texts, {prompt},
 {prompts} (how many the session has had) and {session} are filled in. Sessions are kept in
 $FLEET_SCRIPTED_HOME, or in the repository's git folder, never in the workspace.
@@ -210,10 +215,11 @@ class Player:
     def number(self, value: Json, otherwise: float) -> float:
         return float(value) if isinstance(value, int | float) else otherwise
 
-    def called(self, name: str, summary: str, *, ok: bool = True) -> None:
+    def called(self, name: str, summary: str, *, ok: bool = True, seconds: float = 0) -> None:
         self.calls += 1
         call = f"call-{self.calls}"
         self.tell({"event": "tool", "id": call, "name": name, "summary": summary})
+        time.sleep(seconds)
         self.tell({"event": "tool_done", "id": call, "ok": ok})
 
     def inside(self, value: Json) -> str:
@@ -254,7 +260,8 @@ class Player:
 
     def do_tool(self, value: Json) -> None:
         name, summary = self.text(self.field(value, "name")), self.text(self.field(value, "summary"))
-        self.called(name, summary, ok=self.field(value, "ok", True) is True)
+        seconds = self.number(self.field(value, "seconds"), 0)
+        self.called(name, summary, ok=self.field(value, "ok", True) is True, seconds=seconds)
 
     def do_run(self, value: Json) -> None:
         command = self.text(value)
@@ -309,9 +316,20 @@ class Player:
         raise TurnFailed(text)
 
     def do_rate_limit(self, value: Json) -> None:
-        resets_at = time.time() + self.number(self.field(value, "resets_in"), 60)
+        resets_at = self.field(
+            value, "resets_at", time.time() + self.number(self.field(value, "resets_in"), 60)
+        )
         self.tell({"event": "limit", "rejected": True, "resets_at": resets_at})
-        raise TurnFailed("a rate limit or quota is used up (429)", code=429)
+        raise TurnFailed("a rate limit or quota is used up (429)", code=429, cause="limit")
+
+    def do_login(self, value: Json) -> None:
+        raise TurnFailed(self.text(value), code=401, cause="login")
+
+    def do_context(self, value: Json) -> None:
+        raise TurnFailed(self.text(value), cause="context")
+
+    def do_budget(self, value: Json) -> None:
+        raise TurnFailed(self.text(value), cause="budget")
 
     def do_crash(self, value: Json) -> None:
         if isinstance(value, str):

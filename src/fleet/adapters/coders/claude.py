@@ -24,6 +24,7 @@ from fleet.adapters.coders.jsonlines import (
 from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.permissions import doer_commands
 from fleet.adapters.coders.prompts import fits_argument
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json
 from fleet.domain.run import Mode, Role
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
@@ -41,12 +42,30 @@ HOOKS = (
     "SessionEnd",
 )
 
+_TOO_LONG = "the conversation no longer fits the model's context"
 _REASONS = {
     "error_max_turns": "the limit on turns was reached",
     "error_max_budget_usd": "the budget given to the agent is used up",
     "aborted_tools": "it was interrupted",
     "aborted_streaming": "it was interrupted",
-    "prompt_too_long": "the conversation no longer fits the model's context",
+    "prompt_too_long": _TOO_LONG,
+    "blocking_limit": _TOO_LONG,
+    "rapid_refill_breaker": _TOO_LONG,
+}
+
+# Its names for the end of a turn, and for errors of the API.
+_CAUSES = {
+    "prompt_too_long": Cause.CONTEXT,
+    "blocking_limit": Cause.CONTEXT,
+    "rapid_refill_breaker": Cause.CONTEXT,
+    "budget_exhausted": Cause.BUDGET,
+    "error_max_budget_usd": Cause.BUDGET,
+    "authentication_failed": Cause.LOGIN,
+    "oauth_org_not_allowed": Cause.LOGIN,
+    "account_on_hold": Cause.LOGIN,
+    "verification_required": Cause.LOGIN,
+    "cloud_credential_error": Cause.LOGIN,
+    "rate_limit": Cause.LIMIT,
 }
 
 
@@ -210,7 +229,15 @@ def _read_assistant(fields: Fields) -> list[Event]:
 def _read_api_error(fields: Fields) -> list[Event]:
     blocks = items_at(fields, "message", "content")
     text = " ".join(text_at(block, "text") for block in blocks)
-    return events.error(text or text_at(fields, "error"), number_at(fields, "api_error_status"))
+    # The result line that follows does not always repeat the name: of "Not logged in" it has the words alone.
+    cause = _cause(fields) if dig(fields, "parent_tool_use_id") is None else Cause.CRASH
+    return events.error(text or text_at(fields, "error"), number_at(fields, "api_error_status"), cause=cause)
+
+
+def _cause(fields: Fields) -> Cause:
+    names = ("terminal_reason", "subtype", "error", "api_error", "api_error_type")
+    status = number_at(fields, "api_error_status")
+    return events.cause_of(*(text_at(fields, name) for name in names), status=status, own=_CAUSES)
 
 
 def _read_block(block: Json, *, is_main: bool) -> list[Event]:
@@ -284,9 +311,9 @@ def _read_verdict(fields: Fields) -> list[Event]:
     # `subtype` says "success" for failures of the API too.
     if dig(fields, "is_error") is not True:
         return events.well_ended(last_word)
-    status = number_at(fields, "api_error_status")
-    told = events.limit(rejected=True) if status == 429 else []
-    return [*told, *events.failed(_reason(fields), last_word=last_word, code=status)]
+    status, cause = number_at(fields, "api_error_status"), _cause(fields)
+    told = events.limit(rejected=True) if cause is Cause.LIMIT else []
+    return [*told, *events.failed(_reason(fields), last_word=last_word, code=status, cause=cause)]
 
 
 def _reason(fields: Fields) -> str:
@@ -311,7 +338,8 @@ def _read_notification(fields: Fields) -> list[Event]:
 
 
 def _read_stop_failure(fields: Fields) -> list[Event]:
-    name = text_at(fields, "error")
-    told = events.limit(rejected=True) if name == "rate_limit" else []
+    name, cause = text_at(fields, "error"), _cause(fields)
+    told = events.limit(rejected=True) if cause is Cause.LIMIT else []
     last_word = text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD)
-    return [*told, *events.failed(events.reason_of(last_word or name), last_word=last_word, code=name)]
+    reason = events.reason_of(last_word or name)
+    return [*told, *events.failed(reason, last_word=last_word, code=name, cause=cause)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, prompted, read_approval, read_tool
@@ -23,6 +25,7 @@ from fleet.adapters.coders.jsonlines import (
 from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.prompts import demand_argument
 from fleet.adapters.coders.toml import toml_value
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
@@ -37,10 +40,22 @@ HOOKS = {
     "Interrupt": "interrupt",
 }
 
-# The whole of what `turn.failed` says when a limit is reached; an agent's own words never get there.
-_RATE_LIMIT = re.compile(r"exceeded retry limit, last status: 429\b")
-_USAGE_LIMIT = re.compile(r"You[’']ve hit your usage limit\b.*?(?:try again at (?P<when>[^.]+)\.)?$", re.S)
+# Whole messages of `turn.failed`, which has no field but the message; an agent's own words never get there.
+_ANSWERED = re.compile(
+    r"(?:unexpected status|exceeded retry limit, last status:) (?P<status>\d{3})\b.*", re.S
+)
+_USAGE_LIMIT = re.compile(r"You[’']ve hit your usage limit\b.*?(?:ry again at (?P<when>[^.]+)\.)?", re.S)
+_WORDINGS = (
+    (Cause.LIMIT, _USAGE_LIMIT),
+    (Cause.LIMIT, re.compile(r"Quota exceeded\. Check your plan and billing details\.")),
+    (Cause.LIMIT, re.compile(r"Your workspace is out of credits\. .*", re.S)),
+    (Cause.LIMIT, re.compile(r"You hit your spend cap set (?:in|by the owner of) your workspace\. .*", re.S)),
+    (Cause.LOGIN, re.compile(r"Your access token could not be refreshed\b.*", re.S)),
+    (Cause.LOGIN, re.compile(r"Your authentication session could not be refreshed automatically\..*", re.S)),
+    (Cause.CONTEXT, re.compile(r"Codex ran out of room in the model[’']s context window\..*", re.S)),
+)
 _STATUS = re.compile(r"(?:unexpected status|last status:) (?P<status>\d{3})\b")
+_ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _RECONNECTING = re.compile(r"Reconnecting\.\.\. \d+/\d+")
 
 
@@ -58,6 +73,9 @@ class CodexCoder:
         tiers=Tiers(cheap="gpt-6-luna", standard="gpt-6.1-sol", premium="gpt-6-astra"),
         context_window=272_000,
     )
+
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        self._now = now  # its lines carry no time, and a limit that ends today is told without the day
 
     def launch(self, turn: Turn) -> Launch:
         if turn.mode is Mode.HEADLESS:
@@ -97,7 +115,7 @@ class CodexCoder:
             case "turn.completed":
                 return [*_read_usage(fields_at(fields, "usage")), *events.well_ended()]
             case "turn.failed":
-                return _read_failure(text_at(fields, "error", "message"))
+                return _read_failure(text_at(fields, "error", "message"), self._now())
             case _:
                 return []
 
@@ -117,7 +135,7 @@ class CodexCoder:
             case "Stop":
                 return events.well_ended(text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD))
             case "Interrupt":
-                return events.failed("it was interrupted")
+                return events.failed("it was interrupted", cause=Cause.NONE)  # a person pressed Escape
             case _:
                 return []
 
@@ -233,14 +251,37 @@ def _read_usage(usage: Fields) -> list[Event]:
     )
 
 
-def _read_failure(message: str) -> list[Event]:
-    status = _status(message)
-    used_up = _USAGE_LIMIT.match(message)
-    if used_up:
-        told = events.limit(rejected=True, resets_text=used_up["when"] or "")
-    else:
-        told = events.limit(rejected=True) if _RATE_LIMIT.match(message) else []
-    return [*told, *events.failed(events.reason_of(_plain(message), status), code=status)]
+def _read_failure(message: str, now: float) -> list[Event]:
+    status, cause = _status(message), _cause(message)
+    told = _read_limit(message, now) if cause is Cause.LIMIT else []
+    return [*told, *events.failed(events.reason_of(_plain(message), status), code=status, cause=cause)]
+
+
+def _cause(message: str) -> Cause:
+    worded = next((cause for cause, wording in _WORDINGS if wording.fullmatch(message)), None)
+    if worded is not None:
+        return worded
+    answered = _ANSWERED.fullmatch(message)
+    status = int(answered["status"]) if answered else None
+    return events.cause_of(*events.names_in(_answer(message)), status=status)
+
+
+def _read_limit(message: str, now: float) -> list[Event]:
+    used_up = _USAGE_LIMIT.fullmatch(message)
+    when = used_up["when"] if used_up else None
+    if not when:
+        return events.limit(rejected=True)
+    return events.limit(rejected=True, resets_at=_resets_at(when, now), resets_text=when)
+
+
+def _resets_at(when: str, now: float) -> float | None:
+    """The end of the minute that Codex names, in local time: "8:22 PM" today, or "Nov 20th, 2026 3:05 AM"."""
+    today = datetime.fromtimestamp(now).strftime("%b %d, %Y")
+    dated = _ORDINAL.sub("", when if "," in when else f"{today} {when}")
+    try:
+        return datetime.strptime(dated, "%b %d, %Y %I:%M %p").timestamp() + 60
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _status(message: str) -> int | None:
@@ -250,5 +291,8 @@ def _status(message: str) -> int | None:
 
 def _plain(message: str) -> str:
     """The provider's own sentence, where Codex hands on the raw JSON of its answer."""
-    answer = fields_in(message.encode()) if message.startswith("{") else None
-    return text_at(answer, "error", "message") or message
+    return text_at(_answer(message), "error", "message") or message
+
+
+def _answer(message: str) -> Fields | None:
+    return fields_in(message.encode()) if message.startswith("{") else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from fleet.adapters.coders import events
@@ -22,6 +23,7 @@ from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.permissions import doer_commands
 from fleet.adapters.coders.prices import price
 from fleet.adapters.coders.prompts import demand_argument
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 from fleet.domain.usage import Usage
@@ -33,6 +35,19 @@ PLUGIN_HOOKS = "hooks.json"
 
 # A payload does not name its hook, so each hook's payload is wrapped with the name.
 HOOKS = ("sessionStart", "userPromptSubmitted", "postToolUse", "notification", "agentStop", "sessionEnd")
+
+# `errorCode` and `errorType` of a session.error, as the schema that it brings along names them.
+_CAUSES = {
+    "authentication": Cause.LOGIN,
+    "rate_limit": Cause.LIMIT,
+    "quota": Cause.LIMIT,
+    "context_limit": Cause.CONTEXT,
+    "session_quota_exceeded": Cause.BUDGET,
+}
+# The whole message of a session.error whose type is only "query": nothing else in it tells what happened.
+_TOO_LONG = re.compile(
+    r"The provider rejected the prompt as too long, but automatic recovery could not reduce it\..*", re.S
+)
 
 
 class CopilotCoder:
@@ -202,10 +217,18 @@ def _read_tool_done(data: Fields) -> list[Event]:
 
 def _read_error(data: Fields) -> list[Event]:
     message, status = text_at(data, "message"), number_at(data, "statusCode")
-    name = text_at(data, "errorType")
-    told = events.limit(rejected=True) if name == "rate_limit" else []
+    name, cause = text_at(data, "errorType"), _cause(data)
+    told = events.limit(rejected=True) if cause is Cause.LIMIT else []
     code = status if status is not None else name
-    return [*told, *events.error(message, code), *events.failed(events.reason_of(message, status), code=code)]
+    ending = events.failed(events.reason_of(message, status), code=code, cause=cause)
+    return [*told, *events.error(message, code), *ending]
+
+
+def _cause(data: Fields) -> Cause:
+    if text_at(data, "errorType") == "query" and _TOO_LONG.fullmatch(text_at(data, "message")):
+        return Cause.CONTEXT
+    names = (text_at(data, name) for name in ("errorCode", "errorType", "providerErrorType"))
+    return events.cause_of(*names, status=number_at(data, "statusCode"), own=_CAUSES)
 
 
 def _read_result(fields: Fields) -> list[Event]:

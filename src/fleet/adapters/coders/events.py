@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from fleet.adapters.coders.jsonlines import (
     LONGEST_LAST_WORD,
     Fields,
     clip,
     count_at,
+    dig,
+    items_at,
     number_at,
     one_line,
     text_at,
 )
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
 
 NO_REASON = "the agent gave no reason"
@@ -33,6 +38,30 @@ MEANING = {
     504: "the provider did not answer in time",
     529: "the provider is overloaded",
 }
+
+_CAUSE_OF_STATUS = {
+    401: Cause.LOGIN,
+    402: Cause.LIMIT,
+    413: Cause.CONTEXT,
+    429: Cause.LIMIT,
+}
+
+# The names that the providers themselves give to errors; CLIs hand them on in fields of their own.
+_CAUSE_OF_NAME = {
+    "API_KEY_INVALID": Cause.LOGIN,
+    "UNAUTHENTICATED": Cause.LOGIN,
+    "authentication_error": Cause.LOGIN,
+    "invalid_api_key": Cause.LOGIN,
+    "RESOURCE_EXHAUSTED": Cause.LIMIT,
+    "billing_error": Cause.LIMIT,
+    "insufficient_quota": Cause.LIMIT,
+    "rate_limit_error": Cause.LIMIT,
+    "rate_limit_exceeded": Cause.LIMIT,
+    "usage_limit_reached": Cause.LIMIT,
+    "context_length_exceeded": Cause.CONTEXT,
+    "request_too_large": Cause.CONTEXT,
+}
+_NO_MORE_NAMES: Mapping[str, Cause] = MappingProxyType({})
 
 # Where the tools of all CLIs keep the one thing worth a line in a table.
 _TELLING = (
@@ -101,22 +130,51 @@ def limit(*, rejected: bool, resets_at: float | None = None, **more: Json) -> li
     return [Event(kind=Kind.LIMIT, data=data)]
 
 
-def error(text: str, code: Json = None) -> list[Event]:
-    return [Event(kind=Kind.ERROR, text=clip(text), data={} if code is None else {"code": code})]
+def error(text: str, code: Json = None, *, cause: Cause = Cause.CRASH) -> list[Event]:
+    """Something went wrong. A cause given here is that of a bad end which itself names none."""
+    data: Fields = {} if code is None else {"code": code}
+    return [Event(kind=Kind.ERROR, text=clip(text), data={**data, **_told(cause)})]
 
 
 def well_ended(last_word: str = "") -> list[Event]:
     return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data={"ok": True})]
 
 
-def failed(reason: str, *, last_word: str = "", code: Json = None, final: bool = False) -> list[Event]:
+def failed(
+    reason: str,
+    *,
+    last_word: str = "",
+    code: Json = None,
+    final: bool = False,
+    cause: Cause = Cause.CRASH,
+) -> list[Event]:
     """A turn that ended badly. `final`: whatever good end the CLI may still claim for it."""
-    data: Fields = {"ok": False, "reason": clip(reason, 500) or NO_REASON}
+    data: Fields = {"ok": False, "reason": clip(reason, 500) or NO_REASON, **_told(cause)}
     if final:
         data["final"] = True
     if code is not None:
         data["code"] = code
     return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
+
+
+def _told(cause: Cause) -> Fields:
+    return {} if cause is Cause.CRASH else {"cause": cause.value}
+
+
+def cause_of(*names: str, status: float | None = None, own: Mapping[str, Cause] = _NO_MORE_NAMES) -> Cause:
+    """Why a turn failed: by the first name that says so (`own`: the CLI's own names), else by the status."""
+    known = {**_CAUSE_OF_NAME, **own}
+    named = next((known[name] for name in names if name in known), None)
+    if named is not None:
+        return named
+    return Cause.CRASH if status is None else _CAUSE_OF_STATUS.get(int(status), Cause.CRASH)
+
+
+def names_in(answer: Json) -> tuple[str, ...]:
+    """What a provider calls the error in its answer, from the telling name to the general one."""
+    problem = dig(answer, "error")
+    details = (text_at(detail, "reason") for detail in items_at(problem, "details"))
+    return (*details, *(text_at(problem, name) for name in ("code", "type", "status")))
 
 
 def reason_of(message: str, status: float | None = None) -> str:

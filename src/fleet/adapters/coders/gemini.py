@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import (
@@ -23,6 +24,7 @@ from fleet.adapters.coders.permissions import REVIEWER_TABOOS, doer_commands, re
 from fleet.adapters.coders.prices import price
 from fleet.adapters.coders.prompts import demand_argument
 from fleet.adapters.coders.toml import toml_value
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json
 from fleet.domain.run import Mode, Role
 from fleet.domain.usage import Usage
@@ -30,10 +32,21 @@ from fleet.ports.coder import Facts, Launch, Tiers, Turn
 
 POLICY = "gemini-policy.toml"
 
-# What the API answered, as Gemini wraps it into the closing line's error.
-_API_ERROR = re.compile(r"\[API Error: (?P<answer>.*?)\](?:\n|$)", re.S)
+# What the API answered, as Gemini wraps it into the closing line's error: it has no other field for it.
+_API_ERROR = re.compile(r"\[API Error: (?P<answer>.*)\](?:\n(?P<advice>.*))?", re.S)
 _QUOTA = ("You exceeded your current quota", "You have exhausted your")
-_RETRY_AFTER = re.compile(r"Suggested retry after (?P<seconds>\d+(?:\.\d+)?)s")
+# Added to answers of the status 429 alone, however the provider may have worded those.
+_QUOTA_ADVICE = ("Please wait and try again later.", "Possible quota limitations in place")
+_NAMED = re.compile(r"(?P<words>.*) \(Status: (?P<name>[A-Z_]+)\)", re.S)
+# The provider calls this an INVALID_ARGUMENT like many others; only the whole sentence tells it apart.
+_TOO_LONG = re.compile(
+    r"The input token count (?:\(\d+\) )?exceeds the maximum number of tokens allowed \(?\d+\)?\.?"
+)
+_PAUSE = re.compile(
+    r"(?:Suggested retry after|Please retry in|quota will reset after) (?=\d)"
+    r"(?:(?P<hours>\d{1,6})h)?(?:(?P<minutes>\d{1,6})m(?!s))?(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)(?P<unit>m?s))?"
+)
+_CAUSES = {"FatalAuthenticationError": Cause.LOGIN}
 
 
 class GeminiCoder:
@@ -191,26 +204,57 @@ def _cost(models: Fields) -> float | None:
 def _read_verdict(fields: Fields) -> list[Event]:
     if text_at(fields, "status") == "success":
         return events.well_ended()
-    message = text_at(fields, "error", "message")
-    wrapped = _API_ERROR.match(message)
-    answer = wrapped["answer"] if wrapped else ""
-    status, own_words = _status_and_words(answer)
-    if status is None and answer.startswith(_QUOTA):
-        status = 429
-    told = _read_quota(fields, answer) if status == 429 else []
-    reason = events.reason_of(own_words or message or "the model gave no usable answer", status)
-    return [*told, *events.failed(reason, code=status)]
+    kind = text_at(fields, "error", "type")
+    message = text_at(fields, "error", "message", limit=LONGEST_LAST_WORD)
+    problem = _read_problem(message)
+    cause = _cause(kind, problem)
+    told = _read_quota(fields, problem.words) if cause is Cause.LIMIT else []
+    status = 429 if problem.status is None and cause is Cause.LIMIT else problem.status
+    reason = events.reason_of(problem.words or message or "the model gave no usable answer", status)
+    return [*told, *events.failed(reason, code=status, cause=cause)]
 
 
-def _status_and_words(answer: str) -> tuple[float | None, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    """What the API answered: its words, and what it is called as far as that was handed on."""
+
+    words: str = ""
+    status: float | None = None
+    names: tuple[str, ...] = ()
+    is_quota: bool = False
+
+
+def _read_problem(message: str) -> _Problem:
+    wrapped = _API_ERROR.fullmatch(message)
+    if wrapped is None:
+        return _Problem()
+    answer, advice = wrapped["answer"], wrapped["advice"] or ""
+    is_quota = answer.startswith(_QUOTA) or advice.startswith(_QUOTA_ADVICE)
     raw = fields_in(answer.encode()) if answer.startswith("{") else None
-    if raw is None:
-        return None, answer
-    return number_at(raw, "error", "code"), text_at(raw, "error", "message")
+    if raw is not None:
+        words, status = text_at(raw, "error", "message"), number_at(raw, "error", "code")
+        return _Problem(words=words, status=status, names=events.names_in(raw), is_quota=is_quota)
+    if named := _NAMED.fullmatch(answer):
+        return _Problem(words=named["words"], names=(named["name"],), is_quota=is_quota)
+    return _Problem(words=answer, is_quota=is_quota)
 
 
-def _read_quota(fields: Fields, answer: str) -> list[Event]:
+def _cause(kind: str, problem: _Problem) -> Cause:
+    if problem.is_quota:
+        return Cause.LIMIT
+    if _TOO_LONG.fullmatch(problem.words):
+        return Cause.CONTEXT
+    return events.cause_of(kind, *problem.names, status=problem.status, own=_CAUSES)
+
+
+def _read_quota(fields: Fields, words: str) -> list[Event]:
     """When to come back: the line's own time plus the pause that the provider suggests."""
-    printed, suggested = events.seconds_of(fields), _RETRY_AFTER.search(answer)
-    resets_at = printed + float(suggested["seconds"]) if printed is not None and suggested else None
-    return events.limit(rejected=True, resets_at=resets_at)
+    printed, suggested = events.seconds_of(fields), _PAUSE.search(words)
+    if printed is None or suggested is None:
+        return events.limit(rejected=True)
+    return events.limit(rejected=True, resets_at=printed + _seconds(suggested))
+
+
+def _seconds(pause: re.Match[str]) -> float:
+    hours, minutes, seconds = (float(pause[name] or 0) for name in ("hours", "minutes", "seconds"))
+    return hours * 3600 + minutes * 60 + seconds / (1000 if pause["unit"] == "ms" else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from importlib.resources import files as resources
 from pathlib import Path
@@ -29,6 +30,7 @@ from fleet.adapters.coders.permissions import (
     reviewer_commands,
 )
 from fleet.adapters.coders.prompts import fits_argument
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
@@ -40,6 +42,11 @@ _REASONS = {
     "content-filter": "the provider filtered the answer",
     "error": "the model ended with an error",
 }
+_CAUSES = {
+    "ProviderAuthError": Cause.LOGIN,
+    "ContextOverflowError": Cause.CONTEXT,
+}
+_PAUSE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _DENIALS = ("The user has specified a rule which prevents", "The user rejected permission")
 
 
@@ -199,15 +206,46 @@ def _read_error(fields: Fields) -> list[Event]:
     name, data = text_at(problem, "name"), fields_at(problem, "data")
     message, status = text_at(data, "message"), number_at(data, "statusCode")
     code = status if status is not None else name
-    told = events.limit(rejected=True, resets_at=_resets_at(fields, data)) if status == 429 else []
+    answer = fields_in(text_at(data, "responseBody").encode())
+    cause = events.cause_of(name, *events.names_in(answer), status=status, own=_CAUSES)
+    is_limit = cause is Cause.LIMIT
+    told = events.limit(rejected=True, resets_at=_resets_at(fields, data, answer)) if is_limit else []
     return [
         *told,
         *events.error(message or name, code),
-        *events.failed(events.reason_of(message or name, status), code=code),
+        *events.failed(events.reason_of(message or name, status), code=code, cause=cause),
     ]
 
 
-def _resets_at(fields: Fields, data: Fields) -> float | None:
-    """The line's own time plus the pause that the provider asked for."""
-    printed, pause = events.seconds_of(fields), text_at(data, "responseHeaders", "retry-after")
-    return printed + int(pause) if printed is not None and pause.isdecimal() and len(pause) < 9 else None
+def _resets_at(fields: Fields, data: Fields, answer: Fields | None) -> float | None:
+    """When to come back: the time that the provider names, or the pause that it asks for."""
+    headers = fields_at(data, "responseHeaders")
+    named = number_at(answer, "error", "resets_at")
+    if named is not None:
+        return named
+    unified = text_at(headers, "anthropic-ratelimit-unified-reset")
+    if unified.isdecimal() and len(unified) < 12:
+        return float(unified)
+    return _after_pause(fields, headers)
+
+
+def _after_pause(fields: Fields, headers: Fields) -> float | None:
+    answered = events.seconds_of(fields)
+    if answered is None:
+        answered = _http_date(text_at(headers, "date"))
+    if answered is None:
+        return _http_date(text_at(headers, "retry-after"))
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        if _PAUSE.fullmatch(pause := text_at(headers, name)):
+            return answered + float(pause) / unit
+    return _http_date(text_at(headers, "retry-after"))
+
+
+def _http_date(text: str) -> float | None:
+    # Imported when a limit is met: it takes longer to load than all coders together.
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(text).timestamp() if text else None
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None

@@ -20,10 +20,12 @@ from fleet.adapters.coders.jsonlines import (
 )
 from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.prompts import fits_argument
+from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Kind
 from fleet.domain.run import Mode
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
 
+CAUSES = frozenset({Cause.LIMIT, Cause.LOGIN, Cause.CONTEXT, Cause.BUDGET})
 PROGRAM = str(resources("fleet.testing").joinpath("scripted.py"))
 
 
@@ -102,7 +104,7 @@ def _read(fields: Fields) -> list[Event]:
 
 
 def _read_usage(fields: Fields) -> list[Event]:
-    names = ("input", "output", "cached", "cost_usd", "context")
+    names = ("input", "output", "cached", "cost_usd", "context", "window")
     numbers = {name: number_at(fields, name) for name in names}
     return events.usage(text_at(fields, "scope") or "run", **numbers)
 
@@ -111,4 +113,7 @@ def _read_end(fields: Fields) -> list[Event]:
     last_word = text_at(fields, "text", limit=LONGEST_LAST_WORD)
     if dig(fields, "ok") is True:
         return events.well_ended(last_word)
-    return events.failed(text_at(fields, "reason"), last_word=last_word, code=number_at(fields, "code"))
+    named = text_at(fields, "cause")
+    cause = Cause(named) if named in CAUSES else Cause.CRASH
+    reason, code = text_at(fields, "reason"), number_at(fields, "code")
+    return events.failed(reason, last_word=last_word, code=code, cause=cause)
