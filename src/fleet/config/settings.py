@@ -167,6 +167,12 @@ class Settings:
         "tasks.context_pct", WHOLE, 90, "a task is handed over to a fresh agent at this part of its context"
     )
     gate_seconds = Setting("tasks.gate_seconds", SECONDS, 1800, "a gate says no when it takes longer")
+    push_to = Setting(
+        "tasks.push_to", TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from"
+    )
+    lease_seconds = Setting(
+        "host.lease_seconds", SECONDS, 30, "a host that shares the work and is silent for so long is dead"
+    )
     notify_command = Setting(
         "notify.command", TEXT, "", "shell command run when a person is needed, with JSON on its stdin"
     )

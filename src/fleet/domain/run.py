@@ -100,6 +100,7 @@ class Result:
     files_changed: tuple[str, ...] = ()
     commits: tuple[Commit, ...] = ()
     tests: str = ""  # what the gates said
+    pushed: str = ""  # ref of the remote that has its work
     next_steps: tuple[str, ...] = ()
     usage: Usage = Usage()
 

@@ -64,7 +64,8 @@ class Task:
     coder_used: str = ""  # what it was started with
     model_used: str = ""
     base: str = ""  # commit that the next run begins at, where an earlier one's work goes on …
-    base_host: str = ""  # … and the only host that has it; "" if it was pushed
+    base_host: str = ""  # … the only host that has it, if it was not pushed …
+    base_ref: str = ""  # … and where to, if it was
     failures: int = 0
     restarts: int = 0  # that were not the agent's fault: reboots, lost hosts
     handovers: int = 0

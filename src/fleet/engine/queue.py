@@ -24,6 +24,7 @@ from fleet.domain.ids import new_run_id
 from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
+from fleet.engine.artifacts import Artifacts
 from fleet.engine.questions import TaskQuestions
 from fleet.engine.workshop import Workshop, read_text
 from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, Stale
@@ -50,6 +51,7 @@ class Queue:
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
         self._questions = TaskQuestions(shop.store, shop.task_folder)
+        self._artifacts = Artifacts(shop.store, shop.task_folder)
         self.is_draining = False
 
     def look(self) -> Outlook:
@@ -143,7 +145,8 @@ class Queue:
         coder = self._shop.coder_for(task.coder_used, task.project)
         if shutil.which(coder.facts.binary) is None:
             raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
-        base = task.base or "HEAD"
+        # What was pushed need not be here yet: it is fetched before the workspace is made.
+        base = "HEAD" if task.base_ref else task.base or "HEAD"
         repository = self._shop.repositories.inspect(task.project, base, [task.branch])
         assert task.run
         return Run(
@@ -161,8 +164,8 @@ class Queue:
             flags=tuple(settings.coder_flags(coder.facts.name)),
             skip_permissions=settings.skips_permissions(coder.facts.name),
             quick=settings.setup_quick,
-            base_ref=base,
-            base_sha=repository.base_sha,
+            base_ref=task.base_ref or base,
+            base_sha=task.base or repository.base_sha,
             state_since=now,
             host=self._shop.host,
         )
@@ -222,6 +225,8 @@ class Queue:
 
     def _apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), _cost(run)
+        pushed = run.result.pushed if run and run.result else ""
+        self._artifacts.keep(task.id)
         now = time.time()
 
         def applied(task: Task) -> Task:
@@ -234,7 +239,8 @@ class Queue:
                 spent_usd=task.spent_usd + cost - task.run_usd,
                 run_usd=cost,
                 base=head or task.base,
-                base_host=self._shop.host if head else task.base_host,
+                base_host=(task.base_host if not head else "" if pushed else self._shop.host),
+                base_ref=pushed if head else task.base_ref,
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
             )
@@ -383,7 +389,7 @@ class Queue:
         run_id = new_run_id()
         now = time.time()
         folder = self._shop.task_folder(task.id)
-        folder.mkdir(parents=True, exist_ok=True)
+        self._artifacts.bring(task.id)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:

@@ -64,6 +64,9 @@ async def prepare(shop: Workshop, run_id: RunId) -> bool:
 
 
 async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
+    if run.base_ref.startswith("refs/fleet/tasks/") and settings.push_to:
+        fetch = partial(shop.repositories.obtain, run.project, settings.push_to, run.base_ref)
+        await shop.in_git_thread(fetch)
     try:
         await shop.in_git_thread(
             partial(shop.workspaces.make, shop.place(run), copy=settings.credential_files)
@@ -318,6 +321,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         cause=verdict.cause,
         resets_at=story.resets_at if verdict.cause is Cause.LIMIT else None,
         tests=gates.summary,
+        pushed=await _push(shop, run, bool(changes.commits)),
         files_changed=changes.files,
         commits=changes.commits,
         next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
@@ -493,6 +497,24 @@ async def _ask_gate(shop: Workshop, run: Run, command: str, name: str) -> str:
     size = await shop.transport.size(f"{folder}/out")
     tail = await shop.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
     return f"`{command}` ended with exit code {process.code}\n{tail.decode(errors='replace').strip()}"
+
+
+async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
+    """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone.
+
+    The ref names the token: a host that lost its task meanwhile writes over nobody's work.
+    """
+    remote = shop.settings_for(run.project).push_to
+    if run.task is None or not remote or not has_commits:
+        return ""
+    ref = f"refs/fleet/tasks/{run.task}/{run.token}"
+    push = partial(shop.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+    try:
+        await shop.in_git_thread(push)
+    except FleetError as problem:
+        log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
+        return ""
+    return ref
 
 
 async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:

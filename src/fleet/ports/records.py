@@ -124,6 +124,7 @@ def decode_result(body: Mapping[str, Any]) -> Result:
         files_changed=tuple(body.get("files_changed", ())),
         commits=tuple(decode_flat(Commit, commit) for commit in body.get("commits", ())),
         tests=body.get("tests", ""),
+        pushed=body.get("pushed", ""),
         next_steps=tuple(body.get("next_steps", ())),
         usage=decode_flat(Usage, body.get("usage", {})),
     )

@@ -17,7 +17,7 @@ class Repository(NamedTuple):
 
 
 class Repositories(Protocol):
-    """Questions to git that change nothing. All calls block."""
+    """Questions to git, and what goes to and fro between repositories. All calls block."""
 
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
         """Return the repository that a folder is in, if the branches can be started in it from the base.
@@ -32,4 +32,12 @@ class Repositories(Protocol):
 
         Works for a removed workspace too, from its branch and its snapshot.
         """
+        ...
+
+    def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
+        """Push a commit to a ref of a remote that nobody else writes to. Raises `GitFailed`."""
+        ...
+
+    def obtain(self, folder: str, remote: str, ref: str) -> None:
+        """Fetch what another host published there. Raises `GitFailed`."""
         ...

@@ -24,3 +24,13 @@ class GitRepositories:
         from fleet.adapters.workspaces.worktrees import site_of
 
         return comparing.diff_text(site_of(place), stat=stat)
+
+    def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
+        from fleet.adapters.workspaces.command import git
+
+        git("push", "--quiet", "--no-verify", remote, f"+{commit}:{ref}", cwd=folder)
+
+    def obtain(self, folder: str, remote: str, ref: str) -> None:
+        from fleet.adapters.workspaces.command import git
+
+        git("fetch", "--quiet", "--no-tags", remote, f"+{ref}:{ref}", cwd=folder)
