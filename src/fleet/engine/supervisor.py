@@ -14,6 +14,7 @@ import time
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
+from fleet.engine.claims import Claims, Heartbeats
 from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
@@ -29,6 +30,7 @@ class Supervisor:
         self._shop = workshop
         self._queue = Queue(workshop)
         self._notices = Notices(workshop)
+        self._beating: asyncio.Task[None] | None = None
         self._telling: asyncio.Future[None] | None = None
         self._outlook = Outlook(is_busy=False)
         self._door = door
@@ -46,6 +48,8 @@ class Supervisor:
         await self._shop.shim.install()
         flows.open_engine(self._shop, self._shop.home / "engine.db")
         self._listen()
+        if self._shop.lease_seconds:
+            self._beating = asyncio.create_task(self._keep_beating(), name="heartbeat")
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
             self._knocked.clear()
@@ -109,6 +113,23 @@ class Supervisor:
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
+
+    async def _keep_beating(self) -> None:
+        """Say that this host lives, and take over from those that do not."""
+        store, host, lease_seconds = self._shop.store, self._shop.host, self._shop.lease_seconds
+        beats, claims = Heartbeats(store, host, lease_seconds=lease_seconds), Claims(store)
+
+        def beat() -> bool:
+            beats.beat()
+            return any([claims.take_from(dead, host) for dead in beats.dead()])
+
+        while True:
+            try:
+                if await self._shop.in_beat_thread(beat):
+                    self._knocked.set()
+            except Exception as problem:  # the database is away: others may take us for dead, and we go on
+                log.error("heartbeat.failed", extra={"reason": str(problem)})
+            await asyncio.sleep(lease_seconds / 4)
 
     def _tell(self) -> None:
         """Tell people what needs them, beside everything else: a slow hook holds nothing up."""

@@ -48,6 +48,7 @@ class Workshop:
     hook_script: Path
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
+    lease_seconds: float  # of hosts that share the work; 0: there are none
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
@@ -58,6 +59,7 @@ class Workshop:
         self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
         self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
         self.notice_thread = ThreadPoolExecutor(1, thread_name_prefix="notices")
+        self.beat_thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
         self._logs: dict[RunId, RunLog] = {}
 
@@ -129,6 +131,9 @@ class Workshop:
 
     async def in_notice_thread(self, function: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self.notice_thread, function)
+
+    async def in_beat_thread(self, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self.beat_thread, function)
 
     # git
 
