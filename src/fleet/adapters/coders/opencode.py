@@ -242,7 +242,7 @@ def _after_pause(fields: Fields, headers: Fields) -> float | None:
 
 
 def _http_date(text: str) -> float | None:
-    # Imported when a limit is met: it takes longer to load than all coders together.
+    # Imported when a limit is met: whoever meets none must not pay for it.
     from email.utils import parsedate_to_datetime
 
     try:
