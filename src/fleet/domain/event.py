@@ -26,8 +26,8 @@ class Kind(StrEnum):
     PROMPTED = "prompted"  # the agent took a prompt in (tmux). text = the prompt
     READY = "ready"  # the agent waits for input (tmux)
     NEEDS_APPROVAL = "needs_approval"  # the agent's own dialog waits for a person (tmux). text = what for
-    ERROR = "error"  # text; data: code (HTTP status or name)
-    TURN_END = "turn_end"  # data: ok; reason when not ok. text = the agent's last word
+    ERROR = "error"  # text; data: code (HTTP status or name), cause (see cause.py)
+    TURN_END = "turn_end"  # data: ok; reason and cause when not ok. text = the agent's last word
     NOTE = "note"  # anything else worth keeping
     TURN_START = "turn_start"  # a prompt is started on, or sent. data: turn, fresh. text = how it begins
     STATE = "state"  # the run's state changed. text = the new state; data: reason

@@ -232,7 +232,9 @@ class Follower:
         return True
 
     def _judge(self, run: Run) -> Halt | None:
-        """Ask whether a task's agent may go on; the agents of people may be silent as long as they like."""
+        """Ask whether an agent may go on; the agents of people may be silent as long as they like."""
+        if self._story.is_over and run.mode is Mode.HEADLESS:  # and yet it lives: some CLIs try for ever
+            return Halt(cause=self._story.cause, reason=self._story.reason)
         if run.task is None or run.mode is not Mode.HEADLESS:
             return None
         usd = self._story.meter.total.cost_usd or 0.0

@@ -121,7 +121,8 @@ class Supervisor:
 
         def beat() -> bool:
             beats.beat()
-            return any([claims.take_from(dead, host) for dead in beats.dead()])
+            taken = [claims.take_from(dead, host) for dead in beats.dead()]
+            return any(taken)
 
         while True:
             try:

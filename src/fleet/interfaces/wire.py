@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING
 
 from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
+from fleet.domain.question import Question
 from fleet.domain.run import Diff, Result, Run
+from fleet.domain.task import Task
 from fleet.domain.usage import Usage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleet.ports.tasks import Hold
     from fleet.services.doctor import Check
+    from fleet.services.exchange import Imported
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
     from fleet.services.setup import Row
+    from fleet.services.tasks import Activity, Choice, Detail
+
+BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of
 
 
 def run(run: Run, load: Load | None = None) -> dict[str, Json]:
@@ -150,6 +157,181 @@ def supervisor(
         "version": version,
         "log": log,
     }
+
+
+# tasks
+
+
+def task(task: Task) -> dict[str, Json]:
+    return {
+        **portable(task),
+        "project": task.project,
+        "unmet": list(task.unmet),
+        "is_ready": task.is_ready,
+        "updated_at": moment(task.updated_at),
+        "started_at": moment(task.started_at),
+        "not_before": moment(task.not_before),
+        "host": task.owner or None,
+        "run": task.run,
+        "branch": task.branch if task.token else None,
+        "tries": task.token,
+        "coder_used": task.coder_used or None,
+        "model_used": task.model_used or None,
+        "failures": task.failures,
+        "restarts": task.restarts,
+        "handovers": task.handovers,
+        "question": task.question or None,
+        "spent_usd": task.spent_usd,
+        "peak_context": task.peak_context,
+    }
+
+
+def portable(task: Task) -> dict[str, Json]:
+    """Return what of a task can be taken elsewhere: a line of `fleet task export`."""
+    return {
+        "id": task.id,
+        "title": task.title,
+        "description": task.description,
+        "state": str(task.state),
+        "reason": task.reason,
+        "priority": task.priority,
+        "cwd": task.cwd,
+        "coder": task.coder or None,
+        "model": task.model or None,
+        "tier": task.tier or None,
+        "deps": list(task.deps),
+        "gates": list(task.gates),
+        "labels": list(task.labels),
+        "needs": list(task.needs),
+        "budget_usd": task.budget_usd,
+        "created_at": moment(task.created_at),
+        "closed_at": moment(task.closed_at),
+        "close_reason": task.close_reason,
+    }
+
+
+def choice(choice: Choice) -> dict[str, Json]:
+    return {
+        "coder": choice.coder,
+        "model": choice.model or None,
+        "is_default_coder": not choice.is_own_coder,
+        "is_default_model": not choice.is_own_model,
+    }
+
+
+def detail(detail: Detail) -> dict[str, Json]:
+    return {
+        **task(detail.task),
+        "state_since": moment(detail.since),
+        "effective": choice(detail.choice),
+        "run_state": None if detail.run is None else str(detail.run.state),
+        "dependents": [waiting.id for waiting in detail.dependents],
+        "questions": [question(asked) for asked in detail.questions],
+        "hold": None if detail.hold is None else hold(detail.hold),
+        "paused": detail.paused,
+    }
+
+
+def underway(found: Task, chosen: Choice, activity: Activity) -> dict[str, Json]:
+    return {
+        **task(found),
+        "effective": choice(chosen),
+        "events": activity.events,
+        "last_event_at": moment(activity.last_at),
+    }
+
+
+def queue(paused: str | None, holds: Sequence[Hold], tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    return {
+        "paused": paused,
+        "holds": [hold(held) for held in holds],
+        "tasks": [dict(found) for found in tasks],
+    }
+
+
+def hold(hold: Hold) -> dict[str, Json]:
+    return {"coder": hold.coder, "until": moment(hold.until), "reason": hold.reason}
+
+
+def question(question: Question) -> dict[str, Json]:
+    return {
+        "id": question.id,
+        "task": question.task,
+        "text": question.text,
+        "options": list(question.options),
+        "state": str(question.state),
+        "asked_at": moment(question.asked_at),
+        "answer": question.answer or None,
+        "answered_by": question.answered_by or None,
+        "answered_at": moment(question.answered_at),
+    }
+
+
+def note(entry: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an entry of a task's log."""
+    at = entry.get("at")
+    return {
+        "at": moment(at) if isinstance(at, int | float) else None,
+        "kind": entry.get("kind"),
+        "text": entry.get("text"),
+        "by": entry.get("by"),
+    }
+
+
+def imported(imported: Imported) -> dict[str, Json]:
+    return {
+        "added": list(imported.added),
+        "present": list(imported.present),
+        "renamed": {old: str(new) for old, new in imported.renamed.items()},
+    }
+
+
+# bd's shapes
+
+
+def issue(task: Task) -> dict[str, Json]:
+    """Return a task as bd tells of one."""
+    types = [label.removeprefix("type:") for label in task.labels if label.startswith("type:")]
+    return {
+        "id": task.id,
+        "title": task.title,
+        "description": task.description,
+        "status": str(task.state),
+        "priority": task.priority,
+        "issue_type": types[0] if types else "task",
+        "assignee": task.owner,
+        "notes": task.reason,
+        "labels": list(task.labels),
+        "dependencies": [{"issue_id": task.id, "depends_on_id": dep, "type": "blocks"} for dep in task.deps],
+        "created_at": moment(task.created_at),
+        "updated_at": moment(task.updated_at or task.created_at),
+        "closed_at": moment(task.closed_at),
+        "close_reason": task.close_reason or "",
+        "metadata": {
+            "cwd": task.cwd,
+            "coder": task.coder,
+            "model": task.model,
+            "run": task.run,
+            "branch": task.branch if task.token else None,
+        },
+    }
+
+
+def bd_object(body: Mapping[str, Json], *, in_envelope: bool) -> dict[str, Json]:
+    return _enveloped(dict(body)) if in_envelope else {"schema_version": BD_SCHEMA, **body}
+
+
+def bd_list(bodies: Sequence[Mapping[str, Json]], *, in_envelope: bool) -> Json:
+    items: list[Json] = [dict(body) for body in bodies]
+    return _enveloped(items) if in_envelope else items
+
+
+def _enveloped(data: Json) -> dict[str, Json]:
+    return {"schema_version": BD_SCHEMA, "data": data}
+
+
+def bd_error(message: str, code: str) -> dict[str, Json]:
+    return {"schema_version": BD_SCHEMA, "error": message, "code": code}
 
 
 def error(message: str, hint: str, code: int) -> dict[str, Json]:

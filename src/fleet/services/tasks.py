@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleet.config import Settings
-from fleet.domain.briefing import QUESTIONS
+from fleet.config import Settings, load
+from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.domain.event import Json
 from fleet.domain.ids import QuestionId, RunId, TaskId, new_question_id, new_task_id
-from fleet.domain.question import Question, QuestionState, write_answer, write_question
+from fleet.domain.question import Question, QuestionState, read_blocks, write_answer, write_question
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
@@ -19,9 +19,19 @@ from fleet.ports.door import Door
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
 from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
+from fleet.services.exchange import Draft, Imported, Plan
 from fleet.services.projects import project_at
 
 LOOK_EVERY_SECONDS = 0.2
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
+# The entries of a task's log that tell when it came into its state.
+_BEGINS = {
+    TaskState.OPEN: ("reopened", "restart"),
+    TaskState.IN_PROGRESS: ("started",),
+    TaskState.BLOCKED: ("block", "blocked"),
+    TaskState.CLOSED: ("close", "closed"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +51,43 @@ class Edit:
 
     def made_to(self, task: Task) -> Task:
         changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
+        check_text(*(value for value in changes.values() if isinstance(value, str)))
+        if (self.model or "").startswith("-"):
+            raise InvalidInput(f"{self.model!r} is no name of a model: it begins with a dash")
         return check_task(replace(task, **changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a task is, or would be, started with; and whether it says so itself or inherits it."""
+
+    coder: str
+    model: str  # "" leaves it to the coder
+    is_own_coder: bool
+    is_own_model: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """How much the agent of a run has told, and when it last did."""
+
+    events: int = 0
+    last_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """All that there is to know of one task."""
+
+    task: Task
+    since: float  # it is in its state
+    choice: Choice
+    run: Run | None
+    unmet: Sequence[Task]
+    dependents: Sequence[Task]
+    questions: Sequence[Question]
+    hold: Hold | None  # of its coder
+    paused: str | None
 
 
 class TaskService:
@@ -63,33 +109,39 @@ class TaskService:
         self._state = QueueState(store)
         self._check_coder = check_coder
         self._door = door
+        self._by_project: dict[str, Settings] = {}
 
     # writing down
 
     def create(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
         """Record a task for the repository that a folder is in; the queue takes it up when it is ready."""
-        project = project_at(folder)
-        if project is None:
-            raise InvalidInput(
-                f"{folder!r} is in no git repository, and tasks are worked on in one",
-                hint="go there, or name it with --cwd",
-            )
-        if edit.coder:
-            self._check_coder(edit.coder)
-        wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
-        now = time.time()
-        draft = Task(
-            id=new_task_id(now),
-            title=title,
-            created_at=now,
-            updated_at=now,
-            cwd=str(Path(folder).resolve()),
-            project=project,
-            deps=wanted,
-        )
-        task = self._add(edit.made_to(draft))
+        task = self._add(self.draft(title, edit, folder=folder, deps=deps))
         self._door.knock()
         return task
+
+    def draft(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
+        """Return the task that `create` would record, checked but not recorded."""
+        check_text(title)
+        cwd, project = place(folder)
+        if edit.coder:
+            self.check_coder(edit.coder)
+        wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
+        now = time.time()
+        return edit.made_to(
+            Task(
+                id=new_task_id(now),
+                title=title,
+                created_at=now,
+                updated_at=now,
+                cwd=cwd,
+                project=project,
+                deps=wanted,
+            )
+        )
+
+    def check_coder(self, name: str) -> None:
+        """Raise `NotFound` if there is no such coder."""
+        self._check_coder(name)
 
     def _add(self, task: Task) -> Task:
         """Write a new task, under another id if its own is taken."""
@@ -115,20 +167,31 @@ class TaskService:
         found = ((dep, self._tasks.peek(dep)) for dep in deps)
         return tuple(dep for dep, task in found if task and task.state is not TaskState.CLOSED)
 
-    def edit(self, name: str, edit: Edit) -> Task:
+    def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
+        """Change a task; with a folder it moves to another repository, as long as it was never started."""
         if edit.coder:
-            self._check_coder(edit.coder)
-        return self._change(name, edit.made_to, "edited")
+            self.check_coder(edit.coder)
+        there = place(folder) if folder is not None else None
+
+        def edited(task: Task) -> Task:
+            return edit.made_to(task if there is None else _moved(task, *there))
+
+        edited(self.get(name))  # nothing is changed if anything cannot be
+        for dep in [self.get(dep).id for dep in deps]:
+            self.add_dep(name, dep)
+        return self._change(name, edited, "edited")
 
     def comment(self, name: str, text: str, *, by: str) -> Task:
         if not text.strip():
             raise InvalidInput("there is nothing in the comment")
+        check_text(text)
         task = self.get(name)
         self._tasks.note(task.id, "comment", text, by=by)
         return task
 
     def close(self, name: str, reason: str, *, run: str = "", by: str = "") -> Task:
         """Close a task. Its own agent (named by its run) asks for it: its turn and the gates come first."""
+        check_text(reason)
         task = self.get(name)
         if run and task.run == run:
             return self._ask_to_close(task, reason)
@@ -137,6 +200,7 @@ class TaskService:
             if held is not None and held.task == task.id:
                 raise Fenced(task.id, held.token, task.token)
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
+        self._withdraw_questions(task)
         self._stop_agent(task)
         return closed
 
@@ -156,8 +220,14 @@ class TaskService:
             self._runs.update(run.id, lambda run: run.want(Wanted.STOP))
             self._door.knock()
 
+    def block(self, name: str, reason: str, *, by: str = "") -> Task:
+        """Keep a task from being started until somebody reopens it."""
+        check_text(reason)
+        return self._change(name, lambda task: _held_back(task, reason), "blocked", reason, by=by)
+
     def reopen(self, name: str, *, by: str = "") -> Task:
         task = self._change(name, lambda task: task.reopen(time.time()), "reopened", by=by)
+        self._withdraw_questions(task)
         still = self._open_of(task.deps)
         return self._tasks.update(task.id, lambda task: _waiting_for(task, still))
 
@@ -169,6 +239,11 @@ class TaskService:
         self._tasks.note(task.id, kind, text, by=by)
         self._door.knock()
         return task
+
+    def _withdraw_questions(self, task: Task) -> None:
+        """Nobody waits for an answer any more; an open question would block the task again."""
+        for question in self._questions.find("task", task.id):
+            self._questions.update(question.id, _withdrawn)
 
     # dependencies
 
@@ -201,7 +276,8 @@ class TaskService:
             )
 
     def remove_dep(self, name: str, on: str) -> Task:
-        task, dep = self.get(name), self.get(on).id
+        task = self.get(name)
+        dep = next((dep for dep in task.deps if dep == on), None) or self.get(on).id
         if dep not in task.deps:
             raise NotFound(f"{task.id} does not wait for {dep}", hint=f"see `fleet task tree {task.id}`")
         self._tasks.unlink(task.id, dep)
@@ -211,18 +287,24 @@ class TaskService:
 
     def get(self, name: str) -> Task:
         """Return the task of an id, or of its end if no other ends so."""
-        if task := self._tasks.peek(name):
+        check_text(name)
+        if name and (task := self._tasks.peek(name)):
             return task
-        found = [task for task in self._tasks.each() if task.id.endswith(name)] if len(name) >= 3 else []
+        is_long = len(name) >= SHORTEST_END
+        found = [task for task in self._tasks.each() if task.id.endswith(name)] if is_long else []
         if len(found) > 1:
-            raise Conflict(f"{len(found)} tasks end with {name!r}", hint="give more of the id")
+            raise Conflict(
+                f"{len(found)} tasks end with {name!r}: {', '.join(task.id for task in found[:5])}",
+                hint="give more of the id",
+            )
         if not found:
             raise NotFound(f"there is no task {name!r}", hint="see them all with `fleet task list`")
         return found[0]
 
     def list(self, state: TaskState | None = None) -> list[Task]:
         """Return the tasks, oldest first."""
-        return self._tasks.find("state", str(state)) if state else self._tasks.find()
+        found = self._tasks.find("state", str(state)) if state else self._tasks.find()
+        return sorted(found, key=lambda task: task.created_at)  # ids that were brought in tell no time
 
     def ready(self, limit: int) -> list[Task]:
         """Return the tasks that may start now, those that go first first."""
@@ -237,8 +319,61 @@ class TaskService:
     def run_of(self, task: Task) -> Run | None:
         return self._runs.peek(task.run) if task.run else None
 
-    def event_count(self, run: Run) -> int:
-        return sum(1 for _ in self._runs.events(run.id))
+    def activity(self, run: Run) -> Activity:
+        """Return what a run's newest event tells. Numbers have no gaps, so it is found by halving."""
+        low, high = 0, 1
+        while self._event(run, high) is not None:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._event(run, middle) is not None else (low, middle)
+        last = self._event(run, low)
+        at = last.get("at") if last else None
+        return Activity(events=low, last_at=at if isinstance(at, int | float) else None)
+
+    def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
+        page = self._store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
+        return page[0][1] if page else None
+
+    def choice(self, task: Task) -> Choice:
+        """Return what a task was started with, or would be now."""
+        settings = self._settings_of(task.project)
+        coder = task.coder_used if task.run else task.coder or settings.coder_default
+        model = task.model_used if task.run else task.model or task.tier or settings.coder_model_for(coder)
+        return Choice(
+            coder=coder,
+            model=model,
+            is_own_coder=bool(task.coder),
+            is_own_model=bool(task.model or task.tier),
+        )
+
+    def _settings_of(self, project: str) -> Settings:
+        """Return the settings of a task's own project, wherever the question comes from."""
+        if project not in self._by_project:
+            self._by_project[project] = load(self._home, project=Path(project) if project else None)
+        return self._by_project[project]
+
+    def detail(self, name: str) -> Detail:
+        task = self.get(name)
+        choice = self.choice(task)
+        return Detail(
+            task=task,
+            since=self._since(task),
+            choice=choice,
+            run=self.run_of(task),
+            unmet=[found for dep in task.unmet if (found := self._tasks.peek(dep))],
+            dependents=self.dependents(task),
+            questions=self._questions.find("task", task.id),
+            hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
+            paused=self.paused(),
+        )
+
+    def _since(self, task: Task) -> float:
+        for entry in reversed(self.log(task)):
+            at = entry.get("at")
+            if entry.get("kind") in _BEGINS[task.state] and isinstance(at, int | float):
+                return at
+        return task.created_at
 
     def log(self, task: Task) -> list[Mapping[str, Json]]:
         return self._tasks.log(task.id)
@@ -246,6 +381,20 @@ class TaskService:
     def file(self, task: Task, name: str) -> Path:
         """Return where one of a task's own files is, be it written or not."""
         return self.folder_of(task) / name
+
+    def read_file(self, task: Task, what: str) -> str:
+        """Return one of a task's own files (plan, knowledge, qa); raise `NotFound` if it is not there yet."""
+        path = self.file(task, FILES[what])
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            why = "its agent writes it" if what != "qa" else "nothing was asked"
+            raise NotFound(
+                f"task {task.id} has no {path.name} yet ({task.state}; {why})",
+                hint=f"see `fleet show {task.id}`; it will be {path}",
+            ) from None
+        except OSError as error:
+            raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
 
     def folder_of(self, task: Task) -> Path:
         return self._home / "tasks" / task.id / "artifacts"
@@ -257,23 +406,27 @@ class TaskService:
 
     def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
         """Record a question of a task's agent, also in the task's file, and tell a person."""
-        if not text.strip():
-            raise InvalidInput("there is nothing in the question")
+        choices = [" ".join(option.split()) for option in options]
+        if not text.strip() or not all(choices):
+            raise InvalidInput("there is nothing in the question, or in an option")
+        check_text(text, *choices)
         task = self.get(name)
         if run and task.run != run:
             raise Conflict(f"task {task.id} is not this run's any more", hint="end your turn")
+        if task.state is TaskState.CLOSED:
+            raise Conflict(f"task {task.id} is closed", hint=f"`fleet task reopen {task.id}`")
         now = time.time()
         draft = Question(
             id=new_question_id(now),
             task=task.id,
             text=" ".join(text.split()),
             asked_at=now,
-            options=tuple(options),
+            options=tuple(choices),
         )
         self._questions.add(draft)
         path = self.file(task, QUESTIONS)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
+        with path.open("a", encoding="utf-8") as file:
             file.write(write_question(draft, _stamp(now)))
         self._tasks.note(task.id, "asked", draft.text)
         self._door.knock()
@@ -282,33 +435,75 @@ class TaskService:
     def pending_questions(self) -> list[Question]:
         return self._questions.find("state", str(QuestionState.PENDING))
 
+    def has_answer(self, task: Task) -> bool:
+        """Whether what a blocked task asked was answered, by command or in its file."""
+        question = self._questions.peek(task.question) if task.question else None
+        if question is None or question.state is QuestionState.ANSWERED:
+            return question is not None
+        path = self.file(task, QUESTIONS)
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        blocks = read_blocks(text)
+        if question.place:
+            return any(block.answer for block in blocks[question.place - 1 : question.place])
+        return any(block.answer for block in blocks if block.text.partition("\n")[0] == question.text)
+
+    def has_open_block(self, task: Task) -> bool:
+        """Whether a question stands in a task's file without an answer."""
+        path = self.file(task, QUESTIONS)
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        return any(not block.answer for block in read_blocks(text))
+
+    def go_on(self, task: Task) -> None:
+        """Have the queue hear an answer now."""
+        self._tasks.note(task.id, "goes on", "")
+        self._door.knock()
+
     def question(self, name: str) -> Question:
-        return self._questions.get(name)
+        """Return the question of an id, of the end of one, or the only open question of a task."""
+        check_text(name)
+        if name and (question := self._questions.peek(QuestionId(name))):
+            return question
+        if len(name) < SHORTEST_END:
+            raise NotFound(f"there is no question {name!r}", hint="see them with `fleet questions`")
+        found = [
+            question
+            for question in self.pending_questions()
+            if question.id.endswith(name) or question.task.endswith(name)
+        ]
+        if len(found) > 1:
+            raise Conflict(
+                f"{name!r} may mean {' or '.join(question.id for question in found)}",
+                hint="give more of the id",
+            )
+        if not found:
+            raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
+        return found[0]
+
+    def choose(self, name: str, number: int, *, by: str) -> Question:
+        """Answer a question with one of its options, counted from 1."""
+        question = self.question(name)
+        if not 1 <= number <= len(question.options):
+            have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
+            raise InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
+        return self.answer(question.id, str(number), by=by)
 
     def answer(self, name: str, text: str, *, by: str) -> Question:
         """Answer a question; the first answer wins. A task's id stands for its only open question."""
         if not text.strip():
             raise InvalidInput("there is nothing in the answer")
+        check_text(text)
         now = time.time()
         question = self._questions.update(
-            self._question_named(name).id, lambda question: question.give(text, by=by, now=now)
+            self.question(name).id, lambda question: question.give(text, by=by, now=now)
         )
         task = self._tasks.get(question.task)
         path = self.file(task, QUESTIONS)
         if path.exists():
-            with path.open("a") as file:
+            with path.open("a", encoding="utf-8") as file:
                 file.write(write_answer(question.answer, _stamp(now)))
         self._tasks.note(question.task, "answered", question.answer, by=by)
         self._door.knock()
         return question
-
-    def _question_named(self, name: str) -> Question:
-        if question := self._questions.peek(QuestionId(name)):
-            return question
-        open_ones = [question for question in self.pending_questions() if question.task.endswith(name)]
-        if len(open_ones) != 1:
-            raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
-        return open_ones[0]
 
     def await_answer(self, question: Question, seconds: float | None) -> Question:
         """Wait for an answer; return the question as it is then."""
@@ -317,6 +512,38 @@ class TaskService:
             time.sleep(LOOK_EVERY_SECONDS)
             question = self._questions.get(question.id)
         return question
+
+    # many at once
+
+    def bring_in(self, drafts: Sequence[Draft], *, folder: str | None = None) -> Imported:
+        """Record tasks from a file, all of them or, if a line is wrong, none; those that are here stay.
+
+        Those that name no folder of this machine belong to `folder`.
+        """
+        plan = Plan(self._tasks.peek, self.check_coder, lambda draft: self._place_of(draft, folder))
+        wanted, imported = plan.make(drafts)
+        for task in wanted:
+            self._bring_in(task)
+        if wanted:
+            self._door.knock()
+        return imported
+
+    def _place_of(self, draft: Draft, folder: str | None) -> tuple[str, str]:
+        is_here = bool(draft.cwd) and Path(draft.cwd).is_dir()
+        if draft.state is TaskState.CLOSED and not is_here:
+            return draft.cwd, ""
+        return place(draft.cwd if is_here or (draft.cwd and folder is None) else folder or ".")
+
+    def _bring_in(self, task: Task) -> None:
+        for dep in task.deps:
+            self._tasks.link(task.id, dep)
+        task = replace(task, unmet=self._open_of(task.deps))
+        try:
+            self._tasks.add(task)
+        except Stale:  # somebody brings the same file in at the same time
+            return
+        self._tasks.note(task.id, "imported", "")
+        self._look_again(task)
 
     # the queue as a whole
 
@@ -331,7 +558,9 @@ class TaskService:
 
     def resume_coder(self, coder: str) -> bool:
         """Let tasks be started with a coder again; tell whether it was held back."""
-        was_held = self._state.release(coder)
+        was_held = any(hold.coder == coder for hold in self.holds())
+        if not self._state.release(coder):
+            self.check_coder(coder)
         self._door.knock()
         return was_held
 
@@ -341,6 +570,53 @@ class TaskService:
     def holds(self) -> list[Hold]:
         now = time.time()
         return [hold for hold in self._state.holds().values() if hold.is_on(now)]
+
+
+def place(folder: str) -> tuple[str, str]:
+    """Return a folder in full, and the top of the repository that it is in."""
+    check_text(folder)
+    if not Path(folder).is_dir():
+        raise InvalidInput(f"there is no folder {folder!r}", hint="name one with --cwd")
+    project = project_at(folder)
+    if project is None:
+        raise InvalidInput(
+            f"{folder!r} is in no git repository, and tasks are worked on in one",
+            hint="go there, or name it with --cwd",
+        )
+    return str(Path(folder).resolve()), project
+
+
+def check_text(*texts: str) -> None:
+    """Raise `InvalidInput` for a text that cannot be written down: not UTF-8, or with a NUL."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                "a text is not valid UTF-8", hint="see how your terminal encodes it"
+            ) from error
+        if "\0" in text:
+            raise InvalidInput("a text holds a NUL")
+
+
+def _moved(task: Task, cwd: str, project: str) -> Task:
+    if task.token and project != task.project:
+        raise Conflict(
+            f"task {task.id} was begun in {task.project}, and its work is there",
+            hint="close it, and create another one there",
+        )
+    return replace(task, cwd=cwd, project=project)
+
+
+def _held_back(task: Task, reason: str) -> Task:
+    if task.state is not TaskState.OPEN:
+        raise Conflict(f"task {task.id} is {task.state}", hint=f"see `fleet show {task.id}`")
+    return task.block(reason)
+
+
+def _withdrawn(question: Question) -> Question:
+    is_open = question.state is QuestionState.PENDING
+    return replace(question, state=QuestionState.CANCELLED) if is_open else question
 
 
 def _waiting_for(task: Task, deps: tuple[TaskId, ...]) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -55,6 +56,59 @@ def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str)
         return []
     branches = {run.branch: str(run.state) for run in found if run.branch.startswith(incomplete)}
     return [CompletionItem(branch, help=state) for branch, state in sorted(branches.items())]
+
+
+def task_argument(function: Function) -> Function:
+    return click.argument("name", metavar="ID", shell_complete=complete_task)(function)
+
+
+def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the ids of tasks, those that are closed only where they are wanted."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        with opened() as fleet:
+            found = fleet.tasks.list()
+    except (FleetError, OSError):
+        return []
+    has_closed = ctx.info_name in ("reopen", "show", "view")
+    return [
+        CompletionItem(task.id, help=f"{task.state} · {render.printable(task.title)}")
+        for task in found
+        if task.id.startswith(incomplete) and (has_closed or task.state != "closed")
+    ]
+
+
+def complete_question(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    try:
+        with opened() as fleet:
+            found = fleet.tasks.pending_questions()
+    except (FleetError, OSError):
+        return []
+    return [
+        CompletionItem(question.id, help=render.printable(question.text))
+        for question in found
+        if question.id.startswith(incomplete)
+    ]
+
+
+def own_run() -> str:
+    """Return the id of the run whose agent calls; "" for a person."""
+    return os.environ.get("FLEET_RUN", "")
+
+
+def own_task() -> str:
+    """Return the id of the task whose agent calls; "" for a person."""
+    return os.environ.get("FLEET_TASK_ID", "")
+
+
+def caller() -> str:
+    """Return who calls, in a word or two."""
+    if run := own_run():
+        return f"run {run}"
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
 
 
 def wake(home: Path) -> None:

@@ -12,6 +12,7 @@ import click
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import json_option
+from fleet.interfaces.cli.watching import keep_showing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,6 @@ HEADINGS = (
 RIGHT = ("age", "cpu", "mem", "up", "tokens", "cost")
 # Where the terminal is narrow, the least missed go first.
 FIRST_TO_GO = ("model", "batch", "up", "tokens", "project", "mem", "cpu", "coder", "cost", "diff")
-WATCH_EVERY_SECONDS = 1.0
 _TOLD_BY_REASON = frozenset(
     {"waiting", "blocked", "failed", "killed"}
 )  # one waits with a reason for approval
@@ -200,23 +200,15 @@ def _tally(glances: Sequence[Glance]) -> str:
 def _watch(
     home: Path, roster: Roster, *, everything: bool, folder: str | None, grouped: bool, as_json: bool
 ) -> None:
-    if as_json or not render.is_terminal(sys.stdout):
-        raise InvalidInput(
-            "--watch needs a terminal", hint="call `fleet list` again and again, or `fleet wait`"
-        )
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
+    if as_json:
+        raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
 
-    console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            glances = roster.look(everything=everything, folder=folder)
-            loads = _loads(home, glances)
-            lines = lines_of(glances, loads, grouped=grouped, width=console.width)
-            text = Text.from_ansi("\n".join([*lines, "", summary(glances, loads)]), no_wrap=True)
-            live.update(text, refresh=True)
-            time.sleep(WATCH_EVERY_SECONDS)
+    def lines(width: int) -> list[str]:
+        glances = roster.look(everything=everything, folder=folder)
+        loads = _loads(home, glances)
+        return [*lines_of(glances, loads, grouped=grouped, width=width), "", summary(glances, loads)]
+
+    keep_showing(lines, hint="call `fleet list` again and again, or `fleet wait`")
 
 
 def _repair(home: Path, store: Store) -> None:

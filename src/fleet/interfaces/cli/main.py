@@ -60,6 +60,21 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "undo": Entry("removal:undo", "Bring a removed workspace back."),
         "clean": Entry("removal:clean", "Remove the workspaces of agents that have ended."),
     },
+    "Queue": {
+        "task": Entry("tasks:task", "Write down what is wanted, change it, look at it."),
+        "ready": Entry("queue:ready", "Show the tasks that may start now, in their order."),
+        "tasks": Entry("queue:tasks", "Show the tasks that are in progress."),
+        "show": Entry("queue:show", "Show everything about one task."),
+        "pause": Entry("queue:pause", "Start no more tasks; those under way go on."),
+        "resume": Entry("queue:resume", "Start tasks again, or those of one coder."),
+        "log": Entry("queue:log", "Print the supervisor's log."),
+        "bd": Entry("bd:bd", "Speak to the queue in the words of beads."),
+    },
+    "Questions": {
+        "questions": Entry("questions:questions", "Show what agents want to know."),
+        "answer": Entry("questions:answer", "Answer a question; its task goes on."),
+        "ask": Entry("questions:ask", "Ask a person (for agents)."),
+    },
     "Supervisor": {
         "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),
     },
@@ -232,7 +247,10 @@ def _sentence(text: str) -> str:
 
 def _usage_hint(error: click.UsageError) -> str:
     path = error.ctx.command_path if error.ctx else "fleet"
-    return f"run `{path} --help`"
+    dashed = (
+        "; a text that begins with a dash goes after `--`" if isinstance(error, click.NoSuchOption) else ""
+    )
+    return f"run `{path} --help`{dashed}"
 
 
 def _forget_stdout() -> None:
