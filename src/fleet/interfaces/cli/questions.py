@@ -175,5 +175,5 @@ def answer(name: str, text: str | None, number: int | None, as_json: bool) -> No
         render.out_json(wire.question(question))
         return
     render.out(f"answered {question.id}: {render.printable(question.answer)}")
-    when = "once the queue is (`fleet resume`)" if is_paused else f"(`fleet show {question.task}`)"
+    when = "once tasks are started again (`fleet resume`)" if is_paused else f"(`fleet show {question.task}`)"
     render.say(f"task {question.task} goes on {when}")
