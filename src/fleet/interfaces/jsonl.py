@@ -59,6 +59,8 @@ def _draft(number: int, line: str) -> Draft:
 def _object(line: str) -> Mapping[str, object]:
     try:
         found: object = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"it is not JSON ({error.msg} at column {error.colno})") from error
     except ValueError as error:
         raise InvalidInput(f"it is not JSON ({error})") from error
     except RecursionError as error:

@@ -1,0 +1,533 @@
+"""Wishes about tasks: what is refused, what is brought in, what an agent may say of its own task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fleet.adapters.stores.memory import MemoryStore
+from fleet.bootstrap import load_settings
+from fleet.domain.ids import RunId, TaskId
+from fleet.domain.question import QuestionState
+from fleet.domain.task import Task, TaskState
+from fleet.errors import Conflict, Fenced, InvalidInput, NotFound
+from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
+from fleet.interfaces.jsonl import read_drafts
+from fleet.plugins import coder_named
+from fleet.ports.records import Runs
+from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.services import beads
+from fleet.services.exchange import is_id
+from fleet.services.tasks import Edit, TaskService
+from tests.interfaces.conftest import ended_run
+from tests.interfaces.test_runs_service import DoorToNobody
+from tests.support import make_repository
+
+
+class Desk:
+    """A service on a store of its own, and the store as the queue sees it."""
+
+    def __init__(self, home: Path, garden: Path) -> None:
+        self.home = home
+        self.garden = str(garden)
+        self.store = MemoryStore()
+        self.tasks = Tasks(self.store)
+        self.state = QueueState(self.store)
+        self.door = DoorToNobody()
+        settings = load_settings(home)
+        self.service = TaskService(
+            home=home,
+            settings=lambda: settings,
+            store=self.store,
+            check_coder=lambda name: coder_named(name, settings),
+            door=self.door,
+        )
+
+    def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:
+        return self.service.create(title, Edit(**edit), folder=self.garden, deps=deps)  # type: ignore[arg-type]
+
+    def take(self, task: Task, run: str) -> Task:
+        """Hold a task as the queue does when it starts it."""
+
+        def taken(task: Task) -> Task:
+            return task.take("here", RunId(run), prompt="", coder="scripted", model="", now=1.0)
+
+        return self.tasks.update(task.id, taken)
+
+    def bring_in(self, *lines: object, folder: str | None = None) -> list[str]:
+        text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        return list(self.service.bring_in(read_drafts(text), folder=folder or self.garden).added)
+
+    def refused(self, *lines: object) -> str:
+        before = self.tasks.find()
+        with pytest.raises(InvalidInput) as caught:
+            self.bring_in(*lines)
+        assert self.tasks.find() == before
+        return caught.value.message
+
+
+@pytest.fixture(scope="module")
+def garden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_repository(tmp_path_factory.mktemp("tasks") / "garden")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, garden: Path) -> Desk:
+    return Desk(tmp_path, garden)
+
+
+# writing down
+
+
+@pytest.mark.parametrize(
+    ("title", "edit"),
+    [
+        ("", {}),
+        ("   ", {}),
+        ("two\nlines", {}),
+        ("a\0b", {}),
+        ("x" * 10_000, {}),
+        ("half \udcff a letter", {}),
+        ("fine", {"description": "a\0b"}),
+        ("fine", {"description": "half \ud800"}),
+        ("fine", {"priority": 5}),
+        ("fine", {"priority": -1}),
+        ("fine", {"tier": "luxury"}),
+        ("fine", {"budget_usd": 0.0}),
+        ("fine", {"budget_usd": float("nan")}),
+        ("fine", {"model": "--dangerous"}),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused_and_not_written(
+    desk: Desk, title: str, edit: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput):
+        desk.create(title, **edit)
+    assert desk.tasks.find() == []
+    assert desk.door.knocks == 0
+
+
+@pytest.mark.parametrize(
+    "title", ["🌱 plant", "-dash", "--title", "a" * 500, 'quote " and $(rm)', "\x1b[31mred"]
+)
+def test_odd_titles_are_kept_as_they_are(desk: Desk, title: str) -> None:
+    assert desk.tasks.get(desk.create(title).id).title == title
+
+
+def test_an_unknown_coder_and_an_unknown_dependency_are_not_found(desk: Desk) -> None:
+    with pytest.raises(NotFound):
+        desk.create(coder="nobody")
+    with pytest.raises(NotFound):
+        desk.create("x", "t-nothere")
+    assert desk.tasks.find() == []
+
+
+@pytest.mark.parametrize("folder", ["/", "/nowhere/at/all"])
+def test_a_task_needs_a_repository(desk: Desk, folder: str) -> None:
+    with pytest.raises(InvalidInput):
+        desk.service.create("x", Edit(), folder=folder)
+
+
+def test_a_draft_is_checked_and_not_written(desk: Desk) -> None:
+    draft = desk.service.draft("x", Edit(), folder=desk.garden)
+    assert draft.title == "x"
+    assert desk.tasks.find() == []
+    with pytest.raises(InvalidInput):
+        desk.service.draft("", Edit(), folder=desk.garden)
+
+
+def test_an_edit_changes_what_it_names_and_an_empty_coder_inherits_again(desk: Desk) -> None:
+    task = desk.create(coder="codex", model="gpt", labels=("a",), priority=1)
+    edited = desk.service.edit(task.id, Edit(title="Water it", coder="", labels=()))
+    assert (edited.title, edited.coder, edited.model, edited.labels, edited.priority) == (
+        *("Water it", "", "gpt", ()),
+        1,
+    )
+
+
+def test_an_edit_that_is_refused_in_part_changes_nothing(desk: Desk) -> None:
+    first, second = desk.create("first"), desk.create("second")
+    with pytest.raises(InvalidInput):
+        desk.service.edit(second.id, Edit(priority=9), deps=[first.id])
+    assert desk.tasks.get(second.id) == second
+
+
+def test_a_begun_task_stays_in_its_repository(desk: Desk) -> None:
+    make_repository(desk.home / "orchard")
+    task = desk.create()
+    moved = desk.service.edit(task.id, Edit(), folder=str(desk.home / "orchard"))
+    assert moved.project == str(desk.home / "orchard")
+    desk.take(task, "run")
+    with pytest.raises(Conflict):
+        desk.service.edit(task.id, Edit(), folder=desk.garden)
+
+
+# finding
+
+
+def test_the_end_of_an_id_names_a_task_unless_two_end_so(desk: Desk) -> None:
+    desk.bring_in({"id": "one-abc", "title": "1"}, {"id": "two-abc", "title": "2"})
+    assert desk.service.get("one-abc").title == "1"
+    assert desk.service.get("e-abc").title == "1"
+    with pytest.raises(Conflict, match="one-abc, two-abc"):
+        desk.service.get("abc")
+    for name in ("bc", "", "t-none", "\udcff", "a\0b"):
+        with pytest.raises((NotFound, InvalidInput)):
+            desk.service.get(name)
+
+
+def test_what_a_task_would_start_with_comes_from_its_own_project(desk: Desk) -> None:
+    desk.garden = str(make_repository(desk.home / "orchard"))
+    folder = desk.home / "orchard" / ".fleet"
+    folder.mkdir()
+    (folder / "config.toml").write_text('[coder]\ndefault = "codex"\nmodel = "cheap"\n')
+    inherited = desk.service.choice(desk.create())
+    assert (inherited.coder, inherited.model) == ("codex", "cheap")
+    assert (inherited.is_own_coder, inherited.is_own_model) == (False, False)
+    own = desk.service.choice(desk.create(coder="gemini", tier="premium"))
+    assert (own.coder, own.model, own.is_own_coder, own.is_own_model) == ("gemini", "premium", True, True)
+    started = desk.take(desk.create(), "run")
+    assert desk.service.choice(started).coder == "scripted"
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 8, 1000])
+def test_the_newest_event_of_a_run_is_found(desk: Desk, number: int) -> None:
+    run = ended_run("a")
+    events = [{"kind": "said", "at": float(at)} for at in range(1, number + 1)]
+    if events:
+        Runs(desk.store).append(run.id, events, expect=0)
+    activity = desk.service.activity(run)
+    assert activity.events == number
+    assert activity.last_at == (float(number) if number else None)
+
+
+# closing
+
+
+def test_a_tasks_own_agent_asks_to_close_it_and_a_former_one_cannot(desk: Desk) -> None:
+    task = desk.create()
+    Runs(desk.store).add(ended_run("a", id=RunId("old"), task=task.id, token=1))
+    desk.take(task, "new")
+    assert desk.service.close(task.id, "done", run="new").state is TaskState.IN_PROGRESS
+    assert desk.tasks.get(task.id).close_reason == "done"
+    with pytest.raises(Fenced):
+        desk.service.close(task.id, "done", run="old")
+    assert desk.service.close(task.id, "enough", by="me").state is TaskState.CLOSED
+
+
+def test_closing_or_reopening_withdraws_what_the_task_asked(desk: Desk) -> None:
+    task = desk.create()
+    asked = desk.service.ask(task.id, "Red or white?")
+    desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
+    desk.service.reopen(task.id)
+    assert desk.service.question(asked.id).state is QuestionState.CANCELLED
+    assert desk.service.pending_questions() == []
+    again = desk.service.ask(task.id, "Pink?")
+    desk.service.close(task.id, "enough")
+    assert desk.service.question(again.id).state is QuestionState.CANCELLED
+    with pytest.raises(Conflict):
+        desk.service.ask(task.id, "Still there?")
+
+
+def test_the_age_of_a_state_is_told_by_the_log(desk: Desk) -> None:
+    task = desk.create()
+    assert desk.service.detail(task.id).since == task.created_at
+    desk.service.block(task.id, "not now", by="me")
+    blocked = desk.service.log(task)[-1]
+    desk.service.comment(task.id, "later", by="me")
+    detail = desk.service.detail(task.id)
+    assert detail.since == blocked["at"]
+    assert (detail.task.state, detail.task.reason) == (TaskState.BLOCKED, "not now")
+
+
+# questions
+
+
+def test_an_option_is_chosen_by_its_number_and_no_other_number_counts(desk: Desk) -> None:
+    asked = desk.service.ask(desk.create().id, "Which?", ["  red \n rose ", "white"])
+    assert asked.options == ("red rose", "white")
+    for number in (0, 3, -1):
+        with pytest.raises(InvalidInput):
+            desk.service.choose(asked.id, number, by="me")
+    assert desk.service.choose(asked.id, 1, by="me").answer == "red rose"
+    with pytest.raises(Conflict):
+        desk.service.answer(asked.id, "white", by="me")
+
+
+def test_a_question_is_named_by_its_end_or_by_its_task_and_never_by_nothing(desk: Desk) -> None:
+    task = desk.create()
+    asked = desk.service.ask(task.id, "Which?")
+    assert desk.service.question(asked.id[-4:]) == asked
+    assert desk.service.question(task.id) == asked
+    for name in ("", "-", "zz"):
+        with pytest.raises(NotFound):
+            desk.service.question(name)
+    desk.service.ask(task.id, "And where?")
+    with pytest.raises(Conflict):
+        desk.service.question(task.id)
+
+
+@pytest.mark.parametrize(("text", "options"), [("", []), (" \n", []), ("a\0", []), ("fine", [" "])])
+def test_an_empty_question_is_refused(desk: Desk, text: str, options: list[str]) -> None:
+    task = desk.create()
+    with pytest.raises(InvalidInput):
+        desk.service.ask(task.id, text, options)
+    assert desk.service.pending_questions() == []
+
+
+def test_a_run_that_lost_its_task_cannot_ask(desk: Desk) -> None:
+    task = desk.take(desk.create(), "new")
+    with pytest.raises(Conflict):
+        desk.service.ask(task.id, "Which?", run="old")
+
+
+def test_a_coder_that_is_held_back_is_released_and_a_mistyped_one_is_not_found(desk: Desk) -> None:
+    desk.state.hold(Hold(coder="claude", until=0.0, reason="logged out"))
+    assert desk.service.resume_coder("claude") is True
+    assert desk.service.resume_coder("claude") is False
+    with pytest.raises(NotFound):
+        desk.service.resume_coder("cluade")
+
+
+# bringing in
+
+
+def test_lines_keep_ids_dependencies_forward_references_and_states(desk: Desk) -> None:
+    added = desk.bring_in(
+        {"id": "x-2", "title": "second", "deps": ["x-1", "x-0"], "priority": 0},
+        "",
+        {"id": "x-1", "title": "first", "state": "in_progress"},
+        {"id": "x-0", "title": "zeroth", "state": "closed", "close_reason": "done", "cwd": "/not/here"},
+    )
+    assert sorted(added) == ["x-0", "x-1", "x-2"]
+    second = desk.tasks.get("x-2")
+    assert (second.deps, second.unmet, second.priority) == (("x-1", "x-0"), ("x-1",), 0)
+    assert desk.tasks.get("x-1").state is TaskState.OPEN
+    assert desk.tasks.get("x-0").state is TaskState.CLOSED
+    assert desk.tasks.dependents(TaskId("x-1")) == ["x-2"]
+    assert desk.door.knocks == 1
+
+
+def test_to_import_twice_adds_nothing_also_without_ids_and_with_ids_that_were_taken(desk: Desk) -> None:
+    old, new = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+    desk.bring_in({"id": "x-1", "title": "somebody else's", "created_at": old})
+    lines = [
+        {"title": "nameless"},
+        {"title": "nameless"},
+        {"id": "x-1", "title": "another", "created_at": new},
+        {"id": "x-2", "title": "waits", "deps": ["x-1"], "created_at": new},
+    ]
+    assert len(desk.bring_in(*lines)) == 4
+    assert desk.bring_in(*lines) == []
+    renamed = desk.tasks.get("x-2").deps[0]
+    assert renamed != "x-1"
+    assert desk.tasks.get(renamed).title == "another"
+    assert len(desk.tasks.find()) == 5
+
+
+def test_a_task_that_is_here_stays_as_it_was_changed(desk: Desk) -> None:
+    desk.bring_in({"id": "x-1", "title": "old", "created_at": "2026-01-01T00:00:00.123456789Z"})
+    desk.service.edit("x-1", Edit(title="new"))
+    assert desk.bring_in({"id": "x-1", "title": "old", "created_at": "2026-01-01T00:00:00Z"}) == []
+    assert desk.tasks.get("x-1").title == "new"
+
+
+def test_what_bd_exports_is_understood(desk: Desk) -> None:
+    kinds = [{"depends_on_id": "bd-1", "type": "blocks"}, {"depends_on_id": "bd-9", "type": "related"}]
+    desk.bring_in(
+        {"id": "bd-2", "title": "b", "status": "blocked", "issue_type": "bug", "dependencies": kinds},
+        {"id": "bd-1", "title": "a", "status": "closed", "closed_at": "2026-01-01T00:00:00+02:00"},
+    )
+    assert desk.tasks.get("bd-2").deps == ("bd-1",)
+    assert desk.tasks.get("bd-2").state is TaskState.BLOCKED
+
+
+def test_circles_are_refused_with_their_line_before_anything_is_written(desk: Desk) -> None:
+    message = desk.refused(
+        {"id": "ok", "title": "fine"},
+        {"id": "a", "title": "a", "deps": ["b"]},
+        {"id": "b", "title": "b", "deps": ["c"]},
+        {"id": "c", "title": "c", "deps": ["a"]},
+    )
+    assert "line 2: " in message
+    assert "circle" in message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "garbage",
+        "[1, 2]",
+        "null",
+        "[" * 100_000,
+        {},
+        {"title": ""},
+        {"title": 5},
+        {"title": "two\nlines"},
+        {"title": "nul\0"},
+        '{"title": "half \\ud800"}',
+        {"title": "x" * 10_000},
+        {"title": "x", "id": "../../etc"},
+        {"title": "x", "id": "a b"},
+        {"title": "x", "id": "-rf"},
+        {"title": "x", "id": "a.lock"},
+        {"title": "x", "id": 7},
+        {"title": "x", "priority": 9},
+        {"title": "x", "priority": True},
+        {"title": "x", "priority": "high"},
+        {"title": "x", "state": "dreaming"},
+        {"title": "x", "deps": "t-1"},
+        {"title": "x", "deps": ["t-nowhere"]},
+        {"title": "x", "deps": ["\n"]},
+        {"title": "x", "dependencies": ["t-1"]},
+        {"id": "self", "title": "x", "deps": ["self"]},
+        {"title": "x", "coder": "nobody"},
+        {"title": "x", "budget_usd": -1},
+        '{"title": "x", "budget_usd": NaN}',
+        {"title": "x", "created_at": "yesterday"},
+        {"title": "x", "created_at": "9999-99-99"},
+    ],
+    ids=lambda line: str(line)[:40],
+)
+def test_a_bad_line_is_named_and_nothing_is_written(desk: Desk, line: object) -> None:
+    message = desk.refused({"title": "a good one"}, line)
+    assert "line 2: " in message
+    assert "line 1" not in message
+
+
+def test_all_bad_lines_are_named_together_and_many_are_counted(desk: Desk) -> None:
+    assert desk.refused("x", {"title": "ok"}, "y").count("line ") == 2
+    assert "and 20 more" in desk.refused(*["x"] * 30)
+    assert "line 1 already" in desk.refused({"id": "a", "title": "1"}, {"id": "a", "title": "2"})
+
+
+def test_a_folder_that_is_not_here_is_refused_unless_another_is_named(desk: Desk) -> None:
+    drafts = read_drafts('{"title": "x", "cwd": "/not/here"}')
+    with pytest.raises(InvalidInput, match="line 1: there is no folder '/not/here'"):
+        desk.service.bring_in(drafts)
+    assert len(desk.service.bring_in(drafts, folder=desk.garden).added) == 1
+
+
+@pytest.mark.parametrize("text", ["t-1", "fleet-abc", "bd-a1.2", "A_b"])
+def test_ids_of_others_are_kept(text: str) -> None:
+    assert is_id(text)
+
+
+# bd's words
+
+
+def update(desk: Desk, task: Task, *, run: str = "", **wanted: str) -> Task:
+    changes = beads.Update(edit=Edit(), **wanted)  # type: ignore[arg-type]
+    return beads.update(desk.service, task.id, changes, run=run, by="me")
+
+
+def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(desk: Desk) -> None:
+    task = desk.create()
+    assert update(desk, task, status="open").state is TaskState.OPEN
+    assert update(desk, task, status="blocked", notes="wait").state is TaskState.BLOCKED
+    assert update(desk, task, status="open").state is TaskState.OPEN
+    assert update(desk, task, status="closed").state is TaskState.CLOSED
+    assert update(desk, task, status="open").state is TaskState.OPEN
+    for status in ("deferred", ""):
+        with pytest.raises(InvalidInput):
+            update(desk, task, status=status)
+
+
+@pytest.mark.parametrize("way", ["command", "file"])
+def test_status_open_lets_a_task_go_on_whose_question_was_answered(desk: Desk, way: str) -> None:
+    task = desk.take(desk.create(), "run")
+    asked = desk.service.ask(task.id, "Which?", run="run")
+    desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
+    if way == "command":
+        desk.service.answer(asked.id, "red", by="me")
+    else:
+        with desk.service.file(task, "Q&A.md").open("a") as file:
+            file.write("\n## A: 2026-01-01\nred\n")
+    knocks = desk.door.knocks
+    # It stays blocked until the queue itself hears the answer and goes on in the same run.
+    changed = update(desk, task, status="open")
+    assert (changed.state, changed.run) == (TaskState.BLOCKED, "run")
+    assert desk.door.knocks == knocks + 1
+
+
+def test_status_open_without_an_answer_starts_afresh(desk: Desk) -> None:
+    task = desk.take(desk.create(), "run")
+    asked = desk.service.ask(task.id, "Which?", run="run")
+    desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
+    assert update(desk, task, status="open").run is None
+
+
+def test_an_agent_that_blocks_its_own_task_asks_with_its_notes(desk: Desk) -> None:
+    task = desk.take(desk.create(), "run")
+    with pytest.raises(InvalidInput):
+        update(desk, task, run="run", status="blocked")
+    update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
+    assert [asked.text for asked in desk.service.pending_questions()] == ["which rose?"]
+    assert desk.tasks.get(task.id).state is TaskState.IN_PROGRESS  # until its turn has ended
+    # What stands in its file already is not asked twice.
+    update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
+    assert len(desk.service.pending_questions()) == 1
+
+
+def test_only_the_holder_claims_a_task_and_nobody_takes_one_from_its_agent(desk: Desk) -> None:
+    task = desk.create()
+    with pytest.raises(Conflict):
+        update(desk, task, status="in_progress")
+    desk.take(task, "run")
+    assert update(desk, task, run="run", status="in_progress").run == "run"
+    for status in ("open", "blocked"):
+        with pytest.raises(Conflict):
+            update(desk, task, status=status)
+
+
+@pytest.mark.parametrize(
+    ("text", "waits", "others"),
+    [("", (), ()), ("a,b", ("a", "b"), ()), (" blocks:a , related:b,", ("a",), ("related:b",))],
+)
+def test_dependencies_are_read_as_bd_writes_them(
+    text: str, waits: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    assert beads.parse_deps(text) == (waits, others)
+
+
+@pytest.mark.parametrize(
+    ("given", "rest", "own"),
+    [
+        (["create", "x", "--coder", "a", "--model=m"], ["create", "x"], {"--coder": "a", "--model": "m"}),
+        (["create", "--cwd", "/d", "--json", "x"], ["create", "--json", "x"], {"--cwd": "/d"}),
+        (["create", "--", "--coder", "x"], ["create", "--", "--coder", "x"], {}),
+    ],
+)
+def test_what_only_fleet_knows_is_taken_out(given: list[str], rest: list[str], own: dict[str, str]) -> None:
+    assert beads.take_options(given) == (rest, own)
+
+
+# trees
+
+
+def chain(length: int) -> dict[TaskId, Task]:
+    names = [TaskId(f"t-{number}") for number in range(length)]
+    deps = [*((name,) for name in names[1:]), ()]
+    return {
+        name: Task(id=name, title=name, created_at=0.0, deps=deps_)
+        for name, deps_ in zip(names, deps, strict=True)
+    }
+
+
+def test_a_tree_shows_each_task_in_full_once_and_a_very_deep_one_in_part() -> None:
+    tasks = chain(3)
+    both = Task(id=TaskId("t-x"), title="x", created_at=0.0, deps=(TaskId("t-1"), TaskId("t-0")))
+    tasks[both.id] = both
+    told = [(twig.lines, twig.task.id, twig.is_cut) for twig in grow(tasks, roots_of(tasks))]
+    assert told == [
+        ("", "t-x", False),
+        ("├─ ", "t-1", False),
+        ("│  └─ ", "t-2", False),
+        ("└─ ", "t-0", False),
+        ("   └─ ", "t-1", True),
+    ]
+    deep = list(grow(chain(10_000), [TaskId("t-0")]))
+    assert len(deep) == DEEPEST + 1
+    assert deep[-1].is_cut
