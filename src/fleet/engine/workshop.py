@@ -45,6 +45,7 @@ class Workshop:
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
+    database_url: str = field(default="", repr=False)  # of the journal; empty: a file in the home
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 
