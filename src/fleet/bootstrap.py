@@ -79,9 +79,29 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def open_store(home: Path) -> Store:
+    if url := database_url(home):
+        from fleet.adapters.stores.postgres import PostgresStore
+
+        return PostgresStore(url)
     from fleet.adapters.stores.sqlite import SqliteStore
 
     return SqliteStore(home / "fleet.db")
+
+
+def database_url(home: Path) -> str:
+    """Return the URL of the database that a home shares with others; "" if it keeps files of its own."""
+    if os.environ.get("FLEET_DATABASE_URL") or _files_name_database(home):
+        return load_settings(home).database_url
+    return ""
+
+
+def _files_name_database(home: Path) -> bool:
+    """Whether it is worth to load the settings for it: that takes longer than most commands."""
+    file = home / "config.toml"
+    if not file.exists():
+        return False
+    # Where the file is broken, its last good version counts.
+    return any(b"database" in one.read_bytes() for one in (file, *(home / "last-good").glob("*.toml")))
 
 
 def door_of(home: Path) -> HomeDoor:
@@ -114,6 +134,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         home=home,
         host=host_name(),
         store=open_store(home),
+        database_url=database_url(home),
         workspaces=GitWorkspaces(),
         repositories=_make_repositories(),
         transport=transport,
@@ -121,7 +142,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
-        lease_seconds=0.0,
+        lease_seconds=load_settings(home).lease_seconds if database_url(home) else 0.0,
         host_labels=frozenset({host_name(), *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
@@ -264,6 +285,8 @@ def demo_in(folder: Path, agents: int) -> Demo:
     """Make a demo with a home of its own inside a scratch folder."""
     from fleet.services.demo import Demo, parts
 
+    # It is to be alone. What it starts inherits this.
+    os.environ.pop("FLEET_DATABASE_URL", None)
     fleet = open_fleet(folder / "home", str(folder / "garden"))
     door = door_of(folder / "home")
     return Demo(folder=folder, fleet=fleet, door=door, gauge=fleet.gauge, cast=parts(agents))

@@ -22,11 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.adapters.stores.memory import MemoryStore
+from fleet.adapters.stores.postgres import PostgresStore
 from fleet.adapters.stores.sqlite import MIGRATIONS, SqliteStore, migrate
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreUnusable
 from fleet.ports.store import Record, Store
 from tests.contracts.store_fixtures import STORES
+from tests.postgres import shared_server
 
 
 @pytest.fixture(params=STORES)
@@ -103,6 +105,13 @@ def test_a_name_that_not_every_storage_can_hold_is_refused(store: Store, name: s
             store.put(record)
     with pytest.raises(InvalidInput):
         store.append(name, [{}])
+
+
+@pytest.mark.parametrize("value", ["x" * 4000, "ä" * 4000])
+def test_a_long_field_value_is_found_by(store: Store, value: str) -> None:
+    record = store.put(a_run(fields={"branch": value}))
+    store.put(a_run("r2", fields={"branch": value + "y"}))
+    assert store.find("run", "branch", value) == [record]
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800"])
@@ -372,7 +381,7 @@ def test_the_stamp_moves_with_every_write(store: Store) -> None:
     assert len(set(stamps)) == 5
 
 
-# The two adapters are one store
+# The adapters are one store
 
 NAMES = st.sampled_from(["a", "b", "c", "ä", "z/9"])
 OPERATIONS = st.lists(
@@ -409,17 +418,36 @@ def carry_out(store: Store, name: str, key: str, detail: object) -> object:
         return type(exc)
 
 
+def require_likeness(store: Store, operations: list[tuple[str, str, object]]) -> None:
+    """Carry out the operations here and in memory, and see the same."""
+    memory = MemoryStore()
+    for name, key, detail in operations:
+        assert carry_out(store, name, key, detail) == carry_out(memory, name, key, detail)
+    for key in ("a", "b", "c", "ä", "z/9"):
+        assert store.read(key) == memory.read(key)
+    seen = [[(r.key, r.body, r.fields) for r in one.find("run")] for one in (store, memory)]
+    assert seen[0] == seen[1]
+
+
 @settings(max_examples=40, deadline=None)
 @given(operations=OPERATIONS)
 def test_sqlite_and_memory_cannot_be_told_apart(operations: list[tuple[str, str, object]]) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(SqliteStore(f"{folder}/s")) as sqlite:
-        memory = MemoryStore()
-        for operation in operations:
-            assert carry_out(sqlite, *operation) == carry_out(memory, *operation)
-        for key in ("a", "b", "c", "ä", "z/9"):
-            assert sqlite.read(key) == memory.read(key)
-        seen = [[(r.key, r.body, r.fields) for r in store.find("run")] for store in (sqlite, memory)]
-        assert seen[0] == seen[1]
+        require_likeness(sqlite, operations)
+
+
+def test_postgres_and_memory_cannot_be_told_apart() -> None:
+    url = shared_server().fresh_database()
+
+    @settings(max_examples=40, deadline=None)
+    @given(operations=OPERATIONS)
+    def require(operations: list[tuple[str, str, object]]) -> None:
+        tables = "fleet.record, fleet.record_field, fleet.event"
+        shared_server().execute(f"TRUNCATE {tables}", url)
+        require_likeness(postgres, operations)
+
+    with contextlib.closing(PostgresStore(url)) as postgres:
+        require()
 
 
 # Many processes on one SQLite file

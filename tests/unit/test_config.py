@@ -76,6 +76,7 @@ def test_the_defaults_are_the_published_ones(home: Path) -> None:
         "limits.max_output_mb": 2048,
         "stop.grace_seconds": 10,
         "supervisor.idle_seconds": 300,
+        "database.url": "",
         "ui.log_lines": 50,
     }
 
@@ -465,6 +466,63 @@ def test_fleets_home_is_where_the_variable_says() -> None:
     assert home_folder({"HOME": "/me", "FLEET_HOME": ""}) == Path("/me/.fleet")
     assert home_folder({"HOME": "/me", "FLEET_HOME": "~/x"}) == Path("/me/x")
     assert home_folder({"FLEET_HOME": "relative"}) == Path.cwd() / "relative"
+
+
+# The database's URL
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://db/fleet",
+        "postgres://me@db:5432/fleet",
+        "postgresql://me:p%40ss@[::1]:5432/fleet?sslmode=require",
+        "postgresql://me:a:b@one:5432,two:5433/fleet?target_session_attrs=read-write",
+        "postgresql://me@%2Frun%2Fpostgresql/fleet",
+        "postgresql:///fleet",
+    ],
+)
+def test_a_url_of_a_database_is_taken_as_it_is(home: Path, url: str) -> None:
+    assert load(home, environ={"FLEET_DATABASE_URL": url}).database_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3cret/x@db/fleet",
+        "postgresql://me:s3cret@x@db/fleet",
+        "postgresql://me:s3cret?x@db/fleet",
+        "postgresql://me:s3cret#x@db/fleet",
+        "postgresql://me:s3cret@db",
+        "postgresql://me:s3cret@db:port/fleet",
+        "postgresql+psycopg://me:s3cret@db/fleet",
+        "mysql://me:s3cret@db/fleet",
+        "host=db password=s3cret",
+        " s3cret",
+    ],
+)
+def test_a_url_that_could_be_misread_is_refused_without_telling_it(home: Path, url: str) -> None:
+    with pytest.raises(BadConfig, match="FLEET_DATABASE_URL: must be a URL") as caught:
+        load(home, environ={"FLEET_DATABASE_URL": url})
+    assert "s3cret" not in caught.value.message
+    write(user_file(home), f"[database]\nurl = [{json.dumps(url)}]\n")
+    with pytest.raises(BadConfig, match=r"config.toml:2: database.url must be text") as caught:
+        load(home, environ={})
+    assert "s3cret" not in caught.value.message
+
+
+def test_passwords_are_not_shown(home: Path) -> None:
+    url = "postgresql://me:s3cret@db/fleet?sslmode=require&sslpassword=s3cret"
+    settings = load(home, environ={"FLEET_DATABASE_URL": url})
+    assert settings.shown("database.url") == "postgresql://me:***@db/fleet?sslmode=require&sslpassword=***"
+    assert settings.shown("ui.log_lines") == 50
+
+
+def test_a_project_cannot_choose_the_database(home: Path, project: Path) -> None:
+    write(project_file(project), '[database]\nurl = "postgresql://theirs/fleet"\n')
+    with pytest.raises(BadConfig, match=r"config\.toml:2: database\.url holds for all projects: .*--user"):
+        load(home, project, environ={})
+    assert load(home, environ={}).database_url == ""
 
 
 # The table of settings

@@ -117,10 +117,13 @@ def test_an_unknown_type_is_refused(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("type_", PROJECT_TYPES)
-def test_the_planned_file_is_valid_and_names_every_setting(repository: Path, type_: str) -> None:
+def test_the_planned_file_is_valid_and_names_every_setting_of_a_project(repository: Path, type_: str) -> None:
     plan = plan_init(repository, type_, environ={})
     check_text("config.toml", plan.text)
     for key, setting in SETTINGS.items():
+        if setting.is_of_home:
+            assert key.partition(".")[2] not in plan.text
+            continue
         assert setting.help in plan.text
         assert f"{key.partition('.')[2]} = " in plan.text
 

@@ -22,6 +22,7 @@ class Kind(Generic[T]):
     name: str
     check: Callable[[object], T]
     parse: Callable[[str], object]
+    show: Callable[[T], T] = lambda value: value  # as people may see it
 
 
 def check_text(value: object) -> str:
@@ -40,6 +41,31 @@ def check_mode(value: object) -> str:
     if value not in ("", "tmux", "headless"):
         raise ValueError(f'must be "tmux", "headless" or "", not {value!r}')
     return str(value)
+
+
+def check_database(value: object) -> str:
+    """Take a URL that can be read in one way only, so that no part of a password passes for a host."""
+    import re
+
+    # The text may hold a password, so no message repeats it.
+    if not isinstance(value, str):
+        raise ValueError("must be text in quotes")
+    host = r"(\[[0-9a-fA-F:.%]+\]|[\w.%-]*)(:\d+)?"
+    login = r"([^:@/?#\s]+(:[^@/?#\s]*)?@)?"
+    if value and not re.fullmatch(rf"postgres(ql)?://{login}{host}(,{host})*/[^/?#@\s]+(\?[^#\s]*)?", value):
+        raise ValueError(
+            "must be a URL such as postgresql://user:password@host:5432/database,"
+            " with @ : / ? # and % in the password written as %40 %3A %2F %3F %23 and %25"
+        )
+    return value
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database as anybody may see it."""
+    import re
+
+    url = re.sub(r"^(\w+://[^:@/]*):[^@/]*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&][^=&]*password=)[^&]*", r"\1***", url)
 
 
 def check_truth(value: object) -> bool:
@@ -122,6 +148,7 @@ NAME = Kind("text", check_name, str)
 MODE = Kind("text", check_mode, str)
 QUEUE = Kind("text", check_queue, str)
 MONEY = Kind("USD", check_money, _parse_number)
+DATABASE = Kind("text", check_database, str, without_password)
 TRUTH = Kind("true or false", check_truth, _parse_truth)
 WHOLE = Kind("whole number", check_whole, _parse_number)
 SECONDS = Kind("seconds", check_seconds, _parse_number)

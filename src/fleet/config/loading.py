@@ -11,7 +11,15 @@ from typing import Any, cast
 
 from fleet.config.files import keep, last_good, project_file, read_file, user_file
 from fleet.config.kinds import Value
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, Source, unknown
+from fleet.config.settings import (
+    CODER_SETTINGS,
+    SETTINGS,
+    Setting,
+    Settings,
+    Source,
+    for_all_projects,
+    unknown,
+)
 from fleet.config.toml import KeyPath, parse_toml
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
@@ -71,7 +79,7 @@ def _layers(
     if project and project_file(project) != files[0]:
         files.append(project_file(project))
     for file in files:
-        if layer := _file_layer(file, home, warnings, strict=strict):
+        if layer := _file_layer(file, home, warnings, strict=strict, is_own=file == files[0]):
             yield layer
     yield _environment_layer(environ)
     yield _flag_layer(flags)
@@ -107,12 +115,12 @@ def _told(source: Source, check: Callable[[Any], Value], value: Value) -> Value:
         raise BadConfig(source.name, str(exc)) from exc
 
 
-def _file_layer(file: Path, home: Path, warnings: list[str], *, strict: bool) -> _Layer | None:
+def _file_layer(file: Path, home: Path, warnings: list[str], *, strict: bool, is_own: bool) -> _Layer | None:
     try:
         text = read_file(file)
-        layer = None if text is None else _read_layer(str(file), text)
+        layer = None if text is None else _read_layer(str(file), text, is_own=is_own)
     except BadConfig as exc:
-        layer = None if strict else _last_good_layer(home, file)
+        layer = None if strict else _last_good_layer(home, file, is_own=is_own)
         if layer is None:
             raise
         warnings.append(f"{exc.message}; the last good version of the file stays in force")
@@ -122,11 +130,12 @@ def _file_layer(file: Path, home: Path, warnings: list[str], *, strict: bool) ->
     return layer
 
 
-def _last_good_layer(home: Path, file: Path) -> _Layer | None:
+def _last_good_layer(home: Path, file: Path, *, is_own: bool) -> _Layer | None:
     text = last_good(home, file)
     # What was good for another version of fleet may not be so for this one.
     with contextlib.suppress(BadConfig):
-        return None if text is None else _read_layer(str(file), text, note=" (last good version)")
+        note = " (last good version)"
+        return None if text is None else _read_layer(str(file), text, note=note, is_own=is_own)
     return None
 
 
@@ -135,10 +144,10 @@ def check_text(name: str, text: str) -> None:
     _read_layer(name, text)
 
 
-def _read_layer(name: str, text: str, *, note: str = "") -> _Layer:
+def _read_layer(name: str, text: str, *, note: str = "", is_own: bool = True) -> _Layer:
     source = Source(name, text, note)
     try:
-        return _table_layer(parse_toml(name, text), source)
+        return _table_layer(parse_toml(name, text), source, is_own=is_own)
     except _Misfit as exc:
         raise BadConfig(source.describe(exc.path), exc.reason) from exc
 
@@ -152,7 +161,7 @@ class _Misfit(Exception):
         self.reason = reason
 
 
-def _table_layer(table: Mapping[str, object], source: Source) -> _Layer:
+def _table_layer(table: Mapping[str, object], source: Source, *, is_own: bool) -> _Layer:
     layer = _Layer()
     for path, value in _entries(table):
         dotted = ".".join(path)
@@ -160,7 +169,10 @@ def _table_layer(table: Mapping[str, object], source: Source) -> _Layer:
             case (_, coder, key):
                 layer.coders.setdefault(coder, {})[key] = _coder_value(path, key, value)
             case _:
-                layer.values[dotted] = _fitting(SETTINGS.get(dotted), path, value)
+                setting = SETTINGS.get(dotted)
+                if setting and setting.is_of_home and not is_own:
+                    raise _Misfit(path, for_all_projects(dotted))
+                layer.values[dotted] = _fitting(setting, path, value)
         layer.sources[dotted] = source
     return layer
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, cast, overload
 
 from fleet.config.kinds import (
+    DATABASE,
     LIST,
     MODE,
     MONEY,
@@ -43,6 +44,7 @@ class Setting(Generic[T]):
     default: T
     help: str
     flag: str = ""  # of the command line, for the origin
+    is_of_home: bool = False  # holds for all projects, so no project's file may say it
 
     @property
     def variable(self) -> str:
@@ -189,7 +191,18 @@ class Settings:
         "a supervisor started on demand ends after so long without work",
     )
     host_labels = Setting("host.labels", LIST, (), "what tasks may need of this host: gpu, macos …")
+    database_url = Setting(
+        "database.url",
+        DATABASE,
+        "",
+        "PostgreSQL database that several machines share; empty: files in fleet's home",
+        is_of_home=True,
+    )
     log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "-n")
+
+    def shown(self, key: str) -> Value:
+        """Return a value as people may see it: without passwords."""
+        return SETTINGS[key].kind.show(self.values[key])
 
     def origin(self, key: str) -> str:
         """Return where a value came from: a file and line, a variable, a flag or "default"."""
@@ -270,6 +283,11 @@ def find_setting(key: str) -> Setting[Any] | None:
     if section == "coders" and len(rest) == 2 and all(rest):
         return CODER_SETTINGS.get(rest[1])
     raise InvalidInput(unknown(key), hint="see all settings with `fleet config show`")
+
+
+def for_all_projects(key: str) -> str:
+    """Say why a project's file cannot set it."""
+    return f"{key} holds for all projects: set it with `fleet config set {key} VALUE --user`"
 
 
 def unknown(key: str) -> str:

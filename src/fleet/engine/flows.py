@@ -7,10 +7,13 @@ off goes on at the step it was in, in the next supervisor.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError, SetWorkflowID
 
@@ -18,9 +21,12 @@ from fleet.domain.ids import RunId
 from fleet.domain.job import Job, job_id, next_job
 from fleet.domain.run import Run
 from fleet.engine import steps
-from fleet.engine.journal import prepare_journal
+from fleet.engine.journal import journal_in_database, journal_in_file
 from fleet.engine.workshop import Workshop
-from fleet.errors import FleetError
+from fleet.errors import FleetError, Stale, StoreUnusable
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +34,7 @@ log = logging.getLogger(__name__)
 # changes that old journals cannot follow go through DBOS.patch(): see docs/adr/0003.
 APPLICATION_VERSION = "1"
 STRANDED_SECONDS = 60.0  # recovery at start-up takes a second or two
+STORE_RETRY_SECONDS = 2.0
 MOST_RECOVERIES = 1_000_000  # a supervisor may be killed as often as it likes
 
 _shop: Workshop | None = None
@@ -44,21 +51,20 @@ def open_engine(workshop: Workshop, journal: Path) -> None:
     """Open the journal and take up the jobs that were cut off. Call it inside the loop that stays."""
     global _shop
     _shop = workshop
-    prepare_journal(journal)
-    DBOS(
-        config=DBOSConfig(
-            name="fleet",
-            system_database_url=f"sqlite:///{journal}",
-            application_version=APPLICATION_VERSION,
-            executor_id=workshop.host,
-            enable_patching=True,
-            serializer=DBOSPortableJSONSerializer(),
-            log_level="ERROR",
-            # Nothing of ours waits on these; polling for them would only keep an idle host awake.
-            notification_listener_polling_interval_sec=60.0,
-            scheduler_polling_interval_sec=3600.0,
-        )
+    url = workshop.database_url
+    config = journal_in_database(url) if url else journal_in_file(journal)
+    config |= DBOSConfig(
+        name="fleet",
+        application_version=APPLICATION_VERSION,
+        executor_id=workshop.host,
+        enable_patching=True,
+        serializer=DBOSPortableJSONSerializer(),
+        log_level="ERROR",
+        # Nothing of ours waits on these; polling for them would only keep an idle host awake.
+        notification_listener_polling_interval_sec=60.0,
+        scheduler_polling_interval_sec=3600.0,
     )
+    DBOS(config=config)
     DBOS.launch()
 
 
@@ -135,7 +141,32 @@ def _told(run: RunId, error: Exception) -> str:
     return steps.reason_of(error)
 
 
+def _patiently(
+    step: Callable[Concatenate[RunId, Given], Awaitable[Answer]],
+) -> Callable[Concatenate[RunId, Given], Awaitable[Answer]]:
+    """Let a step wait for a shared database that is away. The agents work on meanwhile.
+
+    A write whose answer was lost may have been kept all the same; the next one then finds the log
+    longer than it thought. Steps ask what is already so, so looking again is the cure for both.
+    """
+
+    @wraps(step)
+    async def patient(run_id: RunId, *arguments: Given.args, **options: Given.kwargs) -> Answer:
+        while True:
+            try:
+                return await step(run_id, *arguments, **options)
+            except (StoreUnusable, Stale) as problem:
+                if not shop().database_url:
+                    raise
+                log.warning("store.away", extra={"run_id": run_id, "reason": problem.message})
+                shop().forget(run_id)
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+
+    return patient
+
+
 @DBOS.step()
+@_patiently
 async def start(run_id: RunId) -> tuple[int, bool]:
     """Prepare and launch: both may be repeated, and one entry in the journal is cheaper than two."""
     if not await steps.prepare(shop(), run_id):
@@ -144,25 +175,30 @@ async def start(run_id: RunId) -> tuple[int, bool]:
 
 
 @DBOS.step()
+@_patiently
 async def follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
     await steps.follow(shop(), run_id, turn, pastes_first)
 
 
 @DBOS.step()
+@_patiently
 async def settle(run_id: RunId, turn: int, job: int, failure: str) -> str:
     return await steps.settle(shop(), run_id, turn, job, failure)
 
 
 @DBOS.step()
+@_patiently
 async def remove(run_id: RunId, job: int) -> None:
     await steps.remove(shop(), run_id, job)
 
 
 @DBOS.step()
+@_patiently
 async def restore(run_id: RunId, job: int) -> None:
     await steps.restore(shop(), run_id, job)
 
 
 @DBOS.step()
+@_patiently
 async def give_up(run_id: RunId, job: int, reason: str) -> None:
     await steps.give_up(shop(), run_id, job, reason)

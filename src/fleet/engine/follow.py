@@ -115,8 +115,7 @@ class Follower:
         self._agent = run.agent
         self._folder = folder
         self._history = history
-        self._out = LineReader(shop.transport, f"{folder}/out", history.position.out, coder.read)
-        self._hooks = LineReader(shop.transport, f"{folder}/hooks", history.position.hooks, coder.read_hook)
+        self._out, self._hooks = self._readers()
         self._recorded: Story = history.story
         self._recorded_at = 0.0
         self._heard_at = (
@@ -125,6 +124,12 @@ class Follower:
         self._measured_at = time.monotonic()
         signals = coder.facts.signals_turns
         self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)
+
+    def _readers(self) -> tuple[LineReader, LineReader]:
+        """Return readers that stand where the log ends."""
+        transport, position, coder = self._shop.transport, self._history.position, self._coder
+        out = LineReader(transport, f"{self._folder}/out", position.out, coder.read)
+        return out, LineReader(transport, f"{self._folder}/hooks", position.hooks, coder.read_hook)
 
     @property
     def _story(self) -> Story:
@@ -140,6 +145,8 @@ class Follower:
                 with contextlib.suppress(FleetError):
                     await self._shop.become(self._run_id, RunState.UNKNOWN, reason=problem.message)
                 await asyncio.sleep(RETRY_SECONDS)
+                # What was read and could not be written down is read again.
+                self._out, self._hooks = self._readers()
 
     async def _follow(self) -> AgentProcess:
         shop = self._shop

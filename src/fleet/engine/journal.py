@@ -1,7 +1,8 @@
-"""The engine's journal file, brought to the schema of the installed dbos in one step.
+"""The engine's journal: a file in the home, or tables in the database that several machines share.
 
-dbos migrates table by table; killed in between, it leaves a file that it cannot open again. So a
-copy is migrated, and takes the journal's place when it is whole.
+dbos migrates a file table by table; killed in between, it leaves one that it cannot open again. So a
+copy is migrated, and takes the journal's place when it is whole. In a database each migration is
+a transaction, and many may begin at once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,47 @@ import logging
 import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from dbos import DBOS
+from dbos import DBOS, DBOSConfig
 
 from fleet.engine.door import make_private
 
 log = logging.getLogger(__name__)
+
+
+# A link that was cut must be noticed, or jobs would wait on it for ever. Keys of libpq.
+_LINK = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+}
+_MOST_CONNECTIONS = 8  # of one supervisor; dbos would take 20, and a server has 100 for all
+
+
+def journal_in_file(journal: Path) -> DBOSConfig:
+    """Make a file ready, and return how dbos opens it."""
+    prepare_journal(journal)
+    return DBOSConfig(name="fleet", system_database_url=f"sqlite:///{journal}")
+
+
+def journal_in_database(url: str) -> DBOSConfig:
+    """Return how dbos opens the journal in a database, next to the store's tables."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    # The connections are made by us: dbos reads URLs in its own way, and what does not know the
+    # password cannot tell it. From its URL it takes only the name, to see that the database exists.
+    connect = partial(psycopg.connect, url, fallback_application_name="fleet engine", **_LINK)
+    return DBOSConfig(
+        name="fleet",
+        system_database_url=f"postgresql:///{conninfo_to_dict(url)['dbname']}",
+        db_engine_kwargs={"creator": connect, "pool_size": _MOST_CONNECTIONS},
+    )
 
 
 def prepare_journal(journal: Path) -> None:

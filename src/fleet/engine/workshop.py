@@ -51,6 +51,7 @@ class Workshop:
     lease_seconds: float  # of hosts that share the work; 0: there are none
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
+    database_url: str = field(default="", repr=False)  # of the journal; empty: a file in the home
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 

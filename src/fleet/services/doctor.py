@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.config import Settings
+from fleet.config import Settings, without_password
 from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
@@ -88,7 +88,7 @@ class Doctor:
                 config,
                 self._check_disk(settings),
                 check_home(self._home),
-                *self._check_store(),
+                *self._check_store(settings),
                 self._check_supervisor(),
                 *(check.result() for check in asked),
             ]
@@ -109,8 +109,9 @@ class Doctor:
         found = f"{free_megabytes(self._home)} MB free, {wanted} MB must stay free"
         return Check(name="disk", verdict=Verdict.OK, found=found, is_needed=True)
 
-    def _check_store(self) -> list[Check]:
-        if not (self._home / "fleet.db").exists():
+    def _check_store(self, settings: Settings | None) -> list[Check]:
+        database = without_password(settings.database_url) if settings else ""
+        if not database and not (self._home / "fleet.db").exists():
             return [Check(name="store", verdict=Verdict.OK, found="not made yet", is_needed=True)]
         try:
             store = self._open_store()
@@ -120,7 +121,8 @@ class Doctor:
                 store.close()
         except FleetError as error:
             return [_failed("store", error)]
-        opens = Check(name="store", verdict=Verdict.OK, found=f"opens, {len(runs)} runs", is_needed=True)
+        found = f"{database or 'fleet.db'} opens, {len(runs)} runs"
+        opens = Check(name="store", verdict=Verdict.OK, found=found, is_needed=True)
         return [opens, *_check_workspaces(self._home, runs)]
 
     def _check_supervisor(self) -> Check:

@@ -65,7 +65,7 @@ class Row:
 
 def show(settings: Settings) -> list[Row]:
     """Return every setting with its value and its origin, those of single coders last."""
-    rows = [Row(key=key, value=settings.values[key], origin=settings.origin(key)) for key in SETTINGS]
+    rows = [Row(key=key, value=settings.shown(key), origin=settings.origin(key)) for key in SETTINGS]
     for name in settings.coder_names():
         for key, value in settings.coder_table(name).items():
             dotted = f"coders.{name}.{key}"
@@ -169,10 +169,12 @@ def _preset_values(type_: ProjectType, repository: Path) -> dict[str, Value]:
 
 
 def _render(values: Mapping[str, Value]) -> str:
-    """Write a file that sets the values, and names all other settings in comments."""
+    """Write a file that sets the values, and names all other settings of a project in comments."""
     lines = ["# Configuration of fleet for this project; share it with the code."]
     section = ""
     for key, setting in SETTINGS.items():
+        if setting.is_of_home:
+            continue
         if key.partition(".")[0] != section:
             section = key.partition(".")[0]
             lines += ["", f"[{section}]"]

@@ -149,8 +149,12 @@ def set_(key: str, value: str, user: bool) -> None:
       fleet config set setup.commands '["npm ci", "npm run build"]'
       fleet config set limits.min_free_mb 2000 --user
     """
+    from fleet.config import find_setting
     from fleet.services.setup import set_value
 
+    setting = find_setting(key)
+    if setting and setting.is_of_home and not user:
+        raise InvalidInput(f"{key} holds for all projects", hint="add --user to set it for all of them")
     file = _file(user=user)
     set_value(file, key, value)
     render.out(f"{key} is set in {file}")
