@@ -118,9 +118,8 @@ class Follower:
         self._out, self._hooks = self._readers()
         self._recorded: Story = history.story
         self._recorded_at = 0.0
-        self._heard_at = (
-            time.monotonic()
-        )  # also anew with each supervisor: its restart is not the agent's fault
+        # Anew with each supervisor: its restart is not the agent's fault.
+        self._heard_at = time.monotonic()
         self._measured_at = time.monotonic()
         signals = coder.facts.signals_turns
         self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)

@@ -304,7 +304,9 @@ class TaskService:
     def list(self, state: TaskState | None = None) -> list[Task]:
         """Return the tasks, oldest first."""
         found = self._tasks.find("state", str(state)) if state else self._tasks.find()
-        return sorted(found, key=lambda task: task.created_at)  # ids that were brought in tell no time
+        return sorted(
+            found, key=lambda task: (task.created_at, task.id)
+        )  # ids that were brought in tell no time
 
     def ready(self, limit: int) -> list[Task]:
         """Return the tasks that may start now, those that go first first."""
