@@ -50,7 +50,7 @@ def _draft(number: int, line: str) -> Draft:
         needs=body.texts("needs"),
         budget_usd=body.number("budget_usd"),
         reason=body.text("reason"),
-        close_reason=body.text("close_reason") or None,
+        close_reason=body.text("close_reason") if body.has("close_reason") else None,
         created_at=body.moment("created_at"),
         closed_at=body.moment("closed_at"),
     )
@@ -82,6 +82,9 @@ class _Body:
 
     def __init__(self, body: Mapping[str, object]) -> None:
         self._body = body
+
+    def has(self, name: str) -> bool:
+        return self._body.get(name) is not None
 
     def text(self, name: str) -> str:
         value = self._body.get(name)
