@@ -80,10 +80,15 @@ def test_a_limit_waits_for_its_stated_end_and_counts_as_nothing() -> None:
     assert not decision.is_failure
 
 
-@pytest.mark.parametrize("stated", [None, NOW - 5])
+@pytest.mark.parametrize("stated", [None, NOW - 500])
 def test_a_limit_without_a_stated_end_waits_a_while(stated: float | None) -> None:
     decision = decide(HELD, ended(Cause.LIMIT, resets_at=stated), PATIENCE)
     assert decision.not_before == NOW + PATIENCE.limit_pause_seconds
+
+
+def test_a_limit_that_is_over_by_the_time_it_is_heard_of_is_tried_again_at_once() -> None:
+    decision = decide(HELD, ended(Cause.LIMIT, resets_at=NOW - 1), PATIENCE)
+    assert NOW < decision.not_before <= NOW + 2
 
 
 def test_a_fallback_coder_goes_on_at_once_while_the_limit_lasts() -> None:

@@ -21,6 +21,8 @@ GATE_SAID_NO = """Your work was checked, and a gate said no:
 
 Make it pass, then close the task {id} again: run `fleet task close {id} --reason "<one line>"`."""
 
+JUST_OVER_SECONDS, BREATH_SECONDS = 60.0, 2.0
+
 GO_ON = (
     "You were interrupted ({why}). Go on with the task where you stopped; your files are as you left them."
 )
@@ -118,9 +120,7 @@ def _ask_again(task: Task, ending: Ending, patience: Patience) -> Decision:
 
 def _park(ending: Ending, patience: Patience) -> Decision:
     """Wait for the stated end of a limit; it says nothing about the task. A fallback coder need not wait."""
-    until = ending.resets_at or 0.0
-    if until <= ending.now:
-        until = ending.now + patience.limit_pause_seconds
+    until = _end_of_limit(ending, patience)
     reason = ending.result.reason or "rate limit"
     if ending.fallback:
         return Decision(step=Step.RESTART, reason=reason, fallback=ending.fallback, holds_coder_until=until)
@@ -129,6 +129,15 @@ def _park(ending: Ending, patience: Patience) -> Decision:
         step=Step.PROMPT, prompt=prompt, reason=reason, not_before=until, holds_coder_until=until
     )
     return _resume(ending, parked)
+
+
+def _end_of_limit(ending: Ending, patience: Patience) -> float:
+    """Return when a limit is over. One that is just over may be stated by a clock that is ahead of ours."""
+    stated = ending.resets_at or 0.0
+    if stated > ending.now:
+        return stated
+    is_just_over = ending.now - stated < JUST_OVER_SECONDS
+    return ending.now + (BREATH_SECONDS if is_just_over else patience.limit_pause_seconds)
 
 
 def _resume(ending: Ending, decision: Decision) -> Decision:
