@@ -24,7 +24,7 @@ from fleet.domain.ids import TaskId
 from fleet.domain.task import Task, TaskState
 from fleet.ports.tasks import Tasks
 from fleet.services.tasks import Edit
-from tests.support import System, git, make_repository
+from tests.support import System, git, make_repository, wait_for
 
 CONFIG = """
 [coder]
@@ -170,6 +170,7 @@ class Backlog:
         )
         if time.monotonic() > due:
             os.kill(holder.pid, signal.SIGKILL)
+            wait_for(lambda: self.system.door.holder() != holder, what="the killed one is gone")
             self.system.door.knock()
 
     def _answer_all(self) -> None:

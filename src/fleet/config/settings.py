@@ -172,9 +172,6 @@ class Settings:
     push_to = Setting(
         "tasks.push_to", TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from"
     )
-    lease_seconds = Setting(
-        "host.lease_seconds", SECONDS, 30, "a host that shares the work and is silent for so long is dead"
-    )
     notify_command = Setting(
         "notify.command", TEXT, "", "shell command run when a person is needed, with JSON on its stdin"
     )
@@ -189,6 +186,9 @@ class Settings:
         SECONDS,
         300,
         "a supervisor started on demand ends after so long without work",
+    )
+    lease_seconds = Setting(
+        "host.lease_seconds", SECONDS, 30, "a host that shares the work and is silent for so long is dead"
     )
     host_labels = Setting("host.labels", LIST, (), "what tasks may need of this host: gpu, macos …")
     database_url = Setting(
