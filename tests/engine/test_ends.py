@@ -61,6 +61,22 @@ def test_a_coder_that_is_taken_out_of_the_configuration_can_still_be_killed(syst
     assert not processes_with(f"FLEET_RUN={run.id}")
 
 
+def test_an_agent_that_cannot_be_attached_to_anew_is_ended_with_its_run(system: System) -> None:
+    before = (system.home / "config.toml").read_text()
+    define_coder(system, "mine", "sleep 300\n")
+    system.fleet("create", "work", "-a", "mine", "-p", "go")
+    run = system.wait_until("work", lambda run: run.state is RunState.RUNNING)
+    (system.home / "config.toml").write_text(before)
+    os.kill(system.supervisor_pid(), signal.SIGKILL)
+    for file in system.home.glob("engine.db*"):  # as if it had been killed before the start was journalled
+        file.unlink()
+    system.fleet("wait", "work", code=1)
+    ended = system.run("work")
+    assert ended.state is RunState.FAILED
+    assert "no coder 'mine'" in ended.state_reason
+    assert not processes_with(f"FLEET_RUN={run.id}")
+
+
 def test_a_kill_after_a_crash_while_the_workspace_is_made_leaves_nothing(system: System) -> None:
     system.fleet("run", "--background")
     pid = system.supervisor_pid()

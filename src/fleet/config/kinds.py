@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, NoReturn, TypeAlias, TypeVar, cast
+from typing import Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 Value: TypeAlias = "str | bool | int | float | tuple[str, ...]"
 T = TypeVar("T", bound=Value)
@@ -15,8 +14,7 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(NamedTuple, Generic[T]):
     """`check` takes a value as TOML has it, `parse` a text as people type it. Both raise `ValueError`."""
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,11 +57,13 @@ def load(
     )
 
 
-@dataclass(frozen=True, slots=True)
 class _Layer:
-    values: dict[str, Value] = field(default_factory=dict[str, Value])
-    coders: dict[str, dict[str, Json]] = field(default_factory=dict[str, dict[str, Json]])
-    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    """What one file, the environment or the flags say."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.coders: dict[str, dict[str, Json]] = {}
+        self.sources: dict[str, Source] = {}
 
 
 def _layers(

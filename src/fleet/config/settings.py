@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, cast, overload
+from typing import Any, Generic, NamedTuple, cast, overload
 
 from fleet.config.kinds import (
     DATABASE,
@@ -62,8 +62,7 @@ class Setting(Generic[T]):
         return self if settings is None else cast("T", settings.values[self.key])
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where values came from: a name, and for a file its text, in which lines can be looked up."""
 
     name: str
@@ -78,6 +77,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """The settings in force; every `Setting` declared here is a typed attribute."""
+
     home: Path
     project: Path | None
     values: Mapping[str, Value]

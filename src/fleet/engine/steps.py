@@ -300,6 +300,8 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     run = await shop.get(run_id)
     if run.job > job:
         return run.state  # done before, and cut off just before it was journalled
+    if run.is_underway:  # also if it was to be attached to anew, and that failed
+        turn = turn or run.turn
     run = await shop.become(run_id, RunState.SETTLING)
     process = await _end_processes(shop, run, turn)
     try:
