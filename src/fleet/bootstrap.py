@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,7 +35,9 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def host_name() -> str:
-    """Return a name for this machine that stays, whatever its network calls it today."""
+    """Return $FLEET_HOST, or a name for this machine that stays, whatever its network calls it today."""
+    if named := os.environ.get("FLEET_HOST"):
+        return named
     try:
         return Path("/etc/machine-id").read_text().strip()[:12] or os.uname().nodename
     except OSError:
@@ -142,12 +144,22 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
+        wishes=_wishes_of(database_url(home)),
         lease_seconds=load_settings(home).lease_seconds if database_url(home) else 0.0,
         host_labels=frozenset({host_name(), *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
     return Supervisor(workshop, door_of(home), fifo, idle_seconds=idle_seconds)
+
+
+def _wishes_of(url: str) -> Callable[[], AsyncIterator[str]] | None:
+    """Return what tells of the wishes of other hosts; None where there are none."""
+    if not url:
+        return None
+    from fleet.adapters.stores.postgres import listen
+
+    return lambda: listen(url)
 
 
 class SettingsCache:

@@ -309,7 +309,12 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     except FleetError as problem:  # what it wrote is in its workspace; say so instead of trying for ever
         changes = Changes(commits=(), files=(), diff=run.diff)
         failure = failure or f"git could not tell what was done: {reason_of(problem)}"
-    verdict = await _judge(shop, run, process, bool(changes.commits), failure)
+    is_superseded = await shop.is_superseded(run)
+    verdict = (
+        Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
+        if is_superseded
+        else await _judge(shop, run, process, bool(changes.commits), failure)
+    )
     if verdict.status is RunState.FAILED and turn:
         verdict = await _with_last_error(shop, run_id, turn, verdict)
     gates = await _ask_gates(shop, run, job) if await _is_to_be_gated(shop, run, verdict) else Gates()
@@ -349,6 +354,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
             diff=changes.diff,
             agent=None,
             result=result,
+            wanted=Wanted.STOP if is_superseded else run.wanted,  # then its work is kept under a recovery ref
         ).without_nothing()
 
     await _keep_in_folder(shop, run_id, result)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import AsyncIterator, Callable
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
@@ -22,6 +23,7 @@ from fleet.engine.workshop import Workshop
 
 log = logging.getLogger(__name__)
 
+WISHES = ("task/", "question/", "queue/pause", "hold/")  # kinds of records that may be wishes of other hosts
 LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 
 
@@ -30,7 +32,7 @@ class Supervisor:
         self._shop = workshop
         self._queue = Queue(workshop)
         self._notices = Notices(workshop)
-        self._beating: asyncio.Task[None] | None = None
+        self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
         self._outlook = Outlook(is_busy=False)
         self._door = door
@@ -48,8 +50,11 @@ class Supervisor:
         await self._shop.shim.install()
         flows.open_engine(self._shop, self._shop.home / "engine.db")
         self._listen()
-        if self._shop.lease_seconds:
-            self._beating = asyncio.create_task(self._keep_beating(), name="heartbeat")
+        if self._shop.wishes is not None:
+            self._sharing = [
+                asyncio.create_task(self._keep_beating(), name="heartbeat"),
+                asyncio.create_task(self._keep_listening(self._shop.wishes), name="wishes"),
+            ]
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
             self._knocked.clear()
@@ -131,6 +136,12 @@ class Supervisor:
             except Exception as problem:  # the database is away: others may take us for dead, and we go on
                 log.error("heartbeat.failed", extra={"reason": str(problem)})
             await asyncio.sleep(lease_seconds / 4)
+
+    async def _keep_listening(self, wishes: Callable[[], AsyncIterator[str]]) -> None:
+        """Look at once when another host records a wish; the slow poll is only the safety net."""
+        async for written in wishes():
+            if not written or written.startswith(WISHES):
+                self._knocked.set()
 
     def _tell(self) -> None:
         """Tell people what needs them, beside everything else: a slow hook holds nothing up."""

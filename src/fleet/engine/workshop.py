@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +48,7 @@ class Workshop:
     hook_script: Path
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
+    wishes: Callable[[], AsyncIterator[str]] | None  # yields "kind/key" of what any host writes; "": anything
     lease_seconds: float  # of hosts that share the work; 0: there are none
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
@@ -84,6 +85,13 @@ class Workshop:
         if task is not None and task.close_reason is not None:
             return True
         return read_plan(read_text(self.task_folder(task_id) / PLAN)).is_completed
+
+    async def is_superseded(self, run: Run) -> bool:
+        """Tell whether somebody else holds the task of a run by now: its word counts no more."""
+        if run.task is None:
+            return False
+        task = await self._in_store_thread(Tasks(self.store).peek, run.task)
+        return task is None or task.run != run.id or task.token != run.token
 
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""
