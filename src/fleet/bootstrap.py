@@ -80,8 +80,9 @@ def _is_checkout(folder: Path) -> bool:
     return git.is_file() or os.path.lexists(git / "HEAD")
 
 
-def open_store(home: Path) -> Store:
-    if url := database_url(home):
+def open_store(home: Path, url: str | None = None) -> Store:
+    """Open the store of a home; its database is named by a URL, if that is known already."""
+    if url := database_url(home) if url is None else url:
         from fleet.adapters.stores.postgres import PostgresStore
 
         return PostgresStore(url)
@@ -102,8 +103,11 @@ def _files_name_database(home: Path) -> bool:
     file = home / "config.toml"
     if not file.exists():
         return False
-    # Where the file is broken, its last good version counts.
-    return any(b"database" in one.read_bytes() for one in (file, *(home / "last-good").glob("*.toml")))
+    try:
+        # Where the file is broken, its last good version counts.
+        return any(b"database" in one.read_bytes() for one in (file, *(home / "last-good").glob("*.toml")))
+    except OSError:
+        return True  # who loads the settings says what is wrong with it
 
 
 def door_of(home: Path) -> HomeDoor:
@@ -132,11 +136,14 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
 
     settings = SettingsCache(home)
     transport = LocalTransport()
+    url = database_url(home)
+    # Agents inherit this environment; what they print is kept, and sent to their provider.
+    os.environ.pop("FLEET_DATABASE_URL", None)
     workshop = Workshop(
         home=home,
         host=host_name(),
-        store=open_store(home),
-        database_url=database_url(home),
+        store=open_store(home, url),
+        database_url=url,
         workspaces=GitWorkspaces(),
         repositories=_make_repositories(),
         transport=transport,
@@ -144,8 +151,8 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
-        wishes=_wishes_of(database_url(home)),
-        lease_seconds=load_settings(home).lease_seconds if database_url(home) else 0.0,
+        wishes=_wishes_of(url),
+        lease_seconds=load_settings(home).lease_seconds if url else 0.0,
         host_labels=frozenset({host_name(), *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )

@@ -20,6 +20,7 @@
         ├── MemberUnreachable
         ├── CoderMissing
         ├── StoreUnusable
+        │   └── StoreAway
         └── SupervisorSilent
 
 5 is no error's: `fleet wait` ends with it when a person must decide.
@@ -145,6 +146,10 @@ class CoderMissing(Unavailable):
 
 class StoreUnusable(Unavailable):
     pass
+
+
+class StoreAway(StoreUnusable):
+    """It cannot be reached just now; nothing says that it is broken."""
 
 
 class SupervisorSilent(Unavailable):

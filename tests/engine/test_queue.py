@@ -59,7 +59,8 @@ def wish(system: System, title: str, *steps: dict[str, Any], **more: Any) -> Tas
     from fleet.bootstrap import open_fleet
 
     deps = more.pop("deps", ())
-    edit = Edit(**{"description": scenario(*steps), "coder": "scripted"} | more)
+    wanted: dict[str, Any] = {"description": scenario(*steps), "coder": "scripted"}
+    edit = Edit(**wanted | more)
     with open_fleet(system.home, str(system.repository)) as fleet:
         return fleet.tasks.create(title, edit, folder=str(system.repository), deps=deps).id
 

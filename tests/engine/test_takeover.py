@@ -149,7 +149,7 @@ def test_released_without_a_message_it_is_settled_and_rests_until_it_gets_a_prom
     run = in_the_middle(headless)
     on_service(headless, lambda runs: runs.take_over(run.id))
     taken = headless.wait_until("work", is_up)
-    assert headless.fleet("release", "work").stdout == "work is handed back\n"
+    assert headless.fleet("release", "work").stdout == "work is being handed back\n"
     headless.fleet("wait", "work")
     rested = headless.run("work")
     assert (rested.state, rested.state_reason) == (RunState.COMPLETED, "handed back")

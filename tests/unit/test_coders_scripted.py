@@ -137,12 +137,12 @@ def test_a_session_goes_on_and_leaves_no_trace_in_the_workspace(stage: Stage) ->
     assert git(stage.workspace, "status", "--porcelain", "--ignored") == ""
 
 
-def test_a_session_of_a_worktree_is_kept_in_its_git_folder(stage: Stage) -> None:
+def test_a_session_of_a_worktree_outlives_the_worktree(stage: Stage) -> None:
     worktree = stage.folder / "worktree"
     git(stage.workspace, "worktree", "add", "-q", str(worktree))
     stage = Stage(stage.folder, worktree)
     stage.run(stage.turn(play({"say": "one"})))
-    assert (stage.folder / "workspace/.git/worktrees/worktree/fleet-scripted/session-1.json").exists()
+    assert (stage.folder / "workspace/.git/fleet-scripted/session-1.json").exists()
     assert git(worktree, "status", "--porcelain") == ""
 
 

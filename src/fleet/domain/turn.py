@@ -15,7 +15,7 @@ LONGEST_LINE = 500
 LONGEST_SUMMARY = 64_000
 LONGEST_CALL_ID = 200
 MOST_OPEN_TOOLS = 256
-MOST_OVERFLOWS = 3  # in a row: a CLI may make room by itself once, or twice
+MOST_OVERFLOWS = 3  # without a tool call or a prompt in between: a CLI may make room by itself once, or twice
 LARGEST_WINDOW = 10**12
 
 
@@ -74,7 +74,7 @@ class Story:
             case Kind.ASKED:
                 return replace(self, question=event.text)
             case Kind.PROMPTED:
-                return replace(self, is_taken=True, is_ready=False, needs_approval="")
+                return replace(self, is_taken=True, is_ready=False, needs_approval="", overflows=0)
             case Kind.READY:
                 return replace(self, is_ready=True, needs_approval="")
             case Kind.NEEDS_APPROVAL:

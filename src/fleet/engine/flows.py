@@ -23,7 +23,7 @@ from fleet.domain.run import Run
 from fleet.engine import steps
 from fleet.engine.journal import journal_in_database, journal_in_file
 from fleet.engine.workshop import Workshop
-from fleet.errors import FleetError, Stale, StoreUnusable
+from fleet.errors import FleetError, Stale, StoreAway
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -155,7 +155,7 @@ def _patiently(
         while True:
             try:
                 return await step(run_id, *arguments, **options)
-            except (StoreUnusable, Stale) as problem:
+            except (StoreAway, Stale) as problem:
                 if not shop().database_url:
                     raise
                 log.warning("store.away", extra={"run_id": run_id, "reason": problem.message})

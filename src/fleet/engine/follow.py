@@ -278,8 +278,8 @@ class Follower:
         if state is run.state and (story is self._recorded or not is_due):
             return run
         self._recorded, self._recorded_at = story, now
-        diff = await self._measure(run, now, is_due=state is RunState.WAITING and run.state is not state)
-        reason = f"needs approval: {story.needs_approval}" if story.needs_approval else ""
+        diff = await self._measure(run, now, is_due=state is RunState.WAITING)
+        reason = _reason_of(story) if state is RunState.WAITING else ""
         also = partial(_with_story, story=story, diff=diff)
         return await self._shop.become(self._run_id, state, reason=reason, also=also)
 
@@ -303,6 +303,13 @@ def _state_of(run: Run, story: Story) -> RunState:
     return RunState.WAITING if run.mode is Mode.TMUX and is_waiting else RunState.RUNNING
 
 
+def _reason_of(story: Story) -> str:
+    """Return what an agent that waits needs a person for; "" if it merely waits for its next prompt."""
+    if story.needs_approval:
+        return f"needs approval: {story.needs_approval}"
+    return f"it asks: {story.question}" if story.question else ""
+
+
 def _with_story(run: Run, story: Story, diff: Diff) -> Run:
     return replace(
         run,
@@ -312,6 +319,10 @@ def _with_story(run: Run, story: Story, diff: Diff) -> Run:
         said=story.last_line,
         diff=diff,
     )
+
+
+def _at_turn(run: Run, turn: int) -> Run:
+    return run if run.is_to_end else replace(run, turn=turn)
 
 
 class _Screen:
@@ -350,6 +361,8 @@ class _Screen:
     async def attend(self, run: Run) -> None:
         """Send what is to be sent now, if the agent is ready for it."""
         story = self._history.story
+        if run.is_to_end:
+            return  # what is pasted now would be lost with the screen
         if story.needs_approval or (self._signals and not story.is_ready and not self._is_up_silently()):
             return  # it is at work, or in a dialog of its own; the prompt is sent when it asks for one
         if self._is_unconfirmed:
@@ -365,14 +378,12 @@ class _Screen:
         text = await self._shop.prompt(run.id, turn)
         if text is None:
             return
-        run = await self._shop.become(
-            run.id,
-            RunState.RUNNING if text else run.state,
-            also=lambda run: replace(run, turn=turn),
-            events=(turn_start(turn, text, fresh=False),),
-        )
+        newest = await self._shop.update(run.id, lambda run: _at_turn(run, turn))
+        if newest.turn != turn:
+            return  # it is to end by now, and the prompt waits for what comes after
+        await self._history.add(turn_start(turn, text, fresh=False))
         if text:  # else it was to bring the screen up, which it is
-            await self._send(run)
+            await self._send(await self._shop.become(run.id, RunState.RUNNING))
 
     async def _send(self, run: Run) -> None:
         """Do the next thing that may bring the turn's prompt to the agent."""

@@ -43,10 +43,15 @@ def journal_in_database(url: str) -> DBOSConfig:
     """Return how dbos opens the journal in a database, next to the store's tables."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.rows import TupleRow
 
     # The connections are made by us: dbos reads URLs in its own way, and what does not know the
     # password cannot tell it. From its URL it takes only the name, to see that the database exists.
-    connect = partial(psycopg.connect, url, fallback_application_name="fleet engine", **_LINK)
+    dial = partial(psycopg.connect, url, fallback_application_name="fleet engine", **_LINK)
+
+    def connect() -> psycopg.Connection[TupleRow]:  # a partial would show the URL to whoever prints it
+        return dial()
+
     return DBOSConfig(
         name="fleet",
         system_database_url=f"postgresql:///{conninfo_to_dict(url)['dbname']}",

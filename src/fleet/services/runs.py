@@ -302,6 +302,7 @@ class RunService:
         A screen that is up, or just coming up, stays as it is.
         """
         run = self._runs.get(run_id)
+        self._require_here(run)
         coder = self._coder(run.coder)
         _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
         number = self._add_prompt(run, "")
@@ -311,6 +312,11 @@ class RunService:
             self._take_back_prompt(run_id, number)
         self._door.knock()
         return run
+
+    def _require_here(self, run: Run) -> None:
+        """Raise `Conflict` for a run of another host: its screen is there."""
+        if run.host not in ("", self._host):
+            raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")
 
     def release(self, run_id: RunId, text: str = "") -> Run:
         """Have a run in tmux go on headless: with a prompt in the same session, else when it gets one."""

@@ -113,8 +113,9 @@ def session_folder() -> str:
     if chosen:
         return chosen
     try:
-        with open(".git", encoding="utf-8") as file:  # a worktree's .git is a file that names its folder
-            return file.read().partition("gitdir:")[2].strip() + "/fleet-scripted"
+        with open(".git", encoding="utf-8") as file:  # a worktree's .git is a file that names its folder,
+            own = file.read().partition("gitdir:")[2].strip()  # which goes away with the workspace
+            return os.path.dirname(os.path.dirname(own)) + "/fleet-scripted"
     except IsADirectoryError:
         return ".git/fleet-scripted"
     except FileNotFoundError:

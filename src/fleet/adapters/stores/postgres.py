@@ -29,7 +29,7 @@ from psycopg.pq import TransactionStatus
 
 from fleet.adapters.stores.text import check_names, check_values, decode, encode
 from fleet.domain.event import Json
-from fleet.errors import FleetError, InvalidInput, Stale, StoreUnusable
+from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
 from fleet.ports.store import Record
 
 log = logging.getLogger(__name__)
@@ -338,8 +338,8 @@ class PostgresStore:
                     raise self._in_doubt() from problem
             time.sleep(_PAUSE_SECONDS)
 
-    def _in_doubt(self) -> StoreUnusable:
-        return StoreUnusable(
+    def _in_doubt(self) -> StoreAway:
+        return StoreAway(
             f"lost {self._place} in the middle of a write, and cannot tell whether it was kept",
             hint="when the server is back, look before you try again",
         )
@@ -567,9 +567,9 @@ def _told(place: str, problem: psycopg.Error) -> FleetError:
         case errors.ProgramLimitExceeded():
             return InvalidInput(f"a kind, key or stream is too long for {place}: {reason}")
         case errors.LockNotAvailable() | errors.QueryCanceled():
-            return StoreUnusable(f"{place} was locked by another process or too slow", hint="try again")
+            return StoreAway(f"{place} was locked by another process or too slow", hint="try again")
         case errors.DiskFull():
-            return StoreUnusable(f"cannot write to {place}: its disk is full", hint="free some space there")
+            return StoreAway(f"cannot write to {place}: its disk is full", hint="free some space there")
         case errors.ReadOnlySqlTransaction():
             hint = "name the server that takes writes, or add target_session_attrs=read-write to database.url"
             return StoreUnusable(f"cannot write to {place}: it is read-only", hint=hint)
@@ -582,7 +582,7 @@ def _told(place: str, problem: psycopg.Error) -> FleetError:
             )
         case _ if _may_pass(problem):
             hint = "see that the server is up and database.url is right, then try again"
-            return StoreUnusable(f"cannot reach {place}: {reason}", hint=hint)
+            return StoreAway(f"cannot reach {place}: {reason}", hint=hint)
         case _:
             return StoreUnusable(f"cannot use {place}: {reason}", hint="run `fleet doctor`")
 

@@ -46,7 +46,7 @@ def start_options(function: Function) -> Function:
         click.option(
             "--mode",
             type=click.Choice([str(mode) for mode in Mode]),
-            help="An own screen to attach to, or none. [default: tmux on a terminal, else headless]",
+            help="An own screen, or none. [default: tmux on a terminal without --wait, else headless]",
         ),
         click.option(
             "--role",

@@ -69,7 +69,7 @@ def logs(branch: str, count: int | None, follow: bool, raw: bool, stderr: bool, 
 
 
 def _show_raw(service: LogService, run: Run, name: str, *, everything: bool, follow: bool) -> None:
-    if run.mode is Mode.TMUX:
+    if run.mode is Mode.TMUX and not everything:  # of all its turns, some may have been headless
         raise InvalidInput(
             f"{run.branch!r} runs in tmux: its screen is its output",
             hint=f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`",

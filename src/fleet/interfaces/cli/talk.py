@@ -73,8 +73,8 @@ def attach(branch: str) -> None:
     with opened() as fleet:
         run = fleet.runs.get(branch)
         _require_terminal(run)
-        if not run.has_screen:
-            run = _bring_up(fleet, run)
+        if not run.has_screen or run.host != fleet.host:
+            run = _bring_up(fleet, run)  # refuses a run of another host
     environment = {name: value for name, value in os.environ.items() if name not in ("TMUX", "TMUX_PANE")}
     sys.stdout.flush()
     # tmux takes our place: its keys, its size and its end are then its own affair.
@@ -143,7 +143,7 @@ def release(branch: str, message: str | None, wait: bool, as_json: bool) -> int:
     if as_json:
         render.out_json(wire.run(run))
     elif message:
-        render.out(f"{run.branch} is handed back; prompt {run.prompts} is on its way")
+        render.out(f"{run.branch} is being handed back; prompt {run.prompts} is on its way")
     else:
-        render.out(f"{run.branch} is handed back")
+        render.out(f"{run.branch} is being handed back")
     return 0
