@@ -76,7 +76,7 @@ class Claimant:
         except Conflict:
             return True
         self._tell("take", begun, task.id, task.token, ok=True)
-        time.sleep(self._chance.uniform(0, 0.02))
+        time.sleep(self._chance.uniform(0, 0.08))
         self._deliver(task)
         return True
 

@@ -18,11 +18,12 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.task import Task, TaskState
-from fleet.engine.claims import Claims, Heartbeats
-from fleet.errors import Fenced
+from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
+from fleet.errors import Conflict, Fenced
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
 from tests.engine.claimant import open_store
+from tests.postgres import shared_server
 
 
 def held(store: Store, owner: str) -> Task:
@@ -67,6 +68,15 @@ def test_a_result_that_was_delivered_in_time_is_not_taken_over() -> None:
     Tasks(store).update_held(task.id, task.claim, lambda held: held.close("in time", 2.0))
     assert Claims(store).take_from("dead", "heir") == []
     assert Tasks(store).get(task.id).close_reason == "in time"
+
+
+def test_a_hosts_name_belongs_to_one_home(tmp_path: Path) -> None:
+    store = MemoryStore()
+    one, other = home_id_of(tmp_path / "one"), home_id_of(tmp_path / "other")
+    take_name(store, "here", one)
+    take_name(store, "here", home_id_of(tmp_path / "one"))
+    with pytest.raises(Conflict):
+        take_name(store, "here", other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +146,9 @@ def test_the_checker_tells_possible_histories_from_impossible_ones(
     assert is_linearizable(operations) is is_possible
 
 
-@pytest.fixture
-def sqlite_place(tmp_path: Path) -> str:
-    return str(tmp_path / "fleet.db")
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "fleet.db") if request.param == "sqlite" else shared_server().fresh_database()
 
 
 def race(place: str, *, processes: int, tasks: int, seed: int, lease_seconds: float, folder: Path) -> None:
@@ -179,7 +189,7 @@ def stop_at_random(
 ) -> None:
     while any(runner.poll() is None for runner in runners):
         victims = [
-            runner for runner in chance.sample(runners, max(1, len(runners) // 8)) if runner.poll() is None
+            runner for runner in chance.sample(runners, max(1, len(runners) // 4)) if runner.poll() is None
         ]
         for victim in victims:
             os.kill(victim.pid, signal.SIGSTOP)
@@ -209,13 +219,11 @@ def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_race_for_tasks_with_stopped_processes_accepts_each_result_once(
-    sqlite_place: str, tmp_path: Path
-) -> None:
-    race(sqlite_place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path)
+def test_a_race_for_tasks_with_stopped_processes_accepts_each_result_once(place: str, tmp_path: Path) -> None:
+    race(place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(900)
-def test_sixty_four_processes_race_for_a_thousand_tasks(sqlite_place: str, tmp_path: Path) -> None:
-    race(sqlite_place, processes=64, tasks=1000, seed=2, lease_seconds=3.0, folder=tmp_path)
+def test_sixty_four_processes_race_for_a_thousand_tasks(place: str, tmp_path: Path) -> None:
+    race(place, processes=64, tasks=1000, seed=2, lease_seconds=3.0, folder=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from fleet.domain.run import RunState
 from fleet.domain.task import Task, TaskState
 from fleet.ports.tasks import Tasks
 from fleet.services.tasks import Edit
-from tests.support import System, git, scenario, wait_for
+from tests.support import System, git, make_repository, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -263,3 +264,77 @@ def test_a_failing_hook_holds_nothing_up(system: System) -> None:
     until(system, wish(system, "Fail", {"crash": 3}), is_blocked)
     until(system, wish(system, "Go on", DONE), is_closed)
     assert "notice.failed" in system.supervisor_log()
+
+
+def test_a_task_of_a_project_that_is_gone_keeps_no_other_from_being_done(
+    system: System, tmp_path: Path
+) -> None:
+    gone = make_repository(tmp_path / "gone")
+    system.fleet("pause")
+    lost = system.json("task", "create", "Lost", "--cwd", str(gone), "--coder", "scripted", "--priority", "0")
+    shutil.rmtree(gone)
+    task_id = wish(system, "Go on", DONE)
+    system.fleet("resume")
+    until(system, task_id, is_closed)
+    assert is_blocked(until(system, lost["id"], is_blocked))
+
+
+def test_a_broken_configuration_is_told_and_stops_nothing(system: System) -> None:
+    configure(system, "[limits]\nmax_concurrent = 2\n")
+    until(system, wish(system, "Before", DONE), is_closed)
+    configure(system, "[limits\n")
+    until(system, wish(system, "After", DONE), is_closed)
+
+
+def test_a_hot_limit_counts_from_the_next_task_on(system: System, tmp_path: Path) -> None:
+    config = system.home / "config.toml"
+    kept = config.read_text()
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    gate = tmp_path / "gate"
+    ids = [wish(system, f"Task {number}", {"wait_for": str(gate)}, DONE) for number in range(2)]
+    until(system, ids[0], lambda task: task.state is TaskState.IN_PROGRESS)
+    assert look(system, ids[1]).state is TaskState.OPEN
+    config.write_text(f"{kept}[limits]\nmax_concurrent = 2\n")
+    system.door.knock()
+    until(system, ids[1], lambda task: task.state is TaskState.IN_PROGRESS)
+    gate.touch()
+    for task_id in ids:
+        until(system, task_id, is_closed)
+
+
+def test_a_dependency_of_a_task_that_was_never_written_stops_nothing(system: System) -> None:
+    first = wish(system, "First", {"sleep": 0.5}, DONE)
+    with tasks_of(system) as tasks:
+        tasks.link(TaskId("t-ghost"), first)
+    until(system, first, is_closed)
+    until(system, wish(system, "Second", DONE), is_closed)
+
+
+def test_the_agent_of_one_task_cannot_close_another(system: System, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    victim = wish(system, "Victim", {"wait_for": str(gate)}, DONE)
+    thief = wish(
+        system, "Thief", {"run": f"fleet task close {victim} --reason mine; echo $? > {tmp_path}/code"}, DONE
+    )
+    until(system, thief, is_closed)
+    assert (tmp_path / "code").read_text().strip() == "4"
+    assert look(system, victim).state is not TaskState.CLOSED
+    gate.touch()
+    until(system, victim, is_closed)
+
+
+def test_a_plan_that_is_no_file_holds_nothing_up(system: System) -> None:
+    trap = wish(system, "Trap", {"run": 'mkfifo "$FLEET_ARTIFACT_DIR/PLAN_AND_STATUS.md"'})
+    until(system, trap, is_blocked)
+    until(system, wish(system, "Go on", DONE), is_closed)
+
+
+def test_a_task_closed_by_a_person_has_its_agent_ended_and_its_work_kept(system: System) -> None:
+    task_id = wish(system, "Long", EDIT, {"sleep": 60})
+    task = until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
+    run = wait_for(lambda: next((run for run in system.all_runs() if run.agent), None))
+    assert run
+    system.fleet("task", "close", task_id, "--reason", "not needed")
+    ended = system.wait_until(task.branch, lambda run: run.is_removed)
+    assert ended.saved_ref
+    assert look(system, task_id).state is TaskState.CLOSED

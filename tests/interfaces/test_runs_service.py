@@ -10,7 +10,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.repositories import GitRepositories
-from fleet.bootstrap import load_settings
+from fleet.bootstrap import host_name, load_settings
 from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, SupervisorSilent
@@ -68,7 +68,7 @@ class Office:
         settings = load_settings(home)
         self.service = RunService(
             home=home,
-            host="here",
+            host=host_name(),
             settings=lambda: settings,
             store=self.store,
             repositories=GitRepositories(),

@@ -96,7 +96,7 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
         case Cause.NONE:
             return _ask_again(task, ending, patience)
         case Cause.LIMIT:
-            return _park(ending, patience)
+            return _park(task, ending, patience)
         case Cause.LOGIN:
             why = f"{task.coder_used} is not logged in: {result.reason}"
             prompt = GO_ON.format(why="your login was lost, and is back")
@@ -118,9 +118,9 @@ def _ask_again(task: Task, ending: Ending, patience: Patience) -> Decision:
     return _resume(ending, Decision(step=Step.PROMPT, prompt=prompt, is_second_asking=True))
 
 
-def _park(ending: Ending, patience: Patience) -> Decision:
+def _park(task: Task, ending: Ending, patience: Patience) -> Decision:
     """Wait for the stated end of a limit; it says nothing about the task. A fallback coder need not wait."""
-    until = _end_of_limit(ending, patience)
+    until = _end_of_limit(ending, patience, task.limits)
     reason = ending.result.reason or "rate limit"
     if ending.fallback:
         return Decision(step=Step.RESTART, reason=reason, fallback=ending.fallback, holds_coder_until=until)
@@ -131,8 +131,16 @@ def _park(ending: Ending, patience: Patience) -> Decision:
     return _resume(ending, parked)
 
 
-def _end_of_limit(ending: Ending, patience: Patience) -> float:
-    """Return when a limit is over. One that is just over may be stated by a clock that is ahead of ours."""
+def _end_of_limit(ending: Ending, patience: Patience, before: int) -> float:
+    """Return when a limit is over: as stated, and ever later if what was stated was not true before.
+
+    One that is just over may be stated by a clock that is ahead of ours.
+    """
+    least = ending.now + min(patience.limit_pause_seconds, BREATH_SECONDS * 2**before) if before else 0.0
+    return max(least, _stated_end(ending, patience))
+
+
+def _stated_end(ending: Ending, patience: Patience) -> float:
     stated = ending.resets_at or 0.0
     if stated > ending.now:
         return stated

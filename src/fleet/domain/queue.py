@@ -32,8 +32,13 @@ class Ledger:
     def release(self, task_id: str) -> Ledger:
         return replace(self, running={name: lane for name, lane in self.running.items() if name != task_id})
 
+    def without_host(self, host: str) -> Ledger:
+        """Return the ledger without the lanes of a host that is gone."""
+        return replace(self, running={name: lane for name, lane in self.running.items() if lane.host != host})
+
     def spend(self, project: str, usd: float, day: str) -> Ledger:
         """Return the ledger with money spent on a day; days before it are forgotten."""
+        day = max(day, self.day)
         spent = dict(self.spent_usd) if day == self.day else {}
         spent[project] = spent.get(project, 0.0) + usd
         return replace(self, day=day, spent_usd=spent)

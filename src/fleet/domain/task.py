@@ -69,6 +69,7 @@ class Task:
     failures: int = 0
     restarts: int = 0  # that were not the agent's fault: reboots, lost hosts
     handovers: int = 0
+    limits: int = 0  # in a row
     was_asked_again: bool = False  # it ended well once and closed nothing
     question: str = ""  # id of the question that it waits for
     is_told: bool = False  # a person was told that it is blocked
@@ -80,6 +81,10 @@ class Task:
     @property
     def claim(self) -> Claim:
         return Claim(owner=self.owner, token=self.token)
+
+    def is_attempt(self, run: str, token: int) -> bool:
+        """Whether a run is the attempt that counts, of a task that is still wanted."""
+        return self.run == run and self.token == token and self.state is not TaskState.CLOSED
 
     @property
     def is_ready(self) -> bool:
@@ -126,6 +131,7 @@ class Task:
             failures=0,
             restarts=0,
             handovers=0,
+            limits=0,
             was_asked_again=False,
             question="",
             updated_at=now,

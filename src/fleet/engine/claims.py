@@ -10,19 +10,51 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Stale
+from fleet.errors import Conflict, Stale
 from fleet.ports.store import Record, Store, find_all
 from fleet.ports.tasks import QueueState, Tasks
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "heartbeat"
+HOST = "host"  # which home a name of a host belongs to
+
+
+def take_name(store: Store, host: str, home_id: str) -> None:
+    """Make a host's name this home's; raise `Conflict` if another home has it.
+
+    Two homes of one name would take each other's runs for their own and start their agents again.
+    """
+    record = store.get(HOST, host)
+    if record is None:
+        try:
+            store.put(Record(kind=HOST, key=host, body={"home": home_id}))
+        except Stale:
+            take_name(store, host, home_id)
+    elif record.body["home"] != home_id:
+        raise Conflict(
+            f"another home shares this database as host {host!r}",
+            hint="use that one, or name this one with FLEET_HOST",
+        )
+
+
+def home_id_of(home: Path) -> str:
+    """Return an id of a home that stays with it; it is made on first use."""
+    file = home / "supervisor" / "home-id"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(".draft")
+        draft.write_text(uuid.uuid4().hex)
+        draft.replace(file)
+    return file.read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +113,7 @@ class Claims:
         for task in [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]:
             if self._free(task, dead, heir):
                 freed.append(task.id)
+        self._state.change_ledger(lambda ledger: ledger.without_host(dead))
         return freed
 
     def _free(self, task: Task, dead: str, heir: str) -> bool:

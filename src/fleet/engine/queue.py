@@ -27,13 +27,15 @@ from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.questions import TaskQuestions
 from fleet.engine.workshop import Workshop, read_text
-from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, Stale
+from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
 from fleet.ports.records import BRANCH, branch_key
 from fleet.ports.store import Record
 from fleet.ports.tasks import Hold, QueueState, Tasks
 
 log = logging.getLogger(__name__)
 
+# How refusals begin that hold for every task.
+FOR_ALL = ("limits.max_concurrent", "limits.per_host", "budget.usd")
 PAGE = 100  # ready tasks of one priority that are looked at together
 
 
@@ -53,6 +55,7 @@ class Queue:
         self._questions = TaskQuestions(shop.store, shop.task_folder)
         self._artifacts = Artifacts(shop.store, shop.task_folder)
         self.is_draining = False
+        self._has_room = True
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
@@ -81,6 +84,8 @@ class Queue:
             log.warning("task.fenced", extra={"task_id": task.id, "reason": lost.message})
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
             log.info("task.changed", extra={"task_id": task.id, "reason": changed.message})
+        except StoreUnusable:
+            raise  # it is not about this task
         except FleetError as problem:
             log.error("task.problem", extra={"task_id": task.id, "reason": problem.message})
         except OSError as problem:
@@ -89,18 +94,22 @@ class Queue:
     # closed tasks let others go
 
     def _announce(self) -> None:
-        """Tell those that depend on a closed task. A kill in between repeats it, which changes nothing."""
         for closed in self._tasks.find("unannounced", "yes"):
-            for dependent in self._tasks.dependents(closed.id):
-                self._tasks.update(dependent, lambda task, closed=closed: _without(task, closed))
-            self._tasks.update(closed.id, _announced)
+            self._one(self._tell_dependents, closed)
+
+    def _tell_dependents(self, closed: Task) -> None:
+        """Tell those that wait for a closed task. A kill in between repeats it, which changes nothing."""
+        for dependent in self._tasks.dependents(closed.id):
+            with contextlib.suppress(NotFound):  # its writer was cut off before it was written
+                self._tasks.update(dependent, lambda task: _without(task, closed))
+        self._tasks.update(closed.id, _announced)
 
     def _give_up_if_superseded(self, run: Run) -> None:
         """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
         if run.task is None or run.wanted is not Wanted.RUN:
             return
         task = self._tasks.peek(run.task)
-        if task is None or task.run != run.id or task.token != run.token:
+        if task is None or not task.is_attempt(run.id, run.token):
             log.warning("run.superseded", extra={"run_id": run.id, "task_id": run.task})
             self._shop.runs.update(run.id, lambda run: run.want(Wanted.STOP))
 
@@ -112,7 +121,10 @@ class Queue:
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 return
-            task = self._conclude(task, run)
+            newest = self._tasks.get(task.id)  # its agent may have closed it since the list was read
+            if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
+                raise Fenced(task.id, task.token, newest.token)
+            task = self._conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
         if self._is_waiting(task) or not self._enter_lane(task):
@@ -132,6 +144,8 @@ class Queue:
         try:
             run = self._run_for(task)
             self._claim_branch(run)
+        except (StoreUnusable, Stale):
+            raise  # that passes; the next look tries again
         except FleetError as problem:
             self._apply(task, Decision(step=Step.BLOCK, reason=problem.message))
             return
@@ -158,7 +172,7 @@ class Queue:
             task=task.id,
             token=task.token,
             gates=task.gates,
-            budget_usd=max(0.0, self._limits(task.project).budget_of(task) - task.spent_usd),
+            budget_usd=self._money_left(task),
             model=task.model_used,
             mode=Mode.HEADLESS,
             flags=tuple(settings.coder_flags(coder.facts.name)),
@@ -169,6 +183,13 @@ class Queue:
             state_since=now,
             host=self._shop.host,
         )
+
+    def _money_left(self, task: Task) -> float:
+        """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
+        budget = self._limits(task.project).budget_of(task)
+        if budget and task.spent_usd >= budget:
+            raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
+        return max(0.0, budget - task.spent_usd)
 
     def _claim_branch(self, run: Run) -> None:
         """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""
@@ -194,13 +215,13 @@ class Queue:
         """Judge how a turn ended, and act on it; return the task as it is then."""
         result = run.result or Result(status=run.state, reason=run.state_reason)
         self._settle_up(task, run)
-        asked = self._questions.asked(task)
+        asked = self._questions.asked(task, told=result.question)
         ending = Ending(
             result=result,
             now=time.time(),
             can_resume=self._can_resume(run),
             resets_at=result.resets_at,
-            question=asked.text if asked else self._trouble(task),
+            question=asked.text if asked else self._trouble(task) if task.close_reason is None else "",
             plan=str(self._shop.task_folder(task.id) / PLAN),
             fallback=self._fallback(task, task.coder_used),
             is_budget_spent=self._is_spent(task, run),
@@ -226,7 +247,6 @@ class Queue:
     def _apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), _cost(run)
         pushed = run.result.pushed if run and run.result else ""
-        self._artifacts.keep(task.id)
         now = time.time()
 
         def applied(task: Task) -> Task:
@@ -235,6 +255,7 @@ class Queue:
                 failures=task.failures + decision.is_failure,
                 restarts=task.restarts + decision.is_restart,
                 handovers=task.handovers + decision.is_handover,
+                limits=task.limits + 1 if decision.holds_coder_until else 0,
                 was_asked_again=task.was_asked_again or decision.is_second_asking,
                 spent_usd=task.spent_usd + cost - task.run_usd,
                 run_usd=cost,
@@ -247,6 +268,7 @@ class Queue:
             return _decided(counted, decision, question, now)
 
         judged = self._tasks.update_held(task.id, task.claim, applied)
+        self._artifacts.keep(task.id)
         if judged.state is not TaskState.IN_PROGRESS:
             self._state.change_ledger(lambda ledger: ledger.release(task.id))
         if decision.holds_coder_until is not None:
@@ -344,7 +366,8 @@ class Queue:
         cost = _cost(run) - task.run_usd
 
         def settled(ledger: Ledger) -> Ledger:
-            if task.id not in ledger.running:
+            lane = ledger.running.get(task.id)
+            if lane is None or lane.host != self._shop.host:
                 return ledger
             return ledger.release(task.id).spend(task.project, cost, _today())
 
@@ -362,27 +385,34 @@ class Queue:
 
     def _dispatch(self, waiting: _Waiting) -> None:
         """Start ready tasks while there is room."""
-        holds, full = self._state.holds(), set[tuple[str, str]]()
+        self._has_room = True
+        full = set[tuple[str, str]]()  # coders and projects that have no room
         for task in self._ready():
-            coder, now = self._coder_of(task), time.time()
-            if (coder, task.project) in full or not self._is_for_us(task):
-                continue
-            hold = holds.get(coder)
-            if hold and hold.is_on(now):
-                coder = self._fallback(task, coder)
+            # What is wrong with one task, or with its project, must not keep the others from being started.
+            self._one(lambda task: self._offer(task, full, waiting), task)
+            if not self._has_room:
+                return
+
+    def _offer(self, task: Task, full: set[tuple[str, str]], waiting: _Waiting) -> None:
+        """Start a ready task, if it may start here and now."""
+        now = time.time()
+        coder = self._coder_of(task)
+        if (coder, task.project) in full or not self._is_for_us(task):
+            return
+        hold = self._state.holds().get(coder)
+        if hold and hold.is_on(now):
+            coder = self._fallback(task, coder)
             if not coder:
-                waiting.until(hold.until if hold else 0.0)
-                continue
-            if task.not_before > now:
-                waiting.until(task.not_before)
-                continue
-            limits = self._limits(task.project)
-            if refusal := self._admit(task, self._lane(task, coder), limits):
-                if refusal.startswith(("limits.max_concurrent", "limits.per_host", "budget.usd")):
-                    return
-                full.add((coder, task.project))
-                continue
-            self._one(lambda task, coder=coder: self._take(task, coder), task)
+                waiting.until(hold.until)
+                return
+        if task.not_before > now:
+            waiting.until(task.not_before)
+            return
+        if refusal := self._admit(task, self._lane(task, coder), self._limits(task.project)):
+            full.add((coder, task.project))
+            self._has_room = not refusal.startswith(FOR_ALL)
+            return
+        self._take(task, coder)
 
     def _take(self, task: Task, coder: str) -> None:
         model = self._model_of(task, coder)
@@ -490,4 +520,4 @@ def _cost(run: Run | None) -> float:
 
 
 def _today() -> str:
-    return time.strftime("%Y-%m-%d")
+    return time.strftime("%Y-%m-%d", time.gmtime())

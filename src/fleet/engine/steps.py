@@ -327,6 +327,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         reason=verdict.reason,
         cause=verdict.cause,
         resets_at=story.resets_at if verdict.cause is Cause.LIMIT else None,
+        question=story.question,
         tests=gates.summary,
         pushed=await _push(shop, run, bool(changes.commits)),
         files_changed=changes.files,

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
-from fleet.engine.claims import Claims, Heartbeats
+from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
@@ -47,6 +47,8 @@ class Supervisor:
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
         self._shop.nudge_supervisor = self._knocked.set
+        if self._shop.wishes is not None:
+            take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
         await self._shop.shim.install()
         flows.open_engine(self._shop, self._shop.home / "engine.db")
         self._listen()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
 DEFAULT_GRACE_SECONDS = 10.0
+LONGEST_TEXT = 4 << 20
 
 
 @dataclass(kw_only=True)
@@ -91,7 +93,7 @@ class Workshop:
         if run.task is None:
             return False
         task = await self._in_store_thread(Tasks(self.store).peek, run.task)
-        return task is None or task.run != run.id or task.token != run.token
+        return task is None or not task.is_attempt(run.id, run.token)
 
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""
@@ -185,8 +187,17 @@ class Workshop:
 
 
 def read_text(path: Path) -> str:
-    """Return what a file that an agent writes says; "" as long as there is none."""
+    """Return what a file that an agent writes says; "" as long as there is none.
+
+    Agents may put anything there: what is no plain file is not read, and no more than the end of one.
+    """
     try:
-        return path.read_text(errors="replace")
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return ""
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        file.seek(max(0, status.st_size - LONGEST_TEXT))
+        return file.read(LONGEST_TEXT).decode(errors="replace")

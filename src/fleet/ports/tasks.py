@@ -15,7 +15,7 @@ from fleet.domain.queue import Lane, Ledger
 from fleet.domain.task import Claim, Task, TaskState
 from fleet.errors import Fenced, Stale
 from fleet.ports.shelf import Form, Shelf, encode_value
-from fleet.ports.store import Record, Store
+from fleet.ports.store import Record, Store, find_all
 
 TASK = "task"
 QUESTION = "question"
@@ -101,7 +101,7 @@ class Tasks(Shelf[Task]):
 
     def dependents(self, dep: TaskId) -> list[TaskId]:
         """Return the tasks that wait, or waited, for another one."""
-        return [TaskId(str(record.body["task"])) for record in self._store.find(DEP, "on", dep)]
+        return [TaskId(str(record.body["task"])) for record in find_all(self._store, DEP, "on", dep)]
 
     # its log
 
@@ -172,13 +172,27 @@ class QueueState:
 
     def hold(self, hold: Hold) -> None:
         """Hold a coder back. One that is held back until a person says so stays so."""
-        held = self.holds().get(hold.coder)
-        if held is None or held.until:
-            self._put(HOLD, hold.coder, _encode_hold(hold))
+        while True:
+            record = self._store.get(HOLD, hold.coder)
+            held = _decode_hold(record) if record else None
+            if held is not None and not held.until:
+                return
+            longest = replace(hold, until=max(hold.until, held.until)) if held and hold.until else hold
+            version = record.version if record else ""
+            try:
+                self._store.put(
+                    Record(kind=HOLD, key=hold.coder, body=_encode_hold(longest), version=version)
+                )
+            except Stale:
+                continue
+            return
 
     def mark_told(self, coder: str) -> None:
-        if held := self.holds().get(coder):
-            self._put(HOLD, coder, _encode_hold(replace(held, is_told=True)))
+        record = self._store.get(HOLD, coder)
+        if record is None:
+            return
+        with contextlib.suppress(Stale):  # it was released or changed meanwhile: then it is told anew
+            self._store.put(replace(record, body=_encode_hold(replace(_decode_hold(record), is_told=True))))
 
     def release(self, coder: str) -> bool:
         record = self._store.get(HOLD, coder)

@@ -199,9 +199,12 @@ class TaskService:
             held = self._runs.peek(RunId(run))
             if held is not None and held.task == task.id:
                 raise Fenced(task.id, held.token, task.token)
+            if held is not None and held.task is not None:
+                message = f"the agent of {held.task} closes only its own task"
+                raise Conflict(message, hint="leave it to a person")
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
         self._withdraw_questions(task)
-        self._stop_agent(task)
+        self._stop_agent(closed)
         return closed
 
     def _ask_to_close(self, task: Task, reason: str) -> Task:
