@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
 CLOSE = [{"shell": "fleet task close --reason done"}, {"text": "It is done."}]
 WRITE = {"write": {"path": "done.txt", "content": "done\n"}}
 SCENARIOS: dict[str, list[dict[str, Any]]] = {
-    "limited": [{"fail": {"kind": "usage_limit", "resets_in": 6, "times": 1}, **WRITE}, *CLOSE],
-    "full": [{"fail": {"kind": "context_overflow", "times": 1}, **WRITE}, *CLOSE],
+    "limited": [{"fail": {"kind": "usage_limit", "resets_in": 6}}],
+    "full": [{"fail": {"kind": "context_overflow"}}],
     "asks": [{"shell": "fleet ask 'Red or blue?' --option red --option blue"}, {"text": "I asked."}],
     "finish": [{"write": {"path": "answer.txt", "content": "{prompt}"}}, *CLOSE],
 }
@@ -66,7 +66,10 @@ def until(system: System, task_id: str, state: str, seconds: float = 90) -> dict
 
 
 def test_a_quota_is_waited_for_and_the_task_goes_on_once(system: System, llm: FakeLLM) -> None:
-    task = until(system, wish(system, "limited"), "closed")
+    task_id = wish(system, "limited")
+    wait_for(lambda: system.json("show", task_id)["not_before"], 60, "it is parked")
+    llm.add_scenario("limited", [WRITE, *CLOSE])
+    task = until(system, task_id, "closed")
     (run,) = system.all_runs()
     assert run.turn == 2, "stopped by the limit once, and resumed once"
     assert "done.txt" in git(system.repository, "ls-tree", "--name-only", run.branch).splitlines()
@@ -74,9 +77,12 @@ def test_a_quota_is_waited_for_and_the_task_goes_on_once(system: System, llm: Fa
 
 
 def test_a_full_context_is_handed_over_to_a_fresh_conversation(system: System, llm: FakeLLM) -> None:
-    task = until(system, wish(system, "full"), "closed")
-    assert len(system.all_runs()) == 2
-    assert task["handovers"] == 1
+    task_id = wish(system, "full")
+    wait_for(lambda: system.json("show", task_id)["handovers"], 60, "it is handed over")
+    llm.add_scenario("full", [WRITE, *CLOSE])
+    task = until(system, task_id, "closed")
+    assert len(system.all_runs()) == task["handovers"] + 1
+    assert len({run.session for run in system.all_runs()}) == len(system.all_runs()), "each began anew"
 
 
 def test_a_question_is_asked_answered_and_acted_on(system: System, llm: FakeLLM) -> None:

@@ -338,3 +338,30 @@ def test_a_task_closed_by_a_person_has_its_agent_ended_and_its_work_kept(system:
     ended = system.wait_until(task.branch, lambda run: run.is_removed)
     assert ended.saved_ref
     assert look(system, task_id).state is TaskState.CLOSED
+
+
+def test_an_answer_that_comes_before_the_turn_has_ended_reaches_the_agent(
+    system: System, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    asks = [
+        {"run": 'fleet ask "Red or blue?"'},
+        {"run": 'fleet ask "Big or small?"'},
+        {"wait_for": str(gate)},
+    ]
+    answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
+    task_id = wish_turns(system, "Ask", asks, answered)
+    first, second = wait_for(lambda: pair_of(system.json("questions")), 30)
+    assert first["text"] == "Red or blue?"
+    system.fleet("answer", first["id"], "blue")
+    system.fleet("answer", second["id"], "small")
+    gate.touch()
+    task = until(system, task_id, is_closed)
+    told = git(system.repository, "show", f"{task.branch}:answer.txt")
+    assert "blue" in told
+    assert "small" in told
+    assert not task.was_asked_again
+
+
+def pair_of(found: list[Any]) -> list[Any]:
+    return found if len(found) == 2 else []

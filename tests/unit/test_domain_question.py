@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import QuestionId, TaskId
-from fleet.domain.question import Block, Question, QuestionState, read_blocks, write_answer, write_question
+from fleet.domain.question import (
+    Block,
+    Question,
+    QuestionState,
+    read_blocks,
+    with_answer,
+    write_answer,
+    write_question,
+)
 from fleet.errors import Conflict
 
 
@@ -51,6 +59,14 @@ SQLite
         Block(text="Postgres or SQLite?\nContext: the store\nNeed: a choice", answer="SQLite"),
         Block(text="And the port?"),
     ]
+
+
+def test_an_answer_goes_below_its_own_question() -> None:
+    asked = "## Q: First?\ndetails\n## Q: Second?\n"
+    text = with_answer(asked, "First?", write_answer("yes", "2026-01-01 10:00"))
+    assert read_blocks(text) == [Block(text="First?\ndetails", answer="yes"), Block(text="Second?")]
+    text = with_answer(text, "Second?", write_answer("no", "2026-01-01 10:00"))
+    assert [block.answer for block in read_blocks(text)] == ["yes", "no"]
 
 
 @given(st.text())

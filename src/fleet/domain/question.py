@@ -28,7 +28,7 @@ class Question:
     answered_by: str = ""
     answered_at: float | None = None
     place: int = 0  # its number among the questions of the task's file; 0: it is not in the file
-    is_notified: bool = False
+    is_heard: bool = False  # its agent has the answer
 
     def give(self, answer: str, *, by: str, now: float) -> Question:
         """Return it answered. The first answer wins; the number of an option stands for the option."""
@@ -85,6 +85,25 @@ def write_question(question: Question, stamp: str) -> str:
     """Return the block of a question as agents and people know it."""
     options = "".join(f"\n{number}. {option}" for number, option in enumerate(question.options, 1))
     return f"\n## Q: {question.text} -- {stamp}\n{options}\n"
+
+
+def first_line(text: str) -> str:
+    """Return what a question is known by in a file."""
+    return text.strip().partition("\n")[0].strip()
+
+
+def with_answer(text: str, question: str, block: str) -> str:
+    """Return a file's text with an answer below its question; at the end if the question is not there."""
+    lines = text.splitlines(keepends=True)
+    headings = [number for number, line in enumerate(lines) if _HEADING.match(line)]
+    for number in headings:
+        heading = _HEADING.match(lines[number])
+        if heading and heading["kind"] == "Q" and first_line(_STAMP.sub("", heading["rest"])) == question:
+            after = next((other for other in headings if other > number), len(lines))
+            is_free = after == len(lines) or not lines[after].lstrip("# ").startswith("A")
+            if is_free:
+                return "".join([*lines[:after], block, *lines[after:]])
+    return text + block
 
 
 def write_answer(answer: str, stamp: str) -> str:

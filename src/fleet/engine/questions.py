@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from fleet.domain.briefing import QUESTIONS
 from fleet.domain.ids import TaskId, new_question_id
-from fleet.domain.question import Block, Question, QuestionState, read_blocks
+from fleet.domain.question import Block, Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
 from fleet.engine.workshop import read_text
 from fleet.ports.store import Store
@@ -30,22 +30,29 @@ class TaskQuestions:
         pending = [question for question in known if question.state is QuestionState.PENDING]
         return pending[0] if pending else None
 
-    def answer_to(self, task: Task) -> str | None:
-        """Return the answer that a blocked task waits for, whichever way it was given."""
+    def unheard(self, task: Task) -> list[Question]:
+        """Return the questions of a task that were answered, whichever way, and whose agent does not know."""
         self._take_in(task)
-        question = self._shelf.peek(task.question)
-        if question is None or question.state is not QuestionState.ANSWERED:
-            return None
-        return f"{question.text}\n→ {question.answer}"
+        known = self._shelf.find("task", task.id)
+        return [one for one in known if one.state is QuestionState.ANSWERED and not one.is_heard]
+
+    def mark_heard(self, questions: Iterable[Question]) -> None:
+        for question in questions:
+            self._shelf.update(question.id, lambda asked: replace(asked, is_heard=True))
 
     def _take_in(self, task: Task) -> None:
         """Record what stands in the task's file and is not recorded yet: questions, and answers to them."""
-        known = {question.place: question for question in self._shelf.find("task", task.id)}
-        by_text = {question.text: question for question in known.values()}
+        known = self._shelf.find("task", task.id)
+        by_place = {question.place: question for question in known if question.place}
+        by_command = [question for question in known if not question.place]
         for place, block in enumerate(self._blocks(task), 1):
-            question = known.get(place) or by_text.get(block.text.partition("\n")[0])
-            if question is None:
-                question = self._record(task, block.text, place=place)
+            line, question = first_line(block.text), by_place.get(place)
+            if question is None or first_line(question.text) != line:
+                question = next((one for one in by_command if first_line(one.text) == line), None)
+                if question is None:
+                    question = self._record(task, block.text, place=place)
+                else:
+                    by_command.remove(question)
             if block.answer and question.state is QuestionState.PENDING:
                 self._shelf.update(question.id, lambda asked, block=block: _answered(asked, block))
 
@@ -62,5 +69,10 @@ class TaskQuestions:
 def _answered(question: Question, block: Block) -> Question:
     if question.state is not QuestionState.PENDING:
         return question
-    answered = question.give(block.answer, by=QUESTIONS, now=time.time())
-    return replace(answered, place=question.place)
+    return question.give(block.answer, by=QUESTIONS, now=time.time())
+
+
+def tell_answers(questions: Iterable[Question]) -> str:
+    """Put answers into words for the agent that asked."""
+    told = "\n".join(f"- {question.text}\n  → {question.answer}" for question in questions)
+    return f"Your questions were answered:\n\n{told}\n\nGo on with the task."

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan
+from fleet.domain.cause import Cause
 from fleet.domain.ids import new_run_id
 from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
-from fleet.engine.questions import TaskQuestions
+from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.workshop import Workshop, read_text
 from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
 from fleet.ports.records import BRANCH, branch_key
@@ -227,6 +228,13 @@ class Queue:
             is_budget_spent=self._is_spent(task, run),
         )
         task = self._as_its_plan_says(task, ending)
+        answers = self._questions.unheard(task)
+        is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
+        if answers and is_open:  # they came before the turn had ended
+            decision = Decision(step=Step.PROMPT, prompt=tell_answers(answers))
+            judged = self._apply(task, decision, run=run)
+            self._questions.mark_heard(answers)
+            return judged
         decision = decide(task, ending, self._patience(task))
         return self._apply(task, decision, question=asked.id if asked else "", run=run)
 
@@ -420,19 +428,22 @@ class Queue:
         now = time.time()
         folder = self._shop.task_folder(task.id)
         self._artifacts.bring(task.id)
+        answers = self._questions.unheard(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
                 raise Fenced(task.id, task.token, newest.token)
             held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
             prompt = brief(held, branch=held.branch, artifacts=str(folder))
-            return replace(held, prompt=prompt, run_usd=0.0)
+            told = f"\n{tell_answers(answers)}\n" if answers else ""
+            return replace(held, prompt=prompt + told, run_usd=0.0)
 
         try:
             held = self._tasks.update(task.id, taken)
         except Conflict:
             self._state.change_ledger(lambda ledger: ledger.release(task.id))
             raise
+        self._questions.mark_heard(answers)
         self._make_run(held)
 
     def _ready(self) -> Iterator[Task]:
@@ -468,9 +479,12 @@ class Queue:
 
     def _hear_answer(self, task: Task) -> None:
         """Go on with a task whose question was answered."""
-        answer = self._questions.answer_to(task)
-        if answer is not None:
-            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, answer))
+        answers = self._questions.unheard(task)
+        if task.question in {question.id for question in answers}:
+            told = tell_answers(answers)
+            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told))
+            if task.run is not None:
+                self._questions.mark_heard(answers)
 
 
 class _Waiting:
@@ -512,7 +526,7 @@ def _answered(task: Task, question: str, answer: str) -> Task:
         return task
     if task.run is None:  # the host that it was asked on is gone; the next agent reads the answer in its file
         return task.give_back("its question was answered")
-    return task.go_on(f"The answer to your question:\n\n{answer}\n\nGo on with the task.")
+    return task.go_on(answer)
 
 
 def _cost(run: Run | None) -> float:

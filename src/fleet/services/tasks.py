@@ -11,7 +11,15 @@ from fleet.config import Settings, load
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.domain.event import Json
 from fleet.domain.ids import QuestionId, RunId, TaskId, new_question_id, new_task_id
-from fleet.domain.question import Question, QuestionState, read_blocks, write_answer, write_question
+from fleet.domain.question import (
+    Question,
+    QuestionState,
+    first_line,
+    read_blocks,
+    with_answer,
+    write_answer,
+    write_question,
+)
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
@@ -503,9 +511,12 @@ class TaskService:
         )
         task = self._tasks.get(question.task)
         path = self.file(task, QUESTIONS)
-        if path.exists():
-            with path.open("a", encoding="utf-8") as file:
-                file.write(write_answer(question.answer, _stamp(now)))
+        if path.is_file():
+            block = write_answer(question.answer, _stamp(now))
+            text = with_answer(path.read_text(errors="replace"), first_line(question.text), block)
+            draft = path.with_name(f".{path.name}.{question.id}")
+            draft.write_text(text)
+            draft.replace(path)
         self._tasks.note(question.task, "answered", question.answer, by=by)
         self._door.knock()
         return question
@@ -516,6 +527,8 @@ class TaskService:
         while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
             time.sleep(LOOK_EVERY_SECONDS)
             question = self._questions.get(question.id)
+        if question.state is QuestionState.ANSWERED:
+            self._questions.update(question.id, lambda asked: replace(asked, is_heard=True))
         return question
 
     # many at once
