@@ -153,7 +153,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
         wishes=_wishes_of(url),
         lease_seconds=load_settings(home).lease_seconds if url else 0.0,
-        host_labels=frozenset({host_name(), *load_settings(home).host_labels}),
+        host_labels=frozenset({host_name(), os.uname().nodename, *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None

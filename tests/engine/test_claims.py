@@ -62,6 +62,16 @@ def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused
         Tasks(store).update_held(task.id, task.claim, lambda held: held.close("late", 2.0))
 
 
+def test_a_task_whose_work_only_a_dead_host_has_begins_anew() -> None:
+    store = MemoryStore()
+    Tasks(store).add(
+        Task(id=TaskId("t-1"), title="one", created_at=1.0, base="abc", base_host="dead", token=1)
+    )
+    Claims(store).take_from("dead", "heir")
+    task = Tasks(store).get("t-1")
+    assert (task.base, task.base_host) == ("", "")
+
+
 def test_a_result_that_was_delivered_in_time_is_not_taken_over() -> None:
     store = MemoryStore()
     task = held(store, "dead")

@@ -365,3 +365,51 @@ def test_an_answer_that_comes_before_the_turn_has_ended_reaches_the_agent(
 
 def pair_of(found: list[Any]) -> list[Any]:
     return found if len(found) == 2 else []
+
+
+def test_a_full_disk_is_waited_for_and_counts_against_no_task(system: System) -> None:
+    config = system.home / "config.toml"
+    kept = config.read_text()
+    configure(system, "[limits]\nmin_free_mb = 1000000000\n")
+    system.fleet("pause")
+    task_id = wish(system, "Wait for space", DONE)
+    system.fleet("resume")
+    wait_for(lambda: "disk.full" in system.supervisor_log(), 30, "it says so")
+    assert look(system, task_id).state is TaskState.OPEN
+    config.write_text(kept)
+    system.door.knock()
+    assert until(system, task_id, is_closed).failures == 0
+
+
+def test_a_prompt_of_a_persons_own_swallows_no_answer(system: System) -> None:
+    asks = [{"run": 'fleet ask "Red or blue?"'}]
+    talks = [{"say": "hm"}]
+    answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
+    task_id = wish_turns(system, "Ask", asks, talks, answered)
+    task = until(system, task_id, is_blocked)
+    system.fleet("prompt", task.branch, "think about it", "--wait")
+    system.fleet("answer", task.question, "blue")
+    task = until(system, task_id, is_closed)
+    assert "blue" in git(system.repository, "show", f"{task.branch}:answer.txt")
+
+
+def test_what_a_person_wrote_into_a_tasks_files_stays(system: System) -> None:
+    configure(system, "[tasks]\nmax_failures = 1\nbackoff_seconds = 0.1\n")
+    know = {"run": 'cp "$FLEET_ARTIFACT_DIR/KNOWLEDGE.md" known.txt 2> /dev/null && ' + DONE["run"]}
+    begin = {"run": 'test -e known.txt || echo "from the agent" >> "$FLEET_ARTIFACT_DIR/KNOWLEDGE.md"'}
+    task_id = wish(
+        system, "Guide", {"once": {"mark": str(system.home / "once"), "steps": [begin, {"crash": 3}]}}, know
+    )
+    until(system, task_id, is_blocked)
+    with (system.home / "tasks" / task_id / "artifacts" / "KNOWLEDGE.md").open("a") as file:
+        file.write("from a person\n")
+    system.fleet("task", "reopen", task_id)
+    task = until(system, task_id, is_closed)
+    assert "from a person" in git(system.repository, "show", f"{task.branch}:known.txt")
+
+
+def test_a_drain_does_not_wait_for_what_is_paused(system: System) -> None:
+    task_id = wish_turns(system, "Limited", [{"rate_limit": {"resets_in": 600}}], [DONE])
+    until(system, task_id, lambda task: task.not_before > 0)
+    system.fleet("run", "--drain")
+    wait_for(lambda: system.door.holder() is None, 30, "the supervisor has left")

@@ -98,3 +98,9 @@ def test_a_way_round_is_found_exactly_when_there_is_one(graph: dict[int, list[in
         way = find_cycle(TaskId(str(start)), deps_of)
         assert bool(way) == reaches_itself(start)
         assert all(after in deps_of(before) for before, after in pairwise(way))
+
+
+def test_a_further_prompt_comes_after_those_that_a_person_has_given() -> None:
+    held = taken(task())
+    assert held.go_on("again", given=1).turn == 2
+    assert held.go_on("again", given=3).turn == 4

@@ -159,12 +159,12 @@ class Task:
             started_at=self.started_at or now,
         )
 
-    def go_on(self, prompt: str) -> Task:
-        """Return it with a further prompt for the run that it has."""
+    def go_on(self, prompt: str, *, given: int) -> Task:
+        """Return it with a further prompt for the run that it has, which was `given` so many by now."""
         return replace(
             self,
             state=TaskState.IN_PROGRESS,
-            turn=self.turn + 1,
+            turn=max(self.turn, given) + 1,
             prompt=prompt,
             reason="",
             not_before=0.0,

@@ -20,8 +20,9 @@ LONGEST = 1 << 20  # characters of one file that are carried
 
 
 class Artifacts:
-    def __init__(self, store: Store, folder_of: Callable[[TaskId], Path]) -> None:
+    def __init__(self, store: Store, host: str, folder_of: Callable[[TaskId], Path]) -> None:
         self._store = store
+        self._host = host
         self._folder_of = folder_of
 
     def keep(self, task_id: TaskId) -> None:
@@ -34,7 +35,12 @@ class Artifacts:
             version = record.version if record else ""
             try:
                 self._store.put(
-                    Record(kind=ARTIFACT, key=_key(task_id, name), body={"text": text}, version=version)
+                    Record(
+                        kind=ARTIFACT,
+                        key=_key(task_id, name),
+                        body={"text": text, "host": self._host},
+                        version=version,
+                    )
                 )
             except Stale:
                 log.warning("artifact.raced", extra={"task_id": task_id, "file": name})
@@ -45,8 +51,11 @@ class Artifacts:
         folder.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             record = self._store.get(ARTIFACT, _key(task_id, name))
-            if record and read_text(folder / name) != record.body["text"]:
-                (folder / name).write_text(str(record.body["text"]))
+            is_ours = record is None or record.body["host"] == self._host
+            if record and not (is_ours and (folder / name).exists()):
+                draft = folder / f".{name}.draft"
+                draft.write_text(str(record.body["text"]))
+                draft.replace(folder / name)
 
 
 def _key(task_id: TaskId, name: str) -> str:

@@ -113,6 +113,8 @@ class Claims:
         for task in [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]:
             if self._free(task, dead, heir):
                 freed.append(task.id)
+        for task in self._tasks.find("stands", dead):  # what only the dead one has cannot be gone on from
+            self._tasks.update(task.id, lambda newest: _without_base(newest, dead))
         self._state.change_ledger(lambda ledger: ledger.without_host(dead))
         return freed
 
@@ -130,6 +132,10 @@ class Claims:
             self._tasks.note(task.id, "taken over", f"{dead} has not been heard of for too long", by=heir)
             log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
         return was_ours
+
+
+def _without_base(task: Task, dead: str) -> Task:
+    return replace(task, base="", base_host="", base_ref="") if task.base_host == dead else task
 
 
 def _without_owner(task: Task, dead: str, heir: str) -> Task:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 # How refusals begin that hold for every task.
+DISK_SECONDS = 30.0  # between two looks at a full disk
 FOR_ALL = ("limits.max_concurrent", "limits.per_host", "budget.usd")
 PAGE = 100  # ready tasks of one priority that are looked at together
 
@@ -54,7 +55,7 @@ class Queue:
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
         self._questions = TaskQuestions(shop.store, shop.task_folder)
-        self._artifacts = Artifacts(shop.store, shop.task_folder)
+        self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self.is_draining = False
         self._has_room = True
 
@@ -74,8 +75,19 @@ class Queue:
         held = self._tasks.find("owner", self._shop.host)
         for task in held:
             waiting.until(task.not_before)
-        is_busy = bool(held) or waiting.next_at is not None
-        return Outlook(is_busy=is_busy, next_at=waiting.next_at)
+        if held and self._is_disk_low():
+            waiting.until(time.time() + DISK_SECONDS)
+        return Outlook(is_busy=self._is_busy(held, waiting), next_at=waiting.next_at)
+
+    def _is_busy(self, held: Sequence[Task], waiting: _Waiting) -> bool:
+        """Tell whether a supervisor must stay up for the queue."""
+        if self.is_draining:  # what waits for its time is left to the next one
+            return any(not self._is_waiting(task) for task in held)
+        # Where hosts share the work, one that left while a task waits for an answer would be taken for dead.
+        is_asked_for = self._shop.wishes is not None and bool(
+            self._tasks.page("asks", self._shop.host, limit=1)
+        )
+        return bool(held) or waiting.next_at is not None or is_asked_for
 
     def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
         """Deal with one task; what is wrong with it must not stop the others."""
@@ -139,7 +151,13 @@ class Queue:
         now = time.time()
         hold = self._state.holds().get(task.coder_used)
         is_held_back = hold is not None and hold.is_on(now)
-        return task.not_before > now or is_held_back or (self._state.paused() is not None)
+        is_paused = self._state.paused() is not None
+        return task.not_before > now or is_held_back or is_paused or self._is_disk_low()
+
+    def _is_disk_low(self) -> bool:
+        """Tell whether agents must wait for space; that is nobody's failure."""
+        least = self._shop.settings_for("").min_free_mb
+        return shutil.disk_usage(self._shop.home).free >> 20 < least
 
     def _make_run(self, task: Task) -> None:
         try:
@@ -228,6 +246,8 @@ class Queue:
             is_budget_spent=self._is_spent(task, run),
         )
         task = self._as_its_plan_says(task, ending)
+        if task.gates and result.cause is Cause.NONE and not result.tests:
+            task = replace(task, close_reason=None)  # it said so after the gates could have been asked
         answers = self._questions.unheard(task)
         is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
         if answers and is_open:  # they came before the turn had ended
@@ -273,7 +293,7 @@ class Queue:
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
             )
-            return _decided(counted, decision, question, now)
+            return _decided(counted, decision, question, now, given=run.prompts if run else 0)
 
         judged = self._tasks.update_held(task.id, task.claim, applied)
         self._artifacts.keep(task.id)
@@ -393,6 +413,10 @@ class Queue:
 
     def _dispatch(self, waiting: _Waiting) -> None:
         """Start ready tasks while there is room."""
+        if self._is_disk_low():
+            log.error("disk.full", extra={"home": str(self._shop.home)})
+            waiting.until(time.time() + DISK_SECONDS)
+            return
         self._has_room = True
         full = set[tuple[str, str]]()  # coders and projects that have no room
         for task in self._ready():
@@ -481,8 +505,9 @@ class Queue:
         """Go on with a task whose question was answered."""
         answers = self._questions.unheard(task)
         if task.question in {question.id for question in answers}:
-            told = tell_answers(answers)
-            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told))
+            told, run = tell_answers(answers), self._shop.runs.peek(task.run) if task.run else None
+            given = run.prompts if run else 0
+            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told, given=given))
             if task.run is not None:
                 self._questions.mark_heard(answers)
 
@@ -506,12 +531,12 @@ def _announced(task: Task) -> Task:
     return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
 
 
-def _decided(task: Task, decision: Decision, question: str, now: float) -> Task:
+def _decided(task: Task, decision: Decision, question: str, now: float, *, given: int) -> Task:
     match decision.step:
         case Step.CLOSE:
             return task.close(decision.reason, now)
         case Step.PROMPT:
-            go_on = task.go_on(decision.prompt)
+            go_on = task.go_on(decision.prompt, given=given)
             return replace(go_on, not_before=decision.not_before, reason=decision.reason)
         case Step.RESTART:
             free = task.give_back(decision.reason, not_before=decision.not_before)
@@ -520,13 +545,13 @@ def _decided(task: Task, decision: Decision, question: str, now: float) -> Task:
             return task.block(decision.reason, question=question)
 
 
-def _answered(task: Task, question: str, answer: str) -> Task:
+def _answered(task: Task, question: str, answer: str, *, given: int) -> Task:
     """Return a blocked task that goes on with the answer; any other one as it is."""
     if task.state is not TaskState.BLOCKED or task.question != question:
         return task
     if task.run is None:  # the host that it was asked on is gone; the next agent reads the answer in its file
         return task.give_back("its question was answered")
-    return task.go_on(answer)
+    return task.go_on(answer, given=given)
 
 
 def _cost(run: Run | None) -> float:

@@ -35,6 +35,8 @@ def _index_of(task: Task) -> dict[str, str]:
         found_by["asks"] = task.owner
     if task.state is TaskState.BLOCKED and not task.is_told:
         found_by["untold"] = task.owner
+    if task.base_host and task.state in (TaskState.OPEN, TaskState.BLOCKED):
+        found_by["stands"] = task.base_host
     if task.state is TaskState.CLOSED and not task.is_announced:
         found_by["unannounced"] = "yes"
     return found_by

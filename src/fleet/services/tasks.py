@@ -237,10 +237,14 @@ class TaskService:
         return self._change(name, lambda task: _held_back(task, reason), "blocked", reason, by=by)
 
     def reopen(self, name: str, *, by: str = "") -> Task:
-        task = self._change(name, lambda task: task.reopen(time.time()), "reopened", by=by)
+        """Open a task again; it waits for those of its dependencies that are not closed."""
+
+        def reopened(task: Task) -> Task:
+            return replace(task.reopen(time.time()), unmet=self._open_of(task.deps))
+
+        task = self._change(name, reopened, "reopened", by=by)
         self._withdraw_questions(task)
-        still = self._open_of(task.deps)
-        return self._tasks.update(task.id, lambda task: _waiting_for(task, still))
+        return self._look_again(task)
 
     def _change(
         self, name: str, change: Callable[[Task], Task], kind: str, text: str = "", *, by: str = ""
