@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import os
 import shutil
@@ -47,8 +48,9 @@ class Sshd:
     def cut_connections(self) -> None:
         """End the server's side of every connection; what was started over them is left alone."""
         for one in psutil.Process(self.process.pid).children(recursive=True):
-            if one.name().startswith("sshd"):
-                one.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends while we look
+                if one.name().startswith("sshd"):
+                    one.kill()
 
 
 def _make_key(path: Path) -> str:

@@ -60,8 +60,8 @@ class Claimant:
     def _inherit(self) -> None:
         for dead in self._beats.dead():
             begun = time.monotonic()
-            for task_id in self._claims.take_from(dead, self._name):
-                self._tell("free", begun, task_id, self._tasks.get(task_id).token, ok=True)
+            for task in self._claims.take_from(dead, self._name):
+                self._tell("free", begun, task.id, task.token, ok=True)
 
     def _claim_one(self) -> bool:
         ready = [

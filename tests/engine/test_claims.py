@@ -54,7 +54,7 @@ def test_a_heart_that_stands_still_for_a_lease_is_dead_and_one_that_beats_is_not
 def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused() -> None:
     store = MemoryStore()
     task = held(store, "dead")
-    assert Claims(store).take_from("dead", "heir") == [task.id]
+    assert Claims(store).take_from("dead", "heir") == [task]
     assert Claims(store).take_from("dead", "heir") == [], "once"
     freed = Tasks(store).get(task.id)
     assert freed.is_ready
@@ -189,9 +189,11 @@ def race(place: str, *, processes: int, tasks: int, seed: int, lease_seconds: fl
             if runner.poll() is None:
                 runner.kill()
             runner.wait()
-    assert all(runner.returncode == 0 for runner in runners)
-    check_history(shelf, histories, tasks)
-    store.close()
+    try:
+        assert all(runner.returncode == 0 for runner in runners)
+        check_history(shelf, histories, tasks)
+    finally:
+        store.close()
 
 
 def stop_at_random(

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleet.domain.event import Json
-from fleet.domain.ids import TaskId
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
 from fleet.ports.store import Record, Store, find_all
@@ -107,12 +106,10 @@ class Claims:
         self._tasks = Tasks(store)
         self._state = QueueState(store)
 
-    def take_from(self, dead: str, heir: str) -> list[TaskId]:
-        """Free all that a dead owner holds; return what we freed. To do it twice changes nothing."""
-        freed: list[TaskId] = []
-        for task in [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]:
-            if self._free(task, dead, heir):
-                freed.append(task.id)
+    def take_from(self, dead: str, heir: str) -> list[Task]:
+        """Free all that a dead owner holds; return it as it was held. To do it twice changes nothing."""
+        held = [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]
+        freed = [task for task in held if self._free(task, dead, heir)]
         for task in self._tasks.find("stands", dead):  # what only the dead one has cannot be gone on from
             self._tasks.update(task.id, lambda newest: _without_base(newest, dead))
         self._state.change_ledger(lambda ledger: ledger.without_host(dead))

@@ -321,8 +321,11 @@ def _with_story(run: Run, story: Story, diff: Diff) -> Run:
     )
 
 
-def _at_turn(run: Run, turn: int) -> Run:
-    return run if run.is_to_end else replace(run, turn=turn)
+def _at_turn(run: Run, turn: int, state: RunState) -> Run:
+    """Return the run at a turn, in one write with its state: it is not at rest for a moment in between."""
+    if run.is_to_end:
+        return run
+    return replace(run.become(state, now=time.time()), turn=turn)
 
 
 class _Screen:
@@ -378,12 +381,14 @@ class _Screen:
         text = await self._shop.prompt(run.id, turn)
         if text is None:
             return
-        newest = await self._shop.update(run.id, lambda run: _at_turn(run, turn))
+        state = RunState.RUNNING if text else run.state
+        newest = await self._shop.update(run.id, lambda run: _at_turn(run, turn, state))
         if newest.turn != turn:
             return  # it is to end by now, and the prompt waits for what comes after
-        await self._history.add(turn_start(turn, text, fresh=False))
+        told = () if state is run.state else (Event(kind=Kind.STATE, text=state),)
+        await self._history.add(turn_start(turn, text, fresh=False), *told)
         if text:  # else it was to bring the screen up, which it is
-            await self._send(await self._shop.become(run.id, RunState.RUNNING))
+            await self._send(newest)
 
     async def _send(self, run: Run) -> None:
         """Do the next thing that may bring the turn's prompt to the agent."""
