@@ -189,15 +189,16 @@ def test_a_gate_that_says_no_is_told_to_the_agent_and_asked_again(system: System
 
 def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Path) -> None:
     configure(system, "[limits]\nmax_concurrent = 2\n")
-    count = tmp_path / "running"
+    there, peak = tmp_path / "there", tmp_path / "peak"
+    there.mkdir()
     steps = [
-        {"run": f"echo x >> {count}; sleep 0.4; wc -l < {count} >> {count}.peak; sed -i '$d' {count}"},
+        {"run": f"mkdir {there}/$$; sleep 0.4; ls {there} | wc -l >> {peak}; sleep 0.4; rmdir {there}/$$"},
         DONE,
     ]
     ids = [wish(system, f"Task {number}", *steps) for number in range(6)]
     for task_id in ids:
         until(system, task_id, is_closed, 60)
-    peaks = [int(line) for line in Path(f"{count}.peak").read_text().split()]
+    peaks = [int(line) for line in peak.read_text().split()]
     assert max(peaks) == 2
 
 
@@ -231,7 +232,9 @@ def test_a_full_context_hands_over_to_a_fresh_agent(system: System, tmp_path: Pa
 def test_a_paused_queue_starts_nothing_and_a_resumed_one_does(system: System) -> None:
     system.fleet("pause", "lunch")
     task_id = wish(system, "Later", DONE)
-    system.fleet("run", "--background")
+    system.fleet(
+        "create", "beside", "-p", scenario({"say": "hello"}), "--wait"
+    )  # so it looked, several times
     assert look(system, task_id).state is TaskState.OPEN
     system.fleet("resume")
     until(system, task_id, is_closed)

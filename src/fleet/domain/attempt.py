@@ -94,7 +94,7 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
         return Decision(step=Step.BLOCK, reason=f"its budget is spent (${task.spent_usd:.2f})")
     match result.cause:
         case Cause.NONE:
-            return _ask_again(task, ending, patience)
+            return _ask_again(task, ending)
         case Cause.LIMIT:
             return _park(task, ending, patience)
         case Cause.LOGIN:
@@ -110,7 +110,7 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
             return _after_failure(task, ending, patience)
 
 
-def _ask_again(task: Task, ending: Ending, patience: Patience) -> Decision:
+def _ask_again(task: Task, ending: Ending) -> Decision:
     if task.was_asked_again:
         why = "it ended well twice and closed nothing"
         return Decision(step=Step.BLOCK, reason=f"{why}; look at its branch {task.branch}")

@@ -292,7 +292,7 @@ def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
 def reopen(name: str, as_json: bool) -> None:
     """Let a blocked or closed task be done again.
 
-    Its failures are forgotten, what it asked is withdrawn, and a fresh agent goes on from its branch.
+    Its failures are forgotten, what it asked is withdrawn, and a fresh agent goes on from its last turn.
 
     \b
     Example:
