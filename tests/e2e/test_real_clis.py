@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleet.bootstrap import open_fleet
-from fleet.domain.run import RunState
+from fleet.domain.run import Run, RunState
 from tests.fakellm import FakeLLM
 from tests.support import System, git, is_alive, make_repository, processes_with, wait_for
 
@@ -116,6 +116,17 @@ def test_a_crash_half_way_leaves_the_partial_work_on_the_branch(system: System) 
     assert not left, "no process of the run is left"
 
 
+def is_kept(system: System, run: Run) -> bool:
+    """Whether the CLI could resume its session now.
+
+    Gemini, resumed on a screen within the minute in which the session began, first empties the session's
+    file and puts everything back a moment after it has drawn its screen.
+    """
+    files = (system.home.parent / "cli-home").glob(f".gemini/tmp/*/chats/session-*-{run.session[:8]}.jsonl")
+    kept = [file.read_text() for file in files]
+    return not kept or any(text.rfind("fakellm:edit") > text.rfind('"kind":"main"') for text in kept)
+
+
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_a_person_takes_it_over_and_hands_it_back_in_one_conversation(system: System) -> None:
     create(system, "[[fakellm:edit]] please")
@@ -127,9 +138,12 @@ def test_a_person_takes_it_over_and_hands_it_back_in_one_conversation(system: Sy
     tmux = ["tmux", "-L", f"fleet-{taken.id}", "capture-pane", "-p", "-S", "-", "-t", f"={taken.tmux}:"]
 
     def shows_what_was_said() -> bool:
-        return "fakellm:edit" in subprocess.run(tmux, capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(tmux, capture_output=True, text=True, check=False).stdout
+        assert shown or system.run("work").has_screen, system.run("work").state_reason
+        return "fakellm:edit" in shown
 
     wait_for(shows_what_was_said, PATIENCE, "the screen shows the session that was begun headless")
+    wait_for(lambda: is_kept(system, taken), PATIENCE, "the CLI has its session on disk")
     told = system.json("release", "work", "[[fakellm:echo]] and now?", "--wait", seconds=PATIENCE)
     assert (told["state"], told["mode"], told["session"]) == ("completed", "headless", first.session)
     assert "[2 prompts so far]" in told["result"]["summary"], "the model saw both prompts in one conversation"

@@ -185,6 +185,14 @@ def test_an_agent_that_leaves_its_screen_is_settled(screen: System) -> None:
     wait_for(lambda: not tmux_servers(run), what="no tmux server is left")
 
 
+def test_an_agent_that_fails_on_its_screen_says_why(screen: System) -> None:
+    screen.env["FLEET_SCRIPTED_HOME"] = "/dev/null/nowhere"
+    screen.fleet("create", "work", "-p", "hello")
+    ended = screen.wait_until("work", lambda run: run.has_ended)
+    assert ended.state is RunState.FAILED
+    assert "Not a directory" in ended.state_reason
+
+
 def test_a_kill_ends_the_screen_and_everything_in_it(screen: System) -> None:
     for number in range(3):
         branch = f"odd.name:{number}".replace(":", "-") + "/x.y"

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 import uuid
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -366,7 +367,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
 
 
 async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
-    """Add the last thing that the agent said on stderr to the reason of a failure."""
+    """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
     path = f"{shop.turn_folder(run_id, turn)}/err"
     size = await shop.transport.size(path)
     tail = await shop.transport.read(path, offset=max(0, size - STDERR_SHOWN))
@@ -374,7 +375,7 @@ async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Ve
     if not lines or lines[-1] in verdict.reason:
         return verdict
     said = "".join(character for character in lines[-1][-STDERR_SHOWN:] if character.isprintable())
-    return replace(verdict, reason=f"{verdict.reason} (stderr: {said})")
+    return replace(verdict, reason=f"{verdict.reason} (last words: {said})")
 
 
 async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
@@ -480,17 +481,20 @@ class Gates:
 
 async def _is_to_be_gated(shop: Workshop, run: Run, verdict: Verdict) -> bool:
     """Tell whether it is time for the gates: the turn ended well, and the agent says that it is done."""
-    if not run.gates or verdict.cause is not Cause.NONE or run.wanted is not Wanted.RUN:
+    if verdict.cause is not Cause.NONE or run.wanted is not Wanted.RUN:
         return False
     return run.task is None or await shop.is_to_be_closed(run.task)
 
 
 async def _ask_gates(shop: Workshop, run: Run, job: int) -> Gates:
     """Run the gates one after the other, in the workspace, until one says no."""
-    for number, command in enumerate(run.gates, 1):
-        if refusal := await _ask_gate(shop, run, command, f"gate-{job}-{number}"):
-            return Gates(summary=f"gate {number} of {len(run.gates)} said no", refusal=refusal)
-    return Gates(summary=f"all of {len(run.gates)} gates said yes")
+    commands = await shop.gates_of(run)
+    for number, command in enumerate(commands, 1):
+        # Its name tells the command: one that was changed meanwhile is asked anew.
+        name = f"gate-{job}-{number}-{zlib.crc32(command.encode()):08x}"
+        if refusal := await _ask_gate(shop, run, command, name):
+            return Gates(summary=f"gate {number} of {len(commands)} said no", refusal=refusal)
+    return Gates(summary=f"all of {len(commands)} gates said yes" if commands else "")
 
 
 async def _ask_gate(shop: Workshop, run: Run, command: str, name: str) -> str:

@@ -10,7 +10,8 @@
 #
 # The caller puts into DIR: `launch` (sh text, sourced; ends in exec), and if wanted `in` (the agent's stdin),
 # `marker` (FLEET_RUN=<id>, as exported by `launch`) and `cgroup` (a folder that the agent moves itself into).
-# The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader), and
+# The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader; in a pane, `err` is the
+# screen as a failed agent left it), and
 #   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
 #   child                  "pid start boot shim:start leader:start" of the agent, its shim and its session's leader,
 #                          or "void". Made with O_EXCL by the agent's process before it becomes the agent, or by an
@@ -213,6 +214,8 @@ own_pane() { # $1 is the leader of the terminal's session, or "-"
   "$shell" "$0" _agent "$d" "$me" "$boot" "$1"
   stopped_with=$?
   bring_back
+  # What stands on the screen is all that a failed agent said, and it goes with the terminal.
+  [ "$stopped_with" = 0 ] || [ -z "$TMUX_PANE" ] || aside tmux capture-pane -p -t "$TMUX_PANE" >> "$d/err"
   ended_with=$stopped_with
 }
 
