@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -42,8 +42,9 @@ def programs() -> Path | None:
 
 
 class Server:
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, listen: Sequence[str] = ("127.0.0.1",)) -> None:
         self._programs = programs
+        self._listen = ",".join(listen)
         # It refuses to run as root.
         self._user = _unprivileged_user() if os.geteuid() == 0 else None
         self._group = pwd.getpwnam(self._user).pw_gid if self._user else None
@@ -62,6 +63,8 @@ class Server:
             "initdb", "-N", "-D", str(self._data), "-U", USER, "-A", "scram-sha-256", f"--pwfile={password}",
             "-E", "UTF8", "--locale=C",
         )  # fmt: skip
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.write("host all all samenet scram-sha-256\n")
 
     def url(self, database: str = "postgres", port: int = 0) -> str:
         return f"postgresql://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port or self.port}/{database}"
@@ -70,7 +73,7 @@ class Server:
         # Durability is the server's business: without fsync these tests take a fraction of the time.
         options = {
             "port": self.port,
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": self._listen,
             "unix_socket_directories": "",
             "fsync": "off",
             "full_page_writes": "off",

@@ -85,12 +85,13 @@ class System:
     home: Path
     repository: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
+    enter: tuple[str, ...] = ()  # what brings a command to where this system is
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         from fleet.bootstrap import host_name
 
-        self.door = HomeDoor(self.home, host_name())
+        self.door = HomeDoor(self.home, self.env.get("FLEET_HOST") or host_name())
 
     @property
     def environment(self) -> dict[str, str]:
@@ -98,9 +99,12 @@ class System:
         own = {"FLEET_HOME": str(self.home), "FLEET_CODER_DEFAULT": "scripted", "PYTHONUNBUFFERED": ""}
         return os.environ | own | self.env
 
+    def _command(self, words: tuple[str, ...]) -> list[str]:
+        return [*self.enter, sys.executable, "-m", "fleet", *words]
+
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen[bytes](
-            [sys.executable, "-m", "fleet", *words],
+            self._command(words),
             cwd=options.pop("cwd", self.repository),
             env=self.environment,
             stdin=options.pop("stdin", subprocess.DEVNULL),
@@ -117,7 +121,7 @@ class System:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, and expect its exit code (None: any)."""
         done = subprocess.run(
-            [sys.executable, "-m", "fleet", *words],
+            self._command(words),
             cwd=cwd or self.repository,
             env=self.environment,
             input=stdin,

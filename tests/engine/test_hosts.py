@@ -1,4 +1,7 @@
-"""Two hosts share the work through one database; one dies or is cut off, and nothing is lost or doubled."""
+"""Two hosts share the work through one database; one dies or is cut off, and nothing is lost or doubled.
+
+Each host is in a network namespace of its own, with one cable to where the database is.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,23 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.stores.postgres import PostgresStore
+from fleet.domain.ids import TaskId
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.errors import NotFound
 from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
 from fleet.services.tasks import Edit, TaskService
-from tests.postgres import Proxy, Server, proxy_to, shared_server
+from tests.network import Cable, cables
+from tests.postgres import Server, programs
 from tests.support import System, git, processes_with, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
 CONFIG = """
+[limits]
+max_concurrent = 0
+per_host = 2
 [host]
 lease_seconds = 3
 [stop]
@@ -35,21 +43,36 @@ push_to = "origin"
 DONE = {"run": 'echo "Status: completed" >> "$FLEET_ARTIFACT_DIR/PLAN_AND_STATUS.md"'}
 
 
-@pytest.fixture
-def server() -> Server:
-    return shared_server()
+@pytest.fixture(scope="module")
+def links() -> Iterator[list[Cable]]:
+    with cables(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(links: list[Cable]) -> Iterator[Server]:
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed here")
+    server = Server(found, listen=("127.0.0.1", *(link.address for link in links)))
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
 def url(server: Server) -> str:
+    """The database as this test sees it, who needs no cable."""
     return server.fresh_database()
 
 
 @pytest.fixture
-def link(server: Server) -> Iterator[Proxy]:
-    """The way of host A to the database."""
-    with proxy_to(server) as proxy:
-        yield proxy
+def hosts(url: str, links: list[Cable], repository: Path, tmp_path: Path) -> Iterator[list[System]]:
+    made = [host(name, link, tmp_path, repository, url) for name, link in zip("ab", links, strict=True)]
+    yield made
+    for link, system in zip(links, made, strict=True):
+        link.mend()
+        kill_host(system)
 
 
 @pytest.fixture
@@ -59,11 +82,12 @@ def repository(repository: Path, tmp_path: Path) -> Path:
     return repository
 
 
-def host(name: str, tmp_path: Path, repository: Path, url: str) -> System:
+def host(name: str, link: Cable, tmp_path: Path, repository: Path, url: str) -> System:
     home = tmp_path / f"home-{name}"
     home.mkdir()
     (home / "config.toml").write_text(CONFIG)
-    return System(home, repository, env={"FLEET_HOST": name, "FLEET_DATABASE_URL": url})
+    there = url.replace("127.0.0.1", link.address)
+    return System(home, repository, {"FLEET_HOST": name, "FLEET_DATABASE_URL": there}, link.enter)
 
 
 def start(system: System) -> None:
@@ -125,69 +149,112 @@ def until_at_work(url: str, task: Task) -> None:
 
 
 def kill_host(system: System) -> None:
-    """End everything of a host at once, as a power cut does."""
-    for pid in processes_with(f"FLEET_HOME={system.home}\0") - {os.getpid()}:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """End everything of a host at once, as a power cut does: none may see another die."""
+    doomed = processes_with(f"FLEET_HOME={system.home}\0") - {os.getpid()}
+    for sign in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
 
 
-def close(*systems: System) -> None:
-    for system in systems:
-        kill_host(system)
+def closes_of(tasks: Tasks, task_id: str) -> int:
+    return sum(entry["kind"] == "close" for entry in tasks.log(TaskId(task_id)))
+
+
+def is_closed(tasks: Tasks, task_id: str) -> bool:
+    return tasks.get(task_id).state is TaskState.CLOSED
 
 
 def test_the_tasks_of_a_host_that_dies_go_on_elsewhere_with_a_higher_token(
-    url: str, tasks: Tasks, repository: Path, tmp_path: Path
+    url: str, hosts: list[System], tasks: Tasks, repository: Path, tmp_path: Path
 ) -> None:
+    a, b = hosts
     gate = tmp_path / "gate"
-    a, b = (host(name, tmp_path, repository, url) for name in ("a", "b"))
-    try:
-        start(a)
-        task_id = wish(
-            url, repository, tmp_path, {"wait_for": str(gate)}, {"edit": {"path": "x", "content": "1"}}, DONE
-        )
-        first = until_owned(tasks, task_id, "a")
-        start(b)
-        until_at_work(url, first)
-        kill_host(a)
-        second = until_owned(tasks, task_id, "b")
-        gate.touch()
-        wait_for(lambda: tasks.get(task_id).state is TaskState.CLOSED, 40)
-        done = tasks.get(task_id)
-        assert (first.token, second.token, done.token) == (1, 2, 2)
-        assert done.failures == 0, "that a host died is not the task's fault"
-        closes = [entry for entry in tasks.log(done.id) if entry["kind"] == "close"]
-        assert len(closes) == 1
-        assert "x" in git(repository, "ls-tree", "--name-only", done.branch).splitlines()
-    finally:
-        close(a, b)
+    start(a)
+    edit = {"edit": {"path": "x", "content": "1"}}
+    task_id = wish(url, repository, tmp_path, {"wait_for": str(gate)}, edit, DONE)
+    first = until_owned(tasks, task_id, "a")
+    start(b)
+    until_at_work(url, first)
+    kill_host(a)
+    second = until_owned(tasks, task_id, "b")
+    gate.touch()
+    wait_for(lambda: is_closed(tasks, task_id), 40)
+    done = tasks.get(task_id)
+    assert (first.token, second.token, done.token) == (1, 2, 2)
+    assert done.failures == 0, "that a host died is not the task's fault"
+    assert closes_of(tasks, task_id) == 1
+    assert "x" in git(repository, "ls-tree", "--name-only", done.branch).splitlines()
 
 
 def test_a_host_that_was_only_cut_off_finds_its_word_refused_and_keeps_its_work(
-    url: str, link: Proxy, server: Server, tasks: Tasks, repository: Path, tmp_path: Path
+    url: str, hosts: list[System], links: list[Cable], tasks: Tasks, repository: Path, tmp_path: Path
+) -> None:
+    a, b = hosts
+    gate = tmp_path / "gate"
+    start(a)
+    steps = [{"edit": {"path": "x", "content": "{session}"}}, {"wait_for": str(gate)}, DONE]
+    task_id = wish(url, repository, tmp_path, *steps)
+    first = until_owned(tasks, task_id, "a")
+    until_at_work(url, first)
+    start(b)
+    links[0].cut()
+    second = until_owned(tasks, task_id, "b")
+    gate.touch()  # both agents end well, and both say that the task is done
+    wait_for(lambda: is_closed(tasks, task_id), 40)
+    links[0].mend()
+    wait_for(lambda: run_of(url, first).saved_ref, 60, "what the first one did is kept")
+    done = tasks.get(task_id)
+    assert done.token == second.token == 2
+    assert done.run == second.run
+    assert closes_of(tasks, task_id) == 1, "the result of the one that was cut off was refused"
+    saved = run_of(url, first).saved_ref
+    assert git(repository, "show", f"{saved}:x") != git(repository, "show", f"{done.branch}:x")
+
+
+def test_one_host_dies_while_the_other_is_cut_off_and_all_is_done_once_when_they_are_back(
+    url: str, hosts: list[System], links: list[Cable], tasks: Tasks, repository: Path, tmp_path: Path
+) -> None:
+    a, b = hosts
+    gate = tmp_path / "gate"
+    steps = [{"wait_for": str(gate)}, {"append": {"path": "x", "content": "line\n"}}, DONE]
+    ids = [wish(url, repository, tmp_path, *steps) for _ in range(4)]
+    start(a)
+    start(b)
+
+    def owners() -> set[str]:
+        return {tasks.get(task_id).owner or "" for task_id in ids}
+
+    wait_for(lambda: owners() == {"a", "b"}, 40, "they share the work")
+    first = next(task_id for task_id in ids if tasks.get(task_id).owner == "a")
+    links[1].cut()
+    kill_host(a)
+    gate.touch()  # while b can tell nobody of what its agents did
+    start(a)
+    wait_for(lambda: is_closed(tasks, first), 60, "a is back at its own work")
+    links[1].mend()
+    wait_for(lambda: all(is_closed(tasks, task_id) for task_id in ids), 90, "all is done")
+    for task_id in ids:
+        assert closes_of(tasks, task_id) == 1
+        assert git(repository, "show", f"{tasks.get(task_id).branch}:x") == "line"
+        assert tasks.get(task_id).failures == 0
+
+
+def test_a_database_that_restarts_in_the_middle_of_the_work_is_waited_for(
+    server: Server, url: str, hosts: list[System], tasks: Tasks, repository: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    through = url.replace(f":{server.port}/", f":{link.port}/")
-    a, b = host("a", tmp_path, repository, through), host("b", tmp_path, repository, url)
-    try:
-        start(a)
-        steps = [{"edit": {"path": "x", "content": "{session}"}}, {"wait_for": str(gate)}, DONE]
-        task_id = wish(url, repository, tmp_path, *steps)
-        first = until_owned(tasks, task_id, "a")
-        until_at_work(url, first)
-        start(b)
-        link.cut()
-        second = until_owned(tasks, task_id, "b")
-        gate.touch()  # both agents end well, and both say that the task is done
-        wait_for(lambda: tasks.get(task_id).state is TaskState.CLOSED, 40)
-        link.mend()
-        wait_for(lambda: run_of(url, first).saved_ref, 60, "what the first one did is kept")
-        done = tasks.get(task_id)
-        assert done.token == second.token == 2
-        assert done.run == second.run
-        closes = [entry for entry in tasks.log(done.id) if entry["kind"] == "close"]
-        assert len(closes) == 1, "the result of the one that was cut off was refused"
-        saved = run_of(url, first).saved_ref
-        assert git(repository, "show", f"{saved}:x") != git(repository, "show", f"{done.branch}:x")
-    finally:
-        close(a, b)
+    steps = [{"wait_for": str(gate)}, {"append": {"path": "x", "content": "line\n"}}, DONE]
+    ids = [wish(url, repository, tmp_path, *steps) for _ in range(4)]
+    for system in hosts:
+        start(system)
+    wait_for(lambda: all(tasks.get(task_id).owner for task_id in ids), 40, "all are taken")
+    pids = [system.supervisor_pid() for system in hosts]
+    server.stop(signal.SIGQUIT)  # as if its power had gone
+    gate.touch()
+    server.start()
+    wait_for(lambda: all(is_closed(tasks, task_id) for task_id in ids), 90, "all is done")
+    for task_id in ids:
+        assert closes_of(tasks, task_id) == 1
+        assert git(repository, "show", f"{tasks.get(task_id).branch}:x") == "line"
+    assert [system.supervisor_pid() for system in hosts] == pids, "the same supervisors went on"
