@@ -130,6 +130,39 @@ def test_changing_a_body_after_it_was_put_changes_nothing_in_the_store(store: St
     assert found.body == {"list": [1]}
 
 
+def test_what_there_is_to_tell_of_a_record_is_written_with_it_or_not_at_all(store: Store) -> None:
+    store.append("log", [{"n": 1}])
+    first = store.put(a_run(n=1), stream="log", events=[{"n": 2}, {"n": 3}])
+    with pytest.raises(Stale):
+        store.put(a_run(n=2), stream="log", events=[{"n": "never"}])
+    store.put(replace(first, body={"n": 2}), stream="log", events=[{"n": 4}])
+    with pytest.raises(Stale):
+        store.put(replace(first, body={"n": 3}), stream="log", events=[{"n": "never"}])
+    assert store.append("log", [{"n": 5}]) == 5
+    assert [body["n"] for _, body in store.read("log")] == [1, 2, 3, 4, 5]
+
+
+def test_a_stream_without_a_name_is_refused_with_all_that_was_to_be_told(store: Store) -> None:
+    with pytest.raises(InvalidInput):
+        store.put(a_run(), events=[{}])
+    assert store.get("run", "r1") is None
+
+
+def test_many_writers_of_records_and_of_one_stream_leave_no_gap_in_it(store: Store) -> None:
+    def write(name: int) -> None:
+        for number in range(10):
+            store.put(a_run(f"{name}-{number}"), stream="log", events=[{"n": number}])
+            store.append("log", [{"n": number}])
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [number for number, _ in store.read("log")] == list(range(1, 81))
+    assert len(store.find("run")) == 40
+
+
 # Compare-and-set
 
 

@@ -87,7 +87,11 @@ class Claimant:
         begun = time.monotonic()
         try:
             self._tasks.update_held(
-                task.id, task.claim, lambda held: held.close(f"{self._name} {task.token}", time.time())
+                task.id,
+                task.claim,
+                lambda held: held.close(f"{self._name} {task.token}", time.time()),
+                kind="close",
+                text="",
             )
         except Fenced:
             self._tell("accept", begun, task.id, task.token, ok=False)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,7 @@ def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused
     freed = Tasks(store).get(task.id)
     assert freed.is_ready
     with pytest.raises(Fenced):
-        Tasks(store).update_held(task.id, task.claim, lambda held: held.close("late", 2.0))
+        Tasks(store).update_held(task.id, task.claim, lambda held: held.close("late", 2.0), "close", "late")
 
 
 def test_a_task_whose_work_only_a_dead_host_has_begins_anew() -> None:
@@ -72,10 +72,20 @@ def test_a_task_whose_work_only_a_dead_host_has_begins_anew() -> None:
     assert (task.base, task.base_host) == ("", "")
 
 
+def test_a_task_that_loses_one_host_after_the_other_is_left_to_a_person() -> None:
+    store = MemoryStore()
+    held(store, "dead")
+    Tasks(store).update("t-1", lambda task: replace(task, restarts=10))
+    Claims(store).take_from("dead", "heir")
+    task = Tasks(store).get("t-1")
+    assert task.state is TaskState.BLOCKED
+    assert "11 hosts were lost" in task.reason
+
+
 def test_a_result_that_was_delivered_in_time_is_not_taken_over() -> None:
     store = MemoryStore()
     task = held(store, "dead")
-    Tasks(store).update_held(task.id, task.claim, lambda held: held.close("in time", 2.0))
+    Tasks(store).update_held(task.id, task.claim, lambda held: held.close("in time", 2.0), "close", "")
     assert Claims(store).take_from("dead", "heir") == []
     assert Tasks(store).get(task.id).close_reason == "in time"
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_store
-from fleet.domain.ids import TaskId
+from fleet.domain.ids import RunId, TaskId
+from fleet.domain.queue import Ledger
 from fleet.domain.run import RunState
 from fleet.domain.task import Task, TaskState
-from fleet.ports.tasks import Tasks
+from fleet.ports.tasks import QueueState, Tasks
 from fleet.services.tasks import Edit
 from tests.support import System, git, make_repository, scenario, wait_for
 
@@ -382,6 +383,64 @@ def test_a_full_disk_is_waited_for_and_counts_against_no_task(system: System) ->
     config.write_text(kept)
     system.door.knock()
     assert until(system, task_id, is_closed).failures == 0
+
+
+def test_a_coder_that_keeps_crashing_is_held_back_until_a_person_says_so(system: System) -> None:
+    configure(system, "[tasks]\nmax_crashes = 2\nmax_failures = 1\nbackoff_seconds = 0.1\n")
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    broken = [wish(system, f"Broken {number}", {"crash": 3}) for number in range(2)]
+    spared = wish(system, "Spared", EDIT, DONE)
+    for task_id in broken:
+        until(system, task_id, is_blocked)
+    (hold,) = wait_for(lambda: system.json("tasks")["holds"], what="the coder is held back")
+    assert (hold["coder"], "crashed 2 times in a row" in hold["reason"]) == ("scripted", True)
+    assert look(system, spared).state is TaskState.OPEN
+    system.fleet("resume", "scripted")
+    until(system, spared, is_closed)
+
+
+def test_a_batch_stops_where_its_money_is_spent_and_says_so(system: System) -> None:
+    configure(system, "[budget]\nbatch_usd = 1.0\n[limits]\nmax_concurrent = 1\n")
+    dear = {"usage": {"input": 1, "output": 1, "cost_usd": 0.7}}
+    one, two = (wish(system, "Dear", dear, EDIT, DONE, batch="night", budget_usd=0.8) for _ in range(2))
+    other = wish(system, "Other", EDIT, DONE, batch="day", budget_usd=0.8)
+    until(system, one, is_closed)
+    until(system, other, is_closed)
+    assert look(system, two).state is TaskState.OPEN
+    assert "budget.batch_usd of night is reached ($0.70 of $1.00" in system.fleet("show", two).stdout
+    system.fleet("config", "set", "budget.batch_usd", "2", "--user")
+    until(system, two, is_closed)
+
+
+def test_a_gate_that_is_added_while_the_agent_works_is_asked(system: System, tmp_path: Path) -> None:
+    turns = [
+        [{"wait_for": str(tmp_path / "go")}, EDIT, DONE],
+        [{"edit": {"path": "ok", "content": ""}}, DONE],
+    ]
+    task_id = wish_turns(system, "Gated late", *turns)
+    until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
+    system.fleet("task", "edit", task_id, "--gate", "test -e ok")
+    (tmp_path / "go").touch()
+    assert until(system, task_id, is_closed).failures == 1
+
+
+def test_what_a_task_cost_that_a_person_closed_counts_for_the_day(system: System, tmp_path: Path) -> None:
+    dear = {"usage": {"input": 1, "output": 1, "cost_usd": 3.0}}
+    task_id = wish(system, "Dear", dear, {"run": f"touch {tmp_path / 'spent'}"}, {"sleep": 300})
+    wait_for((tmp_path / "spent").exists, 30)
+    run = look(system, task_id).run
+    wait_for(lambda: system.get(run or RunId("")).usage.cost_usd, what="its cost is known")
+    system.fleet("task", "close", task_id, "--reason", "never mind")
+
+    def ledger() -> Ledger:
+        store = open_store(system.home)
+        try:
+            return QueueState(store).ledger()
+        finally:
+            store.close()
+
+    wait_for(lambda: not ledger().running, what="its lane is free")
+    assert sum(ledger().spent_usd.values()) == 3.0
 
 
 def test_a_prompt_of_a_persons_own_swallows_no_answer(system: System) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.bootstrap import host_name, load_settings
+from fleet.domain.event import Json
 from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, SupervisorSilent
@@ -51,8 +52,8 @@ class BusyStore(MemoryStore):
 
     overtake: Callable[[], object] = staticmethod(lambda: None)
 
-    def put(self, record: Record) -> Record:
-        written = super().put(record)
+    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+        written = super().put(record, stream=stream, events=events)
         if record.kind == PROMPT:
             self.overtake()
         return written

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,24 @@ def desk(tmp_path: Path, garden: Path) -> Desk:
 
 
 # writing down
+
+
+def test_of_two_that_would_wait_for_each_other_one_at_most_is_written(desk: Desk) -> None:
+    for _ in range(20):
+        one, two = desk.create("One"), desk.create("Two")
+        start = threading.Barrier(2)
+
+        def add(task: Task, dep: Task, start: threading.Barrier = start) -> None:
+            start.wait()
+            with contextlib.suppress(Conflict):
+                desk.service.add_dep(task.id, dep.id)
+
+        threads = [threading.Thread(target=add, args=pair) for pair in ((one, two), (two, one))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not (desk.tasks.get(one.id).deps and desk.tasks.get(two.id).deps)
 
 
 @pytest.mark.parametrize(

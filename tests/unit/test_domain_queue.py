@@ -62,7 +62,7 @@ def test_money_is_reserved_before_it_is_spent() -> None:
 
 
 def test_what_was_spent_counts_until_the_day_is_over() -> None:
-    spent = Ledger().spend("/p", 9.0, DAY)
+    spent = Ledger().spend(LANE, 9.0, DAY)
     limits = Limits(everywhere=0, project_usd_a_day=10)
     cheap = replace(LANE, reserved_usd=2.0)
     assert refuse(spent, cheap, limits, DAY)
@@ -72,8 +72,26 @@ def test_what_was_spent_counts_until_the_day_is_over() -> None:
 
 def test_a_task_without_a_budget_stops_where_the_days_is_spent() -> None:
     limits = Limits(everywhere=0, usd_a_day=10)
-    assert not refuse(Ledger().spend("/p", 9.99, DAY), LANE, limits, DAY)
-    assert refuse(Ledger().spend("/p", 10.0, DAY), LANE, limits, DAY)
+    assert not refuse(Ledger().spend(LANE, 9.99, DAY), LANE, limits, DAY)
+    assert refuse(Ledger().spend(LANE, 10.0, DAY), LANE, limits, DAY)
+
+
+def test_a_batch_has_a_purse_of_its_own_that_no_day_refills() -> None:
+    limits = Limits(everywhere=0, batch_usd=10)
+    night = replace(LANE, batch="night", reserved_usd=2.0)
+    spent = Ledger().spend(night, 9.0, DAY)
+    assert refuse(spent, night, limits, "2026-01-02")
+    assert not refuse(spent, replace(night, batch="other"), limits, DAY)
+    assert not refuse(spent, replace(night, batch=""), limits, DAY)
+    assert refuse(ledger(replace(night, reserved_usd=9.0)), night, limits, DAY), "what is reserved counts"
+
+
+def test_crashes_count_as_long_as_nothing_else_comes_between() -> None:
+    counted = Ledger()
+    for _ in range(3):
+        counted = counted.count_end("claude", is_crash=True).count_end("codex", is_crash=False)
+    assert counted.crashes == {"claude": 3}
+    assert counted.count_end("claude", is_crash=False).crashes == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1e6)), max_size=30))

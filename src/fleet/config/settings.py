@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
 from fleet.config.kinds import (
     DATABASE,
@@ -31,6 +31,9 @@ from fleet.config.toml import KeyPath, line_of
 from fleet.domain.event import Json
 from fleet.domain.naming import slug
 from fleet.errors import BadConfig, InvalidInput
+
+if TYPE_CHECKING:
+    from fleet.domain.queue import Limits
 
 _TIERS = ("cheap", "standard", "premium")
 
@@ -140,6 +143,7 @@ class Settings:
     per_project = Setting("limits.per_project", WHOLE, 0, "most tasks under way in one project; 0: no limit")
     per_host = Setting("limits.per_host", WHOLE, 0, "most tasks under way on one host; 0: no limit")
     task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit", "--budget")
+    batch_usd = Setting("budget.batch_usd", MONEY, 0, "what the tasks of one batch may cost; 0: no limit")
     project_usd_a_day = Setting(
         "budget.project_usd_a_day", MONEY, 0, "what the tasks of one project may cost in a day; 0: no limit"
     )
@@ -148,6 +152,9 @@ class Settings:
         "tasks.queue", QUEUE, "fleet", "who keeps the tasks of `fleet bd`: fleet, or beads' own bd"
     )
     max_failures = Setting("tasks.max_failures", WHOLE, 3, "a task that failed so often is left to a person")
+    max_crashes = Setting(
+        "tasks.max_crashes", WHOLE, 10, "a coder that crashed so often in a row is held back; 0: never"
+    )
     backoff_seconds = Setting(
         "tasks.backoff_seconds", SECONDS, 10, "pause after a task's first failure; it doubles with each"
     )
@@ -239,6 +246,24 @@ class Settings:
 
     def name_of(self, project: Path) -> str:
         return self.project_name or project.name
+
+    def limits(self) -> Limits:
+        """Return how many tasks may be under way, and what they may cost."""
+        from fleet.domain.queue import Limits  # most commands need none of it
+
+        names = {*self.coder_names(), self.coder_default}
+        return Limits(
+            everywhere=self.max_concurrent,
+            per_coder=self.per_coder,
+            coders={name: self.coder_room(name) for name in names},
+            per_project=self.per_project,
+            per_host=self.per_host,
+            task_usd=self.task_usd,
+            batch_usd=self.batch_usd,
+            project_usd_a_day=self.project_usd_a_day,
+            usd_a_day=self.usd_a_day,
+            ageing_seconds=self.ageing_seconds,
+        )
 
     def workspaces_root(self, project: Path) -> Path:
         """Return the folder that holds the workspaces of a project."""

@@ -15,6 +15,7 @@ class Lane:
     coder: str
     project: str
     host: str
+    batch: str = ""
     reserved_usd: float = 0.0
 
 
@@ -25,6 +26,8 @@ class Ledger:
     running: Mapping[str, Lane] = field(default_factory=dict[str, Lane])  # by task
     day: str = ""
     spent_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # today, by project
+    batch_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by batch
+    crashes: Mapping[str, int] = field(default_factory=dict[str, int])  # in a row, by coder
 
     def admit(self, task: Task, lane: Lane) -> Ledger:
         return replace(self, running={**self.running, task.id: lane})
@@ -36,20 +39,33 @@ class Ledger:
         """Return the ledger without the lanes of a host that is gone."""
         return replace(self, running={name: lane for name, lane in self.running.items() if lane.host != host})
 
-    def spend(self, project: str, usd: float, day: str) -> Ledger:
+    def spend(self, lane: Lane, usd: float, day: str) -> Ledger:
         """Return the ledger with money spent on a day; days before it are forgotten."""
         day = max(day, self.day)
         spent = dict(self.spent_usd) if day == self.day else {}
-        spent[project] = spent.get(project, 0.0) + usd
-        return replace(self, day=day, spent_usd=spent)
+        spent[lane.project] = spent.get(lane.project, 0.0) + usd
+        batches = dict(self.batch_usd)
+        if lane.batch:
+            batches[lane.batch] = batches.get(lane.batch, 0.0) + usd
+        return replace(self, day=day, spent_usd=spent, batch_usd=batches)
+
+    def count_end(self, coder: str, *, is_crash: bool) -> Ledger:
+        """Return the ledger with how a turn of a coder ended; what is no crash ends a row of them."""
+        others = {name: number for name, number in self.crashes.items() if name != coder}
+        counted = {coder: self.crashes.get(coder, 0) + 1} if is_crash else {}
+        return replace(self, crashes=others | counted)
 
     def spent_on(self, day: str, project: str = "") -> float:
         if day != self.day:
             return 0.0
         return self.spent_usd.get(project, 0.0) if project else sum(self.spent_usd.values())
 
-    def reserved(self, project: str = "") -> float:
-        return sum(lane.reserved_usd for lane in self.running.values() if project in ("", lane.project))
+    def reserved(self, *, project: str = "", batch: str = "") -> float:
+        return sum(
+            lane.reserved_usd
+            for lane in self.running.values()
+            if project in ("", lane.project) and batch in ("", lane.batch)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +78,7 @@ class Limits:
     per_project: int = 0
     per_host: int = 0
     task_usd: float = 0.0
+    batch_usd: float = 0.0
     project_usd_a_day: float = 0.0
     usd_a_day: float = 0.0
     ageing_seconds: float = 3600.0  # a waiting task gains one priority in this time
@@ -94,12 +111,19 @@ def refuse(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
 
 def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
-    purses = (
-        ("budget.project_usd_a_day", limits.project_usd_a_day, lane.project),
-        ("budget.usd_a_day", limits.usd_a_day, ""),
-    )
-    for name, most, project in purses:
-        bound = ledger.spent_on(day, project) + ledger.reserved(project)
+    spent, reserved = ledger.spent_on, ledger.reserved
+    purses = [
+        (
+            "budget.project_usd_a_day",
+            limits.project_usd_a_day,
+            spent(day, lane.project) + reserved(project=lane.project),
+        ),
+        ("budget.usd_a_day", limits.usd_a_day, spent(day) + reserved()),
+    ]
+    if lane.batch:
+        bound = ledger.batch_usd.get(lane.batch, 0.0) + reserved(batch=lane.batch)
+        purses.append((f"budget.batch_usd of {lane.batch}", limits.batch_usd, bound))
+    for name, most, bound in purses:
         if most and bound + lane.reserved_usd > most - (0 if lane.reserved_usd else 1e-9):
             return f"{name} is reached (${bound:.2f} of ${most:.2f} is spent or reserved)"
     return ""

@@ -47,6 +47,7 @@ class Task:
     unmet: tuple[TaskId, ...] = ()  # those of them that are not closed yet
     gates: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    batch: str = ""  # tasks that share one purse
     needs: tuple[str, ...] = ()  # names or labels of the host that may do it
     budget_usd: float | None = None
     updated_at: float = 0.0

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fleet.domain.attempt import Patience
 from fleet.domain.event import Json
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
@@ -123,10 +124,10 @@ class Claims:
             was_ours = newest.claim == task.claim and newest.owner == dead
             return _without_owner(newest, dead, heir) if was_ours else newest
 
-        self._tasks.update(task.id, freed)
+        why = f"{dead} has not been heard of for too long"
+        self._tasks.update_noted(task.id, freed, "taken over", why, by=heir)
         if was_ours:
             self._state.change_ledger(lambda ledger: ledger.release(task.id))
-            self._tasks.note(task.id, "taken over", f"{dead} has not been heard of for too long", by=heir)
             log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
         return was_ours
 
@@ -144,4 +145,7 @@ def _without_owner(task: Task, dead: str, heir: str) -> Task:
     if task.state is TaskState.BLOCKED:
         # Its question stands; who hears the answer starts it afresh.
         return replace(kept, owner=heir, token=task.token + 1, run=None, turn=0, prompt="")
-    return kept.give_back(f"{dead} has not been heard of for too long")
+    free = kept.give_back(f"{dead} has not been heard of for too long")
+    if free.restarts <= Patience().max_restarts:
+        return free
+    return free.block(f"{free.restarts} hosts were lost while they worked on it, {dead} the last")

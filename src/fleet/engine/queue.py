@@ -14,14 +14,15 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan
 from fleet.domain.cause import Cause
-from fleet.domain.ids import new_run_id
+from fleet.domain.ids import RunId, new_run_id
 from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
@@ -35,9 +36,12 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 
 log = logging.getLogger(__name__)
 
-# How refusals begin that hold for every task.
 DISK_SECONDS = 30.0  # between two looks at a full disk
-FOR_ALL = ("limits.max_concurrent", "limits.per_host", "budget.usd")
+FOR_ALL = ("limits.max_concurrent", "limits.per_host", "budget.usd")  # how refusals begin that hold for all
+PURSES = ("budget.usd_a_day", "budget.project_usd_a_day")  # … and those that are over the next day
+ELSEWHERE = "another host has it"
+UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST)  # that say nothing of how sound a coder is
+Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
 
 
@@ -58,9 +62,11 @@ class Queue:
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self.is_draining = False
         self._has_room = True
+        self._holds: Mapping[str, Hold] = {}
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
+        self._holds = self._state.holds()
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
         self._drop_stale_lanes()
@@ -112,10 +118,17 @@ class Queue:
 
     def _tell_dependents(self, closed: Task) -> None:
         """Tell those that wait for a closed task. A kill in between repeats it, which changes nothing."""
+        self._clean(closed.run)
         for dependent in self._tasks.dependents(closed.id):
             with contextlib.suppress(NotFound):  # its writer was cut off before it was written
                 self._tasks.update(dependent, lambda task: _without(task, closed))
         self._tasks.update(closed.id, _announced)
+
+    def _clean(self, run_id: RunId | None) -> None:
+        """Have the workspace of an ended run removed; its branch stays."""
+        run = self._shop.runs.peek(run_id) if run_id else None
+        if run is not None and run.has_ended:
+            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
 
     def _give_up_if_superseded(self, run: Run) -> None:
         """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
@@ -149,7 +162,7 @@ class Queue:
 
     def _is_waiting(self, task: Task) -> bool:
         now = time.time()
-        hold = self._state.holds().get(task.coder_used)
+        hold = self._holds.get(task.coder_used)
         is_held_back = hold is not None and hold.is_on(now)
         is_paused = self._state.paused() is not None
         return task.not_before > now or is_held_back or is_paused or self._is_disk_low()
@@ -190,7 +203,6 @@ class Queue:
             created_at=now,
             task=task.id,
             token=task.token,
-            gates=task.gates,
             budget_usd=self._money_left(task),
             model=task.model_used,
             mode=Mode.HEADLESS,
@@ -295,22 +307,25 @@ class Queue:
             )
             return _decided(counted, decision, question, now, given=run.prompts if run else 0)
 
-        judged = self._tasks.update_held(task.id, task.claim, applied)
+        if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
+            self._hold(task.coder_used, decision.holds_coder_until, decision.reason)
+        judged = self._tasks.update_held(
+            task.id, task.claim, applied, kind=str(decision.step), text=decision.reason
+        )
         self._artifacts.keep(task.id)
         if judged.state is not TaskState.IN_PROGRESS:
             self._state.change_ledger(lambda ledger: ledger.release(task.id))
-        if decision.holds_coder_until is not None:
-            self._state.hold(
-                Hold(coder=task.coder_used, until=decision.holds_coder_until, reason=decision.reason)
-            )
-        self._tasks.note(task.id, str(decision.step), decision.reason)
         log.info(
             "task.judged",
             extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
         )
         if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
-            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+            self._clean(run.id)
         return judged
+
+    def _hold(self, coder: str, until: float, reason: str) -> None:
+        self._state.hold(Hold(coder=coder, until=until, reason=reason))
+        self._holds = self._state.holds()
 
     def _head_of(self, run: Run | None) -> str:
         """Return the commit that a run's branch stands at; "" if there is none."""
@@ -331,7 +346,7 @@ class Queue:
     def _fallback(self, task: Task, coder: str) -> str:
         """Return the coder that may go on in place of another; "" if there is none just now."""
         name = self._shop.settings_for(task.project).coder_fallback(coder)
-        hold = self._state.holds().get(name)
+        hold = self._holds.get(name)
         return "" if hold and hold.is_on(time.time()) else name
 
     def _patience(self, task: Task) -> Patience:
@@ -349,19 +364,7 @@ class Queue:
     # room and money
 
     def _limits(self, project: str) -> Limits:
-        settings = self._shop.settings_for(project)
-        names = {*settings.coder_names(), settings.coder_default}
-        return Limits(
-            everywhere=settings.max_concurrent,
-            per_coder=settings.per_coder,
-            coders={name: settings.coder_room(name) for name in names},
-            per_project=settings.per_project,
-            per_host=settings.per_host,
-            task_usd=settings.task_usd,
-            project_usd_a_day=settings.project_usd_a_day,
-            usd_a_day=settings.usd_a_day,
-            ageing_seconds=settings.ageing_seconds,
-        )
+        return self._shop.settings_for(project).limits()
 
     def _enter_lane(self, task: Task) -> bool:
         """Count a held task among those under way; False if there is no room for it now."""
@@ -371,7 +374,11 @@ class Queue:
     def _lane(self, task: Task, coder: str) -> Lane:
         left = self._limits(task.project).budget_of(task) - task.spent_usd
         return Lane(
-            coder=coder, project=task.project, host=self._shop.host, reserved_usd=round(max(0.0, left), 6)
+            coder=coder,
+            project=task.project,
+            host=self._shop.host,
+            batch=task.batch,
+            reserved_usd=round(max(0.0, left), 6),
         )
 
     def _admit(self, task: Task, lane: Lane, limits: Limits) -> str:
@@ -381,7 +388,7 @@ class Queue:
         def admitted(ledger: Ledger) -> Ledger:
             nonlocal refusal
             if task.id in ledger.running:
-                refusal = "" if ledger.running[task.id].host == lane.host else "another host has it"
+                refusal = "" if ledger.running[task.id].host == lane.host else ELSEWHERE
                 return ledger
             refusal = refuse(ledger, lane, limits, _today())
             return ledger if refusal else ledger.admit(task, lane)
@@ -392,22 +399,41 @@ class Queue:
     def _settle_up(self, task: Task, run: Run) -> None:
         """Leave the lane and book the cost, both in one write: a kill cannot book it twice."""
         cost = _cost(run) - task.run_usd
+        cause = run.result.cause if run.result else Cause.NONE
 
         def settled(ledger: Ledger) -> Ledger:
             lane = ledger.running.get(task.id)
             if lane is None or lane.host != self._shop.host:
                 return ledger
-            return ledger.release(task.id).spend(task.project, cost, _today())
+            freed = ledger.release(task.id).spend(lane, cost, _today())
+            return freed if cause in UNTOLD else freed.count_end(lane.coder, is_crash=cause is Cause.CRASH)
 
-        self._state.change_ledger(settled)
+        ledger = self._state.change_ledger(settled)
+        crashes, most = ledger.crashes.get(task.coder_used, 0), self._shop.settings_for("").max_crashes
+        if most and crashes >= most:
+            self._hold(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
 
     def _drop_stale_lanes(self) -> None:
-        """Free the lanes of this host that no held task is in: it was killed between two writes."""
-        mine = [name for name, lane in self._state.ledger().running.items() if lane.host == self._shop.host]
-        for name in mine:
+        """Free the lanes of this host that no held task is in.
+
+        A person has closed it, somebody else has taken it, or this host was killed between two writes.
+        """
+        mine = {
+            name: lane for name, lane in self._state.ledger().running.items() if lane.host == self._shop.host
+        }
+        for name, lane in mine.items():
             task = self._tasks.peek(name)
-            if task is None or task.state is not TaskState.IN_PROGRESS or task.owner != self._shop.host:
-                self._state.change_ledger(lambda ledger, name=name: ledger.release(name))
+            if task is not None and task.state is TaskState.IN_PROGRESS and task.owner == self._shop.host:
+                continue
+            run = self._shop.runs.peek(task.run) if task and task.run else None
+            if run is not None and run.host == self._shop.host and run.has_work:
+                continue  # its agent is just being ended, and costs until it is
+            cost = _cost(run) - task.run_usd if task and run and run.host == self._shop.host else 0.0
+            self._state.change_ledger(
+                lambda ledger, name=name, lane=lane, cost=cost: ledger.release(name).spend(
+                    lane, cost, _today()
+                )
+            )
 
     # ready tasks
 
@@ -418,20 +444,21 @@ class Queue:
             waiting.until(time.time() + DISK_SECONDS)
             return
         self._has_room = True
-        full = set[tuple[str, str]]()  # coders and projects that have no room
+        full = set[Room]()
         for task in self._ready():
             # What is wrong with one task, or with its project, must not keep the others from being started.
             self._one(lambda task: self._offer(task, full, waiting), task)
             if not self._has_room:
                 return
 
-    def _offer(self, task: Task, full: set[tuple[str, str]], waiting: _Waiting) -> None:
+    def _offer(self, task: Task, full: set[Room], waiting: _Waiting) -> None:
         """Start a ready task, if it may start here and now."""
         now = time.time()
         coder = self._coder_of(task)
-        if (coder, task.project) in full or not self._is_for_us(task):
+        room = (coder, task.project, task.batch)
+        if room in full or not self._is_for_us(task):
             return
-        hold = self._state.holds().get(coder)
+        hold = self._holds.get(coder)
         if hold and hold.is_on(now):
             coder = self._fallback(task, coder)
             if not coder:
@@ -440,11 +467,27 @@ class Queue:
         if task.not_before > now:
             waiting.until(task.not_before)
             return
+        if not self._can_do(task, coder):
+            return
         if refusal := self._admit(task, self._lane(task, coder), self._limits(task.project)):
-            full.add((coder, task.project))
+            if refusal == ELSEWHERE:
+                return
+            if refusal.startswith(PURSES):
+                waiting.until(_tomorrow())
+            full.add(room)
             self._has_room = not refusal.startswith(FOR_ALL)
             return
         self._take(task, coder)
+
+    def _can_do(self, task: Task, coder: str) -> bool:
+        """Tell whether this host has what a task needs. Where none else could, that is told to a person."""
+        if self._shop.wishes is None:
+            return True
+        try:
+            binary = self._shop.coder_for(coder, task.project).facts.binary
+        except FleetError:
+            return False
+        return Path(task.project).is_dir() and shutil.which(binary) is not None
 
     def _take(self, task: Task, coder: str) -> None:
         model = self._model_of(task, coder)
@@ -556,6 +599,11 @@ def _answered(task: Task, question: str, answer: str, *, given: int) -> Task:
 
 def _cost(run: Run | None) -> float:
     return (run.usage.cost_usd or 0.0) if run else 0.0
+
+
+def _tomorrow() -> float:
+    """Return when the day of the budgets ends."""
+    return (time.time() // 86400 + 1) * 86400
 
 
 def _today() -> str:

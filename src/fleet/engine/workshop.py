@@ -88,6 +88,11 @@ class Workshop:
             return True
         return read_plan(read_text(self.task_folder(task_id) / PLAN)).is_completed
 
+    async def gates_of(self, run: Run) -> tuple[str, ...]:
+        """Return the commands that decide whether a run's work is good, as its task has them now."""
+        task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
+        return task.gates if task else ()
+
     async def is_superseded(self, run: Run) -> bool:
         """Tell whether somebody else holds the task of a run by now: its word counts no more."""
         if run.task is None:

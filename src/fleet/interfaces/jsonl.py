@@ -47,6 +47,7 @@ def _draft(number: int, line: str) -> Draft:
         deps=body.texts("deps") + body.dependencies(),
         gates=body.texts("gates"),
         labels=body.texts("labels"),
+        batch=body.text("batch"),
         needs=body.texts("needs"),
         budget_usd=body.number("budget_usd"),
         reason=body.text("reason"),

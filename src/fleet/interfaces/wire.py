@@ -202,6 +202,7 @@ def portable(task: Task) -> dict[str, Json]:
         "deps": list(task.deps),
         "gates": list(task.gates),
         "labels": list(task.labels),
+        "batch": task.batch or None,
         "needs": list(task.needs),
         "budget_usd": task.budget_usd,
         "created_at": moment(task.created_at),
@@ -229,6 +230,7 @@ def detail(detail: Detail) -> dict[str, Json]:
         "questions": [question(asked) for asked in detail.questions],
         "hold": None if detail.hold is None else hold(detail.hold),
         "paused": detail.paused,
+        "refusal": detail.refusal or None,
     }
 
 

@@ -92,7 +92,6 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
     "id": RunId,
     "batch": BatchId,
     "task": TaskId,
-    "gates": tuple,
     "mode": Mode,
     "mode_wanted": Mode,
     "role": Role,

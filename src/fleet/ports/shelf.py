@@ -70,8 +70,18 @@ class Shelf(Generic[Item]):
         """Write a new item; raise `Stale` if there is one of its id."""
         self._store.put(self._record_of(item))
 
-    def update(self, key: str, change: Callable[[Item], Item]) -> Item:
-        """Apply a pure change to the newest version of an item, however many others write to it."""
+    def update(
+        self,
+        key: str,
+        change: Callable[[Item], Item],
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+    ) -> Item:
+        """Apply a pure change to the newest version of an item, however many others write to it.
+
+        What there is to tell of the change goes to a stream in the same write.
+        """
         while True:
             record = self._record(key)
             old = self._form.decode(record.body)
@@ -79,7 +89,8 @@ class Shelf(Generic[Item]):
             if new == old:
                 return old
             try:
-                self._store.put(replace(self._record_of(new), version=record.version))
+                written = replace(self._record_of(new), version=record.version)
+                self._store.put(written, stream=stream, events=events)
             except Stale:
                 continue
             return new

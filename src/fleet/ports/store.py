@@ -32,10 +32,11 @@ class Store(Protocol):
 
     def get(self, kind: str, key: str) -> Record | None: ...
 
-    def put(self, record: Record) -> Record:
+    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
         """Write the record if nobody has since it was read; return it re-versioned.
 
         Version "" means "must not exist yet". Raises `Stale` when another writer won.
+        What there is to tell of it goes to the end of a stream in the same write.
         Claims, leases and locks are all built on this one promise.
         """
         ...

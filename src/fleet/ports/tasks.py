@@ -78,15 +78,26 @@ class Tasks(Shelf[Task]):
     def __init__(self, store: Store) -> None:
         super().__init__(store, TASK_FORM)
 
-    def update_held(self, task_id: TaskId, claim: Claim, change: Callable[[Task], Task]) -> Task:
-        """Change a task as its holder; raise `Fenced` if somebody else holds it by now, or nobody does."""
+    def update_noted(
+        self, task_id: TaskId, change: Callable[[Task], Task], kind: str, text: str, *, by: str = ""
+    ) -> Task:
+        """Change a task and note it in its log: both or neither."""
+        return self.update(task_id, change, stream=_stream(task_id), events=[_entry(kind, text, by)])
+
+    def update_held(
+        self, task_id: TaskId, claim: Claim, change: Callable[[Task], Task], kind: str, text: str
+    ) -> Task:
+        """Change a task as its holder, and note it in its log: both or neither.
+
+        Raises `Fenced` if somebody else holds it by now, or nobody does.
+        """
 
         def fenced(task: Task) -> Task:
             if task.claim != claim or task.state is not TaskState.IN_PROGRESS:
                 raise Fenced(task_id, claim.token, task.token)
             return change(task)
 
-        return self.update(task_id, fenced)
+        return self.update_noted(task_id, fenced, kind, text)
 
     # dependencies
 
@@ -108,18 +119,24 @@ class Tasks(Shelf[Task]):
     # its log
 
     def note(self, task_id: TaskId, kind: str, text: str, *, by: str = "") -> None:
-        entry: dict[str, Json] = {"at": time.time(), "kind": kind, "text": text}
-        if by:
-            entry["by"] = by
-        self._store.append(f"task/{task_id}", [entry])
+        self._store.append(_stream(task_id), [_entry(kind, text, by)])
 
     def log(self, task_id: TaskId) -> list[Mapping[str, Json]]:
         entries: list[Mapping[str, Json]] = []
         after = 0
-        while page := self._store.read(f"task/{task_id}", after=after):
+        while page := self._store.read(_stream(task_id), after=after):
             entries += [body for _, body in page]
             after = page[-1][0]
         return entries
+
+
+def _stream(task_id: TaskId) -> str:
+    return f"task/{task_id}"
+
+
+def _entry(kind: str, text: str, by: str) -> dict[str, Json]:
+    entry: dict[str, Json] = {"at": time.time(), "kind": kind, "text": text}
+    return entry | {"by": by} if by else entry
 
 
 class Questions(Shelf[Question]):
@@ -201,6 +218,7 @@ class QueueState:
         if record is None:
             return False
         self._store.remove(record)
+        self.change_ledger(lambda ledger: ledger.count_end(coder, is_crash=False))
         return True
 
     # pausing
@@ -223,11 +241,16 @@ class QueueState:
     # the shape of all dependencies
 
     def graph_version(self) -> Record:
-        return self._store.get(STATE, GRAPH) or Record(kind=STATE, key=GRAPH, body={"edits": 0})
+        return self._store.get(STATE, GRAPH) or Record(kind=STATE, key=GRAPH, body={})
 
-    def bump_graph(self, seen: Record) -> None:
-        """Say that a dependency is being added; raise `Stale` if another was since `seen` was read."""
-        self._store.put(replace(seen, body={"edits": cast("int", seen.body["edits"]) + 1}))
+    def is_first_edit_since(self, seen: Record) -> bool:
+        """Say that a dependency was added; tell whether no other was since `seen` was read."""
+        try:
+            self._store.put(replace(seen, body={"at": time.time()}))
+        except Stale:
+            self._put(STATE, GRAPH, {"at": time.time()})
+            return False
+        return True
 
     def _put(self, kind: str, key: str, body: dict[str, Json]) -> None:
         while True:
@@ -246,6 +269,8 @@ def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
         running={name: Lane(**lane) for name, lane in body.get("running", {}).items()},
         day=body.get("day", ""),
         spent_usd=body.get("spent_usd", {}),
+        batch_usd=body.get("batch_usd", {}),
+        crashes=body.get("crashes", {}),
     )
 
 

@@ -35,6 +35,7 @@ class Draft:
     deps: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    batch: str = ""
     needs: tuple[str, ...] = ()
     budget_usd: float | None = None
     reason: str = ""
@@ -203,6 +204,7 @@ def _task(name: TaskId, draft: Draft, deps: tuple[TaskId, ...], cwd: str, projec
         deps=deps,
         gates=draft.gates,
         labels=draft.labels,
+        batch=draft.batch,
         needs=draft.needs,
         budget_usd=draft.budget_usd,
         state=state,

@@ -20,6 +20,7 @@ from fleet.domain.question import (
     write_answer,
     write_question,
 )
+from fleet.domain.queue import Lane, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
@@ -54,6 +55,7 @@ class Edit:
     priority: int | None = None
     gates: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
+    batch: str | None = None
     needs: tuple[str, ...] | None = None
     budget_usd: float | None = None
 
@@ -96,6 +98,7 @@ class Detail:
     questions: Sequence[Question]
     hold: Hold | None  # of its coder
     paused: str | None
+    refusal: str  # why there is no room or no money for it now
 
 
 class TaskService:
@@ -221,8 +224,7 @@ class TaskService:
                 raise Fenced(task.id, task.token, newest.token)
             return replace(newest, close_reason=reason)
 
-        self._tasks.note(task.id, "close wanted", reason, by="its agent")
-        return self._tasks.update(task.id, asked)
+        return self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
 
     def _stop_agent(self, task: Task) -> None:
         """End what works on a task that nobody wants done any more; its work is saved first."""
@@ -250,8 +252,9 @@ class TaskService:
         self, name: str, change: Callable[[Task], Task], kind: str, text: str = "", *, by: str = ""
     ) -> Task:
         now = time.time()
-        task = self._tasks.update(self.get(name).id, lambda task: replace(change(task), updated_at=now))
-        self._tasks.note(task.id, kind, text, by=by)
+        task = self._tasks.update_noted(
+            self.get(name).id, lambda task: replace(change(task), updated_at=now), kind, text, by=by
+        )
         self._door.knock()
         return task
 
@@ -265,17 +268,23 @@ class TaskService:
     def add_dep(self, name: str, on: str) -> Task:
         """Let one task wait for another; refused where that would close a circle."""
         task, dep = self.get(name), self.get(on)
-        while True:
-            seen = self._state.graph_version()
-            self._refuse_cycle(task, dep)
-            try:
-                self._state.bump_graph(seen)  # of two that are added at once, one looks again
-            except Stale:
-                continue
-            break
+        if dep.id in task.deps:
+            return task
+        seen = self._state.graph_version()
+        self._refuse_cycle(task, dep)
         self._tasks.link(task.id, dep.id)
         self._tasks.update(task.id, lambda task: _with_dep(task, dep))
+        if not self._state.is_first_edit_since(seen):
+            self._take_back_if_circular(task, dep)
         return self._look_again(self._tasks.get(task.id))
+
+    def _take_back_if_circular(self, task: Task, dep: Task) -> None:
+        """Look once more: of two dependencies that are added at once, the second sees both."""
+        try:
+            self._refuse_cycle(task, dep)
+        except Conflict:
+            self.remove_dep(task.id, dep.id)
+            raise
 
     def _refuse_cycle(self, task: Task, dep: Task) -> None:
         def deps_of(task_id: TaskId) -> Sequence[TaskId]:
@@ -383,7 +392,14 @@ class TaskService:
             questions=self._questions.find("task", task.id),
             hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
             paused=self.paused(),
+            refusal=self._refusal(task, choice.coder) if task.is_ready else "",
         )
+
+    def _refusal(self, task: Task, coder: str) -> str:
+        limits = self._settings_of(task.project).limits()
+        left = max(0.0, limits.budget_of(task) - task.spent_usd)
+        lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
+        return refuse(self._state.ledger(), lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
 
     def _since(self, task: Task) -> float:
         for entry in reversed(self.log(task)):

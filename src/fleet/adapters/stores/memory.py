@@ -33,15 +33,17 @@ class MemoryStore:
             kept = self._kinds.get(kind, {}).get(key)
         return _records(kind, [(key, kept)])[0] if kept else None
 
-    def put(self, record: Record) -> Record:
-        check_names(record.kind, record.key, *record.fields)
+    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
-        body = encode(record.body)
+        body, told = encode(record.body), [encode(event) for event in events]
         with self._lock:
             self._check_version(record)
             version = str(self._count_write())
             kept = _Kept(body, dict(record.fields), version)
             self._kinds.setdefault(record.kind, {})[record.key] = kept
+            if told:
+                self._streams.setdefault(stream, []).extend(told)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar, cast
 
 import psycopg
@@ -110,7 +111,11 @@ dropped AS (
 added AS (
     INSERT INTO fleet.record_field AS old (kind, key, field, value)
     SELECT stored.kind, stored.key, wanted.field, wanted.value FROM stored, wanted
-    ON CONFLICT (kind, key, field) DO UPDATE SET value = excluded.value WHERE old.value <> excluded.value)"""
+    ON CONFLICT (kind, key, field) DO UPDATE SET value = excluded.value WHERE old.value <> excluded.value),
+told AS (
+    INSERT INTO fleet.event (stream, number, body)
+    SELECT %(stream)s, %(last)s + place, given.body
+    FROM stored, unnest(%(bodies)s::text[]) WITH ORDINALITY AS given (body, place))"""
 _CREATE: LiteralString = f"""WITH
 stored AS (
     INSERT INTO fleet.record (kind, key, version, fields, body)
@@ -168,8 +173,8 @@ class PostgresStore:
         sql = "SELECT key, version, fields, body FROM fleet.record WHERE kind = %s AND key = %s"
         return next(iter(self._records(kind, self._query(sql, (kind, key)))), None)
 
-    def put(self, record: Record) -> Record:
-        check_names(record.kind, record.key, *record.fields)
+    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
         # Random, not counted: the version of a removed record never comes round again.
         version = os.urandom(8).hex()
@@ -180,8 +185,12 @@ class PostgresStore:
             "body": encode(record.body),
             "names": list(record.fields),
             "values": list(record.fields.values()),
+            "stream": stream,
+            "bodies": [encode(event) for event in events],
+            "last": 0,
         }
-        if not self._write(_REPLACE if record.version else _CREATE, parameters):
+        sql = _REPLACE if record.version else _CREATE
+        if not self._write(sql, parameters, partial(_lock_stream, stream) if events else None):
             raise Stale(record.kind, record.key)
         return replace(record, version=version)
 
@@ -215,12 +224,11 @@ class PostgresStore:
         bodies = [encode(event) for event in events]
         last = 0
 
-        def lock(connection: _Connection) -> dict[str, object] | None:
-            # A statement of its own: only the next one sees what was appended while we waited.
-            connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, stream))
+        def lock(connection: _Connection) -> dict[str, int] | None:
             nonlocal last
-            last = _number(connection.execute(_LAST, {"stream": stream}))
-            return {"last": last} if expect is None or expect == last else None
+            seen = _lock_stream(stream, connection)
+            last = seen["last"]
+            return seen if expect is None or expect == last else None
 
         if not bodies:
             ((last,),) = self._query(_LAST, {"stream": stream})
@@ -268,13 +276,13 @@ class PostgresStore:
         self,
         sql: LiteralString,
         parameters: Mapping[str, object],
-        lock: Callable[[_Connection], Mapping[str, object] | None] = lambda _: {},
+        lock: Callable[[_Connection], Mapping[str, object] | None] | None = None,
     ) -> bool:
         """Carry out a statement of ours in a transaction; tell whether it stored anything."""
 
         def attempt(connection: _Connection, deadline: float) -> bool:
             connection.execute("BEGIN")
-            seen = lock(connection)
+            seen: Mapping[str, object] | None = lock(connection) if lock else {}
             if seen is None:
                 connection.execute("ROLLBACK")
                 return False
@@ -511,6 +519,13 @@ def _schema_version(connection: psycopg.Connection[Any]) -> int:
     if not _number(connection.execute(sql)):
         return 0
     return _number(connection.execute("SELECT version FROM fleet.meta"))
+
+
+def _lock_stream(stream: str, connection: _Connection) -> dict[str, int]:
+    """Let nobody else append to a stream until the transaction is over; return its last number."""
+    # A statement of its own: only the next one sees what was appended while we waited.
+    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, stream))
+    return {"last": _number(connection.execute(_LAST, {"stream": stream}))}
 
 
 def _number(cursor: psycopg.Cursor[Any]) -> int:

@@ -66,10 +66,10 @@ class SqliteStore:
         )
         return next(iter(self._records(kind, rows)), None)
 
-    def put(self, record: Record) -> Record:
-        check_names(record.kind, record.key, *record.fields)
+    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
-        body, fields = encode(record.body), encode(record.fields)
+        body, fields, told = encode(record.body), encode(record.fields), [encode(event) for event in events]
         # Random, not counted: the version of a removed record never comes round again.
         version = os.urandom(8).hex()
         with self._transaction() as connection:
@@ -83,6 +83,8 @@ class SqliteStore:
             if old_fields != fields:
                 _drop_index(connection, record, old_fields)
                 _add_index(connection, record)
+            if told:
+                _add_events(connection, stream, _last_number(connection, stream), told)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
@@ -119,10 +121,7 @@ class SqliteStore:
             last = _last_number(connection, stream)
             if expect is not None and expect != last:
                 raise Stale("stream", stream)
-            connection.executemany(
-                "INSERT INTO event (stream, number, body) VALUES (?, ?, ?)",
-                [(stream, number, body) for number, body in enumerate(bodies, start=last + 1)],
-            )
+            _add_events(connection, stream, last, bodies)
         return last + len(bodies)
 
     def read(
@@ -346,6 +345,13 @@ def _add_index(connection: sqlite3.Connection, record: Record) -> None:
 def _last_number(connection: sqlite3.Connection, stream: str) -> int:
     sql = "SELECT coalesce(max(number), 0) FROM event WHERE stream = ?"
     return connection.execute(sql, (stream,)).fetchone()[0]
+
+
+def _add_events(connection: sqlite3.Connection, stream: str, last: int, bodies: Sequence[str]) -> None:
+    connection.executemany(
+        "INSERT INTO event (stream, number, body) VALUES (?, ?, ?)",
+        [(stream, number, body) for number, body in enumerate(bodies, start=last + 1)],
+    )
 
 
 def _unusable(path: str, code: int, reason: str) -> StoreUnusable:

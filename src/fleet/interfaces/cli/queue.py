@@ -264,6 +264,7 @@ def _facts(detail: Detail, folder: str) -> list[tuple[str, str]]:
         ("tries", _tries(task)),
         ("gates", render.printable("; ".join(task.gates))),
         ("labels", render.printable(", ".join(task.labels))),
+        ("batch", render.printable(task.batch)),
         ("needs", render.printable(", ".join(task.needs))),
         ("cost", _cost(task)),
         *(("frees", f"{after.id}  {render.printable(after.title)}") for after in detail.dependents),
@@ -285,6 +286,12 @@ def _waits(detail: Detail) -> list[str]:
         lines.append(_hold_line(detail.hold))
     if task.not_before > time.time():
         lines.append(f"{render.date(task.not_before)}")
+    if task.base_host:
+        lines.append(f"host {render.printable(task.base_host)}, which alone has its work so far")
+    if task.needs:
+        lines.append(f"a host that is {render.printable(' and '.join(task.needs))}")
+    if detail.refusal:
+        lines.append(f"room: {render.printable(detail.refusal)}")
     return lines or ["nothing but its turn"]
 
 

@@ -118,6 +118,7 @@ class Wishes(TypedDict):
     deps: tuple[str, ...]
     gates: tuple[str, ...]
     labels: tuple[str, ...]
+    batch: str | None
     needs: tuple[str, ...]
     budget: float | None
     as_json: bool
@@ -147,6 +148,7 @@ def wish_options(function: Function) -> Function:
             "--gate", "gates", multiple=True, metavar="CMD", help="It is done only if this command succeeds."
         ),
         click.option("-l", "--label", "labels", multiple=True, metavar="LABEL", help="To find it by."),
+        click.option("--batch", metavar="NAME", help="Tasks of one batch share budget.batch_usd."),
         click.option("--needs", multiple=True, metavar="LABEL", help="Only on a host of this name or label."),
         click.option(
             "--budget", type=float, metavar="USD", help="What it may cost. [default: budget.task_usd]"
@@ -205,6 +207,7 @@ def _edit(wishes: Wishes, title: str | None = None) -> Edit:
         priority=wishes["priority"],
         gates=_several(wishes["gates"]),
         labels=_several(wishes["labels"]),
+        batch=wishes["batch"],
         needs=_several(wishes["needs"]),
         budget_usd=wishes["budget"],
     )
