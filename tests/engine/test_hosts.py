@@ -6,7 +6,6 @@ Each host is in a network namespace of its own, with one cable to where the data
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ from fleet.ports.tasks import Tasks
 from fleet.services.tasks import Edit, TaskService
 from tests.network import Cable, cables
 from tests.postgres import Server, programs
-from tests.support import System, git, processes_with, scenario, wait_for
+from tests.support import System, git, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -72,7 +71,7 @@ def hosts(url: str, links: list[Cable], repository: Path, tmp_path: Path) -> Ite
     yield made
     for link, system in zip(links, made, strict=True):
         link.mend()
-        kill_host(system)
+        system.cut_power()
 
 
 @pytest.fixture
@@ -148,15 +147,6 @@ def until_at_work(url: str, task: Task) -> None:
     wait_for(has_agent, what="its agent works")
 
 
-def kill_host(system: System) -> None:
-    """End everything of a host at once, as a power cut does: none may see another die."""
-    doomed = processes_with(f"FLEET_HOME={system.home}\0") - {os.getpid()}
-    for sign in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in doomed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, sign)
-
-
 def closes_of(tasks: Tasks, task_id: str) -> int:
     return sum(entry["kind"] == "close" for entry in tasks.log(TaskId(task_id)))
 
@@ -176,7 +166,7 @@ def test_the_tasks_of_a_host_that_dies_go_on_elsewhere_with_a_higher_token(
     first = until_owned(tasks, task_id, "a")
     start(b)
     until_at_work(url, first)
-    kill_host(a)
+    a.cut_power()
     second = until_owned(tasks, task_id, "b")
     gate.touch()
     wait_for(lambda: is_closed(tasks, task_id), 40)
@@ -228,7 +218,7 @@ def test_one_host_dies_while_the_other_is_cut_off_and_all_is_done_once_when_they
     wait_for(lambda: owners() == {"a", "b"}, 40, "they share the work")
     first = next(task_id for task_id in ids if tasks.get(task_id).owner == "a")
     links[1].cut()
-    kill_host(a)
+    a.cut_power()
     gate.touch()  # while b can tell nobody of what its agents did
     start(a)
     wait_for(lambda: is_closed(tasks, first), 60, "a is back at its own work")
