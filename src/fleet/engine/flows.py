@@ -20,7 +20,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowE
 from fleet.domain.ids import RunId
 from fleet.domain.job import Job, job_id, next_job
 from fleet.domain.run import Run
-from fleet.engine import steps
+from fleet.engine import settlement, steps
 from fleet.engine.journal import journal_in_database, journal_in_file
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError, Stale, StoreAway
@@ -183,7 +183,7 @@ async def follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
 @DBOS.step()
 @_patiently
 async def settle(run_id: RunId, turn: int, job: int, failure: str) -> str:
-    return await steps.settle(shop(), run_id, turn, job, failure)
+    return await settlement.settle(shop(), run_id, turn, job, failure)
 
 
 @DBOS.step()

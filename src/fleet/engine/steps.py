@@ -6,42 +6,32 @@ agent that was started is attached to, a result that is recorded stays.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import sys
 import time
 import uuid
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fleet.config import Settings
-from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
-from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
-from fleet.domain.turn import Story, Verdict, judge_turn
-from fleet.domain.usage import Usage
+from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.engine import cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
 from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed
 from fleet.ports.coder import Launch, Turn
-from fleet.ports.shelf import encode_value
-from fleet.ports.workspace import Changes
 
 log = logging.getLogger(__name__)
 
-GATE_SHOWN = 4000  # bytes of a gate's last words that its agent gets to read
 TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
-STDERR_SHOWN = 300  # bytes of an agent's last words on stderr that go into the reason of a failure
-SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
 
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
@@ -108,11 +98,11 @@ def _check_disk(home: Path, settings: Settings) -> None:
 
 async def _set_up(shop: Workshop, run: Run, settings: Settings) -> None:
     """Run the project's setup commands once, their output kept; a failing one fails the run."""
-    folder = _setup_folder(shop, run)
+    folder = setup_folder(shop, run)
     await shop.shim.start(
         folder,
         argv=("sh", "-c", _setup_script(settings.setup_commands)),
-        env=_agent_environment(shop, run),
+        env=agent_environment(shop, run),
         cwd=run.workspace,
         stdin=None,
         marker=run.id,
@@ -124,7 +114,7 @@ async def _set_up(shop: Workshop, run: Run, settings: Settings) -> None:
         raise SetupFailed(failed or "setup", process.code or -1, f"{folder}/out")
 
 
-def _setup_folder(shop: Workshop, run: Run) -> str:
+def setup_folder(shop: Workshop, run: Run) -> str:
     """Each job has a setup of its own: one that failed can be tried again with the next prompt."""
     return str(shop.run_folder(run.id) / f"setup-{run.job}")
 
@@ -208,6 +198,10 @@ def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
     )
 
 
+def told_session(shop: Workshop, run: Run) -> str:
+    return shop.coder(run).launch(_turn_for(shop, run, "", "")).session
+
+
 def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
     return (str(shop.task_folder(run.task)),) if run.task else ()
 
@@ -226,7 +220,7 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
     await shop.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
         await shop.transport.write(f"{folder}/{name}", content)
-    environment = _agent_environment(shop, run) | dict(plan.env)
+    environment = agent_environment(shop, run) | dict(plan.env)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
         return await shop.shim.start(
@@ -250,7 +244,7 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
     return process
 
 
-def _agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
+def agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
     return _task_environment(shop, run) | {
         "FLEET_RUN": run.id,
         "FLEET_HOME": str(shop.home),
@@ -291,267 +285,9 @@ async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -
         folder,
         first_pasted=first_pasted,
         is_blank=is_blank,
-        told_session=partial(_told_session, shop, run),
+        told_session=partial(told_session, shop, run),
     )
     await follower.until_ended()
-
-
-async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: str = "") -> str:
-    """Ask git what came of it, record the result, and close the job. Return the status."""
-    run = await shop.get(run_id)
-    if run.job > job:
-        return run.state  # done before, and cut off just before it was journalled
-    if run.is_underway:  # also if it was to be attached to anew, and that failed
-        turn = turn or run.turn
-    run = await shop.become(run_id, RunState.SETTLING)
-    process = await _end_processes(shop, run, turn)
-    try:
-        changes = await _collect(shop, run)
-    except FleetError as problem:  # what it wrote is in its workspace; say so instead of trying for ever
-        changes = Changes(commits=(), files=(), diff=run.diff)
-        failure = failure or f"git could not tell what was done: {reason_of(problem)}"
-    is_superseded = await shop.is_superseded(run)
-    verdict = (
-        Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
-        if is_superseded
-        else await _judge(shop, run, process, bool(changes.commits), failure)
-    )
-    if verdict.status is RunState.FAILED and turn:
-        verdict = await _with_last_error(shop, run_id, turn, verdict)
-    gates = await _ask_gates(shop, run, job) if await _is_to_be_gated(shop, run, verdict) else Gates()
-    if gates.refusal:
-        verdict = Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
-    story = (await shop.log(run_id)).story
-    result = Result(
-        status=verdict.status,
-        summary=story.said,
-        reason=verdict.reason,
-        cause=verdict.cause,
-        resets_at=story.resets_at if verdict.cause is Cause.LIMIT else None,
-        question=story.question,
-        tests=gates.summary,
-        pushed=await _push(shop, run, bool(changes.commits)),
-        files_changed=changes.files,
-        commits=changes.commits,
-        next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
-        usage=_priced(shop, run, story),
-    )
-
-    session = await _session_after(shop, run, story, verdict)
-    # A prompt that could not even be started counts as done: it failed.
-    done = await _past_blanks(shop, run, run.turn if turn else run.turn + 1)
-
-    def ended(run: Run) -> Run:
-        run = run.in_mode(run.mode_wanted or run.mode)
-        # A kill drops the prompts that wait.
-        return replace(
-            run,
-            turn=run.prompts if verdict.status is RunState.KILLED else done,
-            job=max(run.job, job + 1),
-            session=session,
-            ended_at=time.time(),
-            usage=result.usage,
-            context_tokens=story.context_tokens,
-            said=story.last_line,
-            diff=changes.diff,
-            agent=None,
-            result=result,
-            wanted=Wanted.STOP if is_superseded else run.wanted,  # then its work is kept under a recovery ref
-        ).without_nothing()
-
-    await _keep_in_folder(shop, run_id, result)
-    await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
-    cgroups.drop(run_id)
-    shop.forget(run_id)
-    return verdict.status
-
-
-async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
-    """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
-    path = f"{shop.turn_folder(run_id, turn)}/err"
-    size = await shop.transport.size(path)
-    tail = await shop.transport.read(path, offset=max(0, size - STDERR_SHOWN))
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
-    if not lines or lines[-1] in verdict.reason:
-        return verdict
-    said = "".join(character for character in lines[-1][-STDERR_SHOWN:] if character.isprintable())
-    return replace(verdict, reason=f"{verdict.reason} (last words: {said})")
-
-
-async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
-    """Return the turn, or the last of blank ones after it: headless, there is nothing to do for those."""
-    if (run.mode_wanted or run.mode) is Mode.HEADLESS:
-        while turn < run.prompts and await shop.prompt(run.id, turn + 1) == "":
-            turn += 1
-    return turn
-
-
-async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdict) -> str:
-    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to."""
-    known = story.session or run.session
-    if verdict.status not in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES):
-        return known
-    if run.mode is Mode.TMUX and await _was_never_asked(shop, run):
-        return ""  # the CLIs keep no session in which nothing was said
-    return known or _told_session(shop, run)
-
-
-async def _was_never_asked(shop: Workshop, run: Run) -> bool:
-    """Whether neither we nor a person at the screen gave it anything to do."""
-    for turn in range(1, run.turn + 1):
-        if await shop.prompt(run.id, turn):
-            return False
-    if not shop.coder(run).facts.signals_turns:
-        return False  # nobody can tell
-
-    def was_prompted() -> bool:
-        return any(body["kind"] == Kind.PROMPTED for _, body in shop.runs.events(run.id))
-
-    return not await shop.in_git_thread(was_prompted)
-
-
-def _told_session(shop: Workshop, run: Run) -> str:
-    return shop.coder(run).launch(_turn_for(shop, run, "", "")).session
-
-
-def _priced(shop: Workshop, run: Run, story: Story) -> Usage:
-    """Return what the run used; tokens without a cost are priced by the model, if that is known."""
-    usage = story.meter.total
-    model = story.model or run.model
-    if usage.cost_usd is not None or not usage.total_tokens or not model:
-        return usage
-    try:
-        return replace(usage, cost_usd=shop.price(model, shop.coder(run).facts, usage))
-    except FleetError:  # the coder was taken out of the configuration meanwhile
-        return usage
-
-
-async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
-    """Leave no process of the run behind, whatever the agent left running, and let none start late."""
-    if run.workspace_state is WorkspaceState.MADE:
-        await shop.shim.stop(_setup_folder(shop, run), grace_seconds=0)
-    folder = shop.turn_folder(run.id, turn or run.turn + 1)
-    process = await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
-    if run.mode is Mode.TMUX:
-        await shop.tmux(run).end()
-    return process if turn else AgentProcess(phase=Phase.NEVER)
-
-
-async def _collect(shop: Workshop, run: Run) -> Changes:
-    if not run.has_workspace:
-        return Changes(commits=(), files=(), diff=run.diff)
-    place = shop.place(run)
-
-    def ask_git() -> Changes:
-        shop.workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
-        return shop.workspaces.changes(place)
-
-    return await shop.in_git_thread(ask_git)
-
-
-async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
-    if run.wanted is Wanted.STOP:
-        return Verdict(status=RunState.KILLED, reason="stopped on request")
-    if failure:
-        return Verdict(status=RunState.FAILED, reason=failure, cause=Cause.SETUP)
-    try:
-        closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
-    except FleetError as problem:  # the coder was taken out of the configuration meanwhile
-        return Verdict(status=RunState.FAILED, reason=reason_of(problem), cause=Cause.SETUP)
-    story = (await shop.log(run.id)).story
-    if run.mode_wanted is not None and run.is_to_switch and _was_broken_off(story, process):
-        status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
-        return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
-    return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
-
-
-def _was_broken_off(story: Story, process: AgentProcess) -> bool:
-    """Tell whether it was us who ended a turn: it came to no end of its own, good or bad."""
-    has_own_end = story.ended_well is not None or bool(story.question)
-    return not has_own_end and (process.code is None or process.code == 0 or process.code > 128)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
-    """What the gates of a run said."""
-
-    summary: str = ""
-    refusal: str = ""
-
-
-async def _is_to_be_gated(shop: Workshop, run: Run, verdict: Verdict) -> bool:
-    """Tell whether it is time for the gates: the turn ended well, and the agent says that it is done."""
-    if verdict.cause is not Cause.NONE or run.wanted is not Wanted.RUN:
-        return False
-    return run.task is None or await shop.is_to_be_closed(run.task)
-
-
-async def _ask_gates(shop: Workshop, run: Run, job: int) -> Gates:
-    """Run the gates one after the other, in the workspace, until one says no."""
-    commands = await shop.gates_of(run)
-    for number, command in enumerate(commands, 1):
-        # Its name tells the command: one that was changed meanwhile is asked anew.
-        name = f"gate-{job}-{number}-{zlib.crc32(command.encode()):08x}"
-        if refusal := await _ask_gate(shop, run, command, name):
-            return Gates(summary=f"gate {number} of {len(commands)} said no", refusal=refusal)
-    return Gates(summary=f"all of {len(commands)} gates said yes" if commands else "")
-
-
-async def _ask_gate(shop: Workshop, run: Run, command: str, name: str) -> str:
-    """Run a gate, or go on with one that was begun; return what it said against the work, or ""."""
-    folder = str(shop.run_folder(run.id) / name)
-    await shop.shim.start(
-        folder,
-        argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
-        env=_agent_environment(shop, run),
-        cwd=run.workspace,
-        stdin=None,
-        marker=run.id,
-    )
-    patience = shop.settings_for(run.project).gate_seconds
-    process = await await_end(shop, run.id, folder, timeout_seconds=patience)
-    await shop.shim.stop(folder, grace_seconds=0)  # and whatever it left running
-    if process.code == 0:
-        return ""
-    size = await shop.transport.size(f"{folder}/out")
-    tail = await shop.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
-    return f"`{command}` ended with exit code {process.code}\n{tail.decode(errors='replace').strip()}"
-
-
-async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
-    """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone.
-
-    The ref names the token: a host that lost its task meanwhile writes over nobody's work.
-    """
-    remote = shop.settings_for(run.project).push_to
-    if run.task is None or not remote or not has_commits:
-        return ""
-    ref = f"refs/fleet/tasks/{run.task}/{run.token}"
-    push = partial(shop.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
-    try:
-        await shop.in_git_thread(push)
-    except FleetError as problem:
-        log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
-        return ""
-    return ref
-
-
-async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:
-    """Put the result and the events beside the raw output, for people and scripts."""
-    folder = shop.run_folder(run_id)
-    text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
-    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
-
-    await shop.in_git_thread(partial(_write_events, shop, run_id, folder / "events.jsonl"))
-
-
-def _write_events(shop: Workshop, run_id: RunId, path: Path) -> None:
-    """Write the log out line by line: it may be far bigger than what we want in memory."""
-    draft = path.with_suffix(".draft")
-    with draft.open("w") as file:
-        for number, body in shop.runs.events(run_id):
-            file.write(json.dumps({"seq": number, **body}) + "\n")
-    draft.replace(path)
 
 
 async def remove(shop: Workshop, run_id: RunId, job: int) -> None:

@@ -1,0 +1,247 @@
+"""The step that ends a job's work: what came of a turn is asked of git and of the gates, and recorded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fleet.domain.cause import Cause
+from fleet.domain.event import Kind
+from fleet.domain.ids import RunId
+from fleet.domain.process import AgentProcess, Phase
+from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.turn import Story, Verdict, judge_turn
+from fleet.domain.usage import Usage
+from fleet.engine import cgroups
+from fleet.engine.gates import Gates, ask_gates, is_to_be_gated
+from fleet.engine.steps import reason_of, setup_folder, told_session
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+from fleet.ports.shelf import encode_value
+from fleet.ports.workspace import Changes
+
+log = logging.getLogger(__name__)
+
+LAST_WORDS = 300  # bytes of what an agent said last on stderr that go into the reason of a failure
+SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
+
+
+async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: str = "") -> str:
+    """Ask git what came of it, record the result, and close the job. Return the status."""
+    run = await shop.get(run_id)
+    if run.job > job:
+        return run.state  # done before, and cut off just before it was journalled
+    if run.is_underway:  # also if it was to be attached to anew, and that failed
+        turn = turn or run.turn
+    run = await shop.become(run_id, RunState.SETTLING)
+    process = await _end_processes(shop, run, turn)
+    changes, trouble = await _collect(shop, run)
+    is_superseded = await shop.is_superseded(run)
+    verdict = (
+        Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
+        if is_superseded
+        else await _judge(shop, run, process, bool(changes.commits), failure or trouble)
+    )
+    if verdict.status is RunState.FAILED and turn:
+        verdict = await _with_last_error(shop, run_id, turn, verdict)
+    gates = await ask_gates(shop, run, job) if await is_to_be_gated(shop, run, verdict) else Gates()
+    if gates.refusal:
+        verdict = Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
+    story = (await shop.log(run_id)).story
+    pushed = await _push(shop, run, bool(changes.commits))
+    result = _result(run, verdict, story, changes, gates, pushed, _priced(shop, run, story))
+    session = await _session_after(shop, run, story, verdict)
+    # A prompt that could not even be started counts as done: it failed.
+    done = await _past_blanks(shop, run, run.turn if turn else run.turn + 1)
+
+    def ended(run: Run) -> Run:
+        run = run.in_mode(run.mode_wanted or run.mode)
+        # A kill drops the prompts that wait.
+        return replace(
+            run,
+            turn=run.prompts if verdict.status is RunState.KILLED else done,
+            job=max(run.job, job + 1),
+            session=session,
+            ended_at=time.time(),
+            usage=result.usage,
+            context_tokens=story.context_tokens,
+            said=story.last_line,
+            diff=changes.diff,
+            agent=None,
+            result=result,
+            wanted=Wanted.STOP if is_superseded else run.wanted,  # then its work is kept under a recovery ref
+        ).without_nothing()
+
+    await _keep_in_folder(shop, run_id, result)
+    await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
+    cgroups.drop(run_id)
+    shop.forget(run_id)
+    return verdict.status
+
+
+def _result(
+    run: Run, verdict: Verdict, story: Story, changes: Changes, gates: Gates, pushed: str, usage: Usage
+) -> Result:
+    return Result(
+        status=verdict.status,
+        summary=story.said,
+        reason=verdict.reason,
+        cause=verdict.cause,
+        resets_at=story.resets_at if verdict.cause is Cause.LIMIT else None,
+        question=story.question,
+        tests=gates.summary,
+        pushed=pushed,
+        files_changed=changes.files,
+        commits=changes.commits,
+        next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
+        usage=usage,
+    )
+
+
+async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
+    """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
+    path = f"{shop.turn_folder(run_id, turn)}/err"
+    size = await shop.transport.size(path)
+    tail = await shop.transport.read(path, offset=max(0, size - LAST_WORDS))
+    lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+    if not lines or lines[-1] in verdict.reason:
+        return verdict
+    said = "".join(character for character in lines[-1][-LAST_WORDS:] if character.isprintable())
+    return replace(verdict, reason=f"{verdict.reason} (last words: {said})")
+
+
+async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
+    """Return the turn, or the last of blank ones after it: headless, there is nothing to do for those."""
+    if (run.mode_wanted or run.mode) is Mode.HEADLESS:
+        while turn < run.prompts and await shop.prompt(run.id, turn + 1) == "":
+            turn += 1
+    return turn
+
+
+async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdict) -> str:
+    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to."""
+    known = story.session or run.session
+    if verdict.status not in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES):
+        return known
+    if run.mode is Mode.TMUX and await _was_never_asked(shop, run):
+        return ""  # the CLIs keep no session in which nothing was said
+    return known or told_session(shop, run)
+
+
+async def _was_never_asked(shop: Workshop, run: Run) -> bool:
+    """Whether neither we nor a person at the screen gave it anything to do."""
+    for turn in range(1, run.turn + 1):
+        if await shop.prompt(run.id, turn):
+            return False
+    if not shop.coder(run).facts.signals_turns:
+        return False  # nobody can tell
+
+    def was_prompted() -> bool:
+        return any(body["kind"] == Kind.PROMPTED for _, body in shop.runs.events(run.id))
+
+    return not await shop.in_git_thread(was_prompted)
+
+
+def _priced(shop: Workshop, run: Run, story: Story) -> Usage:
+    """Return what the run used; tokens without a cost are priced by the model, if that is known."""
+    usage = story.meter.total
+    model = story.model or run.model
+    if usage.cost_usd is not None or not usage.total_tokens or not model:
+        return usage
+    try:
+        return replace(usage, cost_usd=shop.price(model, shop.coder(run).facts, usage))
+    except FleetError:  # the coder was taken out of the configuration meanwhile
+        return usage
+
+
+async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
+    """Leave no process of the run behind, whatever the agent left running, and let none start late."""
+    if run.workspace_state is WorkspaceState.MADE:
+        await shop.shim.stop(setup_folder(shop, run), grace_seconds=0)
+    folder = shop.turn_folder(run.id, turn or run.turn + 1)
+    process = await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
+    if run.mode is Mode.TMUX:
+        await shop.tmux(run).end()
+    return process if turn else AgentProcess(phase=Phase.NEVER)
+
+
+async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
+    """Save what was left uncommitted; return what was done, or why git cannot tell.
+
+    What was written is in the workspace all the same: better to say so than to try for ever.
+    """
+    nothing = Changes(commits=(), files=(), diff=run.diff)
+    if not run.has_workspace:
+        return nothing, ""
+    place = shop.place(run)
+
+    def ask_git() -> Changes:
+        shop.workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
+        return shop.workspaces.changes(place)
+
+    try:
+        return await shop.in_git_thread(ask_git), ""
+    except FleetError as problem:
+        return nothing, f"git could not tell what was done: {reason_of(problem)}"
+
+
+async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
+    if run.wanted is Wanted.STOP:
+        return Verdict(status=RunState.KILLED, reason="stopped on request")
+    if failure:
+        return Verdict(status=RunState.FAILED, reason=failure, cause=Cause.SETUP)
+    try:
+        closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
+    except FleetError as problem:  # the coder was taken out of the configuration meanwhile
+        return Verdict(status=RunState.FAILED, reason=reason_of(problem), cause=Cause.SETUP)
+    story = (await shop.log(run.id)).story
+    if run.mode_wanted is not None and run.is_to_switch and _was_broken_off(story, process):
+        status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
+        return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
+    return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
+
+
+def _was_broken_off(story: Story, process: AgentProcess) -> bool:
+    """Tell whether it was us who ended a turn: it came to no end of its own, good or bad."""
+    has_own_end = story.ended_well is not None or bool(story.question)
+    return not has_own_end and (process.code is None or process.code == 0 or process.code > 128)
+
+
+async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
+    """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone.
+
+    The ref names the token: a host that lost its task meanwhile writes over nobody's work.
+    """
+    remote = shop.settings_for(run.project).push_to
+    if run.task is None or not remote or not has_commits:
+        return ""
+    ref = f"refs/fleet/tasks/{run.task}/{run.token}"
+    push = partial(shop.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+    try:
+        await shop.in_git_thread(push)
+    except FleetError as problem:
+        log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
+        return ""
+    return ref
+
+
+async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:
+    """Put the result and the events beside the raw output, for people and scripts."""
+    folder = shop.run_folder(run_id)
+    text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
+    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
+
+    await shop.in_git_thread(partial(_write_events, shop, run_id, folder / "events.jsonl"))
+
+
+def _write_events(shop: Workshop, run_id: RunId, path: Path) -> None:
+    """Write the log out line by line: it may be far bigger than what we want in memory."""
+    draft = path.with_suffix(".draft")
+    with draft.open("w") as file:
+        for number, body in shop.runs.events(run_id):
+            file.write(json.dumps({"seq": number, **body}) + "\n")
+    draft.replace(path)
