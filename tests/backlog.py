@@ -57,7 +57,6 @@ FAULTS = (
     "gate",
     "hopeless",
 )
-POWER_CUTS = 0.2  # of all kills
 DONE = {"run": 'echo "Status: completed" >> "$FLEET_ARTIFACT_DIR/PLAN_AND_STATUS.md"'}
 
 
@@ -175,13 +174,16 @@ class Backlog:
     def _kill_in_its_time(self) -> None:
         """Kill the supervisor, or all, if it has been up for long enough to have done something."""
         holder = self.system.door.holder()
-        if holder is None or f'"supervisor.up", "pid": {holder.pid}' not in self.system.supervisor_log():
+        if (
+            holder is None
+            or f'"supervisor.up", "pid": {holder.pid}}}' not in self.system.door.log_path.read_text()
+        ):
             return
         due = self._kill_at.setdefault(
             holder.pid, time.monotonic() + self._chance.uniform(0.2, 1.8) * self.kill_every_seconds
         )
         if time.monotonic() > due:
-            if self._chance.random() < POWER_CUTS:
+            if (self.kills + self.power_cuts) % 4 == 1:
                 self.power_cuts += 1
                 self.system.cut_power()
             else:
@@ -239,6 +241,8 @@ class Backlog:
             if tasks[planned.number].state is TaskState.CLOSED:
                 self._check_result(planned, tasks[planned.number], diary)
         self._check_nothing_is_left(tasks)
+        assert self.kills, "the supervisor was killed, or this shows little"
+        assert self.power_cuts
 
     def _check_nothing_is_left(self, tasks: dict[int, Task]) -> None:
         closed = {task.id for task in tasks.values() if task.state is TaskState.CLOSED}

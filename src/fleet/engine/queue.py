@@ -63,10 +63,14 @@ class Queue:
         self.is_draining = False
         self._has_room = True
         self._holds: Mapping[str, Hold] = {}
+        self._is_first_look = True
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
         self._holds = self._state.holds()
+        if self._is_first_look:
+            self._clean_up_after_the_last_one()
+            self._is_first_look = False
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
         self._drop_stale_lanes()
@@ -118,11 +122,21 @@ class Queue:
 
     def _tell_dependents(self, closed: Task) -> None:
         """Tell those that wait for a closed task. A kill in between repeats it, which changes nothing."""
-        self._clean(closed.run)
         for dependent in self._tasks.dependents(closed.id):
             with contextlib.suppress(NotFound):  # its writer was cut off before it was written
                 self._tasks.update(dependent, lambda task: _without(task, closed))
         self._tasks.update(closed.id, _announced)
+
+    def _clean_up_after_the_last_one(self) -> None:
+        """Remove the workspaces of runs whose judge was killed right after the verdict."""
+        for run in self._shop.runs.each("shown", "yes"):
+            is_ours = run.task is not None and run.host == self._shop.host
+            # What a person brought back (`fleet undo`) was removed before.
+            if not is_ours or not run.has_workspace or run.removed_at is not None:
+                continue
+            task = self._tasks.peek(run.task or "")
+            if task is None or not task.is_attempt(run.id, run.token):
+                self._clean(run.id)
 
     def _clean(self, run_id: RunId | None) -> None:
         """Have the workspace of an ended run removed; its branch stays."""
