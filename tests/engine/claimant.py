@@ -46,7 +46,7 @@ class Claimant:
         beating.start()
         watched_at = 0.0
         while self._tasks.page("state", "open", limit=1) or self._tasks.page("state", "in_progress", limit=1):
-            if time.monotonic() - watched_at > self._lease_seconds / 3:
+            if time.monotonic() - watched_at > self._lease_seconds / 4:
                 watched_at = time.monotonic()
                 self._inherit()
             if not self._claim_one():

@@ -16,12 +16,18 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
+from fleet.domain.briefing import PLAN
 from fleet.domain.ids import RunId, TaskId
+from fleet.domain.queue import Lane
+from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
+from fleet.domain.usage import Usage
+from fleet.engine.artifacts import Artifacts
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.errors import Conflict, Fenced
+from fleet.ports.records import Runs
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
+from fleet.ports.tasks import QueueState, Tasks
 from tests.engine.claimant import open_store
 from tests.postgres import shared_server
 
@@ -42,13 +48,94 @@ def test_a_heart_that_stands_still_for_a_lease_is_dead_and_one_that_beats_is_not
     for heart in (mine, slow, steady):
         heart.beat()
     assert mine.dead() == [], "the first sight tells nothing"
-    now = 9.0
+    now = 6.0
     steady.beat()
     assert mine.dead() == []
     now = 11.0
     assert mine.dead() == ["slow"]
     slow.beat()
     assert mine.dead() == [], "it was only slow"
+
+
+def test_after_an_outage_nobody_is_dead_before_he_could_beat_again() -> None:
+    now = 0.0
+    store = MemoryStore()
+    mine = Heartbeats(store, "me", lease_seconds=10, clock=lambda: now)
+    Heartbeats(store, "other", lease_seconds=10).beat()
+    assert mine.dead() == []
+    now = 100.0  # the database was away for all of us
+    assert mine.dead() == []
+    now = 106.0
+    assert mine.dead() == []
+    now = 111.0
+    assert mine.dead() == ["other"], "now he had his time"
+
+
+def test_one_who_has_said_goodbye_is_not_dead() -> None:
+    now = 0.0
+    store = MemoryStore()
+    mine = Heartbeats(store, "me", lease_seconds=10, clock=lambda: now)
+    other = Heartbeats(store, "other", lease_seconds=10)
+    other.beat()
+    assert mine.dead() == []
+    other.leave()
+    now = 6.0
+    assert mine.dead() == []
+    now = 12.0
+    assert mine.dead() == []
+
+
+def test_what_a_dead_owners_run_has_cost_is_spent() -> None:
+    store = MemoryStore()
+    task = held(store, "dead")
+    run = Run(id=RunId("r"), project="/p", branch="b", coder="c", created_at=1.0, usage=Usage(cost_usd=2.5))
+    Runs(store).add(run)
+    lane = Lane(coder="c", project="/p", host="dead")
+    QueueState(store).change_ledger(lambda ledger: ledger.admit(task, lane))
+    Claims(store).take_from("dead", "heir")
+    ledger = QueueState(store).ledger()
+    assert (dict(ledger.running), ledger.spent_usd["/p"]) == ({}, 2.5)
+
+
+def test_an_heir_tells_a_person_what_the_dead_one_could_not() -> None:
+    store = MemoryStore()
+    task = held(store, "dead")
+    Tasks(store).update(task.id, lambda task: task.block("it failed"))
+    Claims(store).take_from("dead", "heir")
+    assert [found.id for found in Tasks(store).find("untold", "heir")] == [task.id]
+
+
+def test_a_cut_off_host_cannot_write_over_the_files_that_the_new_holder_kept(tmp_path: Path) -> None:
+    store = MemoryStore()
+    old, new = (Artifacts(store, name, lambda task, name=name: tmp_path / name / task) for name in ("a", "b"))
+    for host, token, text in (("b", 2, "of the new one"), ("a", 1, "of the old one")):
+        (tmp_path / host / "t-1").mkdir(parents=True)
+        (tmp_path / host / "t-1" / PLAN).write_text(text)
+        (new if host == "b" else old).keep(TaskId("t-1"), token)
+    Artifacts(store, "c", lambda task: tmp_path / "c" / task).bring(TaskId("t-1"))
+    assert (tmp_path / "c" / "t-1" / PLAN).read_text() == "of the new one"
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe"])
+def test_what_an_agent_puts_in_the_way_of_its_files_is_neither_written_through_nor_waited_for(
+    tmp_path: Path, trap: str
+) -> None:
+    store = MemoryStore()
+    mine = Artifacts(store, "b", lambda task: tmp_path / "b" / task)
+    folder = tmp_path / "a" / "t-1"
+    folder.mkdir(parents=True)
+    (folder / PLAN).write_text("payload")
+    Artifacts(store, "a", lambda task: tmp_path / "a" / task).keep(TaskId("t-1"), 1)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "b" / "t-1").mkdir(parents=True)
+    for name in (PLAN, f".{PLAN}.draft"):
+        path = tmp_path / "b" / "t-1" / name
+        path.symlink_to(victim) if trap == "link" else os.mkfifo(path)
+    mine.bring(TaskId("t-1"))
+    mine.reopen_plan(TaskId("t-1"))
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "b" / "t-1" / PLAN).read_text() == "payload"
 
 
 def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused() -> None:

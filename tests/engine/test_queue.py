@@ -407,7 +407,10 @@ def test_a_batch_stops_where_its_money_is_spent_and_says_so(system: System) -> N
     until(system, one, is_closed)
     until(system, other, is_closed)
     assert look(system, two).state is TaskState.OPEN
-    assert "budget.batch_usd of night is reached ($0.70 of $1.00" in system.fleet("show", two).stdout
+    assert (
+        "budget.batch_usd of night has too little left for $0.80 ($0.70 of $1.00"
+        in system.fleet("show", two).stdout
+    )
     system.fleet("config", "set", "budget.batch_usd", "2", "--user")
     until(system, two, is_closed)
 
@@ -441,6 +444,81 @@ def test_what_a_task_cost_that_a_person_closed_counts_for_the_day(system: System
 
     wait_for(lambda: not ledger().running, what="its lane is free")
     assert sum(ledger().spent_usd.values()) == 3.0
+
+
+def test_a_task_that_is_too_dear_holds_up_no_other(system: System) -> None:
+    configure(system, "[budget]\nusd_a_day = 5.0\n[limits]\nmax_concurrent = 1\n")
+    dear = wish(system, "Dear", EDIT, DONE, budget_usd=10.0, priority=0)
+    cheap = wish(system, "Cheap", EDIT, DONE, budget_usd=1.0)
+    until(system, cheap, is_closed)
+    assert "it may cost $10.00, and budget.usd_a_day is $5.00" in until(system, dear, is_blocked).reason
+
+
+def test_a_task_whose_folder_is_broken_holds_up_no_other(system: System) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n[tasks]\nbackoff_seconds = 0.1\n")
+    spoil = {"run": 'rm -rf "$FLEET_ARTIFACT_DIR"; touch "$FLEET_ARTIFACT_DIR"'}
+    broken = wish(system, "Broken", spoil, {"crash": 3}, priority=0)
+    other = wish(system, "Other", EDIT, DONE)
+    until(system, other, is_closed)
+    assert "its folder cannot be used" in until(system, broken, is_blocked).reason
+
+
+def test_a_run_that_is_killed_while_its_gates_are_asked_leaves_its_task_to_a_person(
+    system: System, tmp_path: Path
+) -> None:
+    gate = f"touch {tmp_path / 'asked'}; sleep 300"
+    task_id = wish(system, "Gated", EDIT, DONE, gates=(gate,))
+    wait_for((tmp_path / "asked").exists, 30)
+    system.fleet("kill", look(system, task_id).branch, "--force")
+    task = until(system, task_id, is_blocked)
+    assert (task.reason, task.token) == ("its agent was ended by a person", 1)
+
+
+def test_an_answer_that_waits_for_a_paused_queue_comes_after_a_persons_own_prompt(system: System) -> None:
+    turns = [
+        [{"run": 'fleet ask "Which?"'}],
+        [{"say": "thinking"}],
+        [{"edit": {"path": "heard", "content": "{prompt}"}}, DONE],
+    ]
+    task_id = wish_turns(system, "Asks", *turns)
+    task = until(system, task_id, is_blocked)
+    system.fleet("pause")
+    system.fleet("answer", task_id, "the blue one")
+    until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
+    system.fleet("prompt", task.run or "", "think about it")
+    system.wait_until(task.branch, lambda run: run.turn == 2 and run.has_ended)
+    system.fleet("resume")
+    done = until(system, task_id, is_closed)
+    prompts = [prompt_of(system, done, number) for number in (2, 3)]
+    assert prompts[0] == "think about it"
+    assert "the blue one" in prompts[1]
+
+
+def prompt_of(system: System, task: Task, number: int) -> str:
+    with system.runs() as runs:
+        return runs.prompt(task.run or RunId(""), number) or ""
+
+
+def test_a_reopened_task_is_not_closed_by_its_old_plan(system: System) -> None:
+    task_id = wish_turns(system, "Twice", [EDIT, DONE])
+    until(system, task_id, is_closed)
+    system.fleet("task", "edit", task_id, "-d", scenario({"say": "hm, where was I?"}))
+    system.fleet("task", "reopen", task_id)
+    assert "ended well twice and closed nothing" in until(system, task_id, is_blocked).reason
+
+
+def test_a_gate_says_no_to_a_coder_that_begins_anew_each_time_and_it_ends(
+    system: System, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    script = f'cat >> {told}; echo "Status: completed" >> "$FLEET_ARTIFACT_DIR/PLAN_AND_STATUS.md"'
+    configure(system, "[tasks]\nbackoff_seconds = 0.1\n")
+    configure(system, f"[coders.plain]\ncommand = ['sh', '-c', {json.dumps(script)}]\nprompt = 'stdin'\n")
+    configure(system, "output = 'text'\n")
+    gate = "echo too short; false"
+    task = until(system, wish(system, "Never good", coder="plain", gates=(gate,)), is_blocked)
+    assert (task.failures, task.token) == (3, 3)
+    assert told.read_text().count("too short") > 2 * 1, "the next one hears what the gate said"
 
 
 def test_a_prompt_of_a_persons_own_swallows_no_answer(system: System) -> None:

@@ -52,12 +52,25 @@ def test_failures_are_tried_again_with_growing_pauses_until_a_person_must_look()
     assert pauses == [10.0, 20.0]
 
 
+def test_a_limit_that_lasts_for_weeks_is_still_waited_for() -> None:
+    decision = decide(replace(HELD, limits=5_000), ended(Cause.LIMIT), PATIENCE)
+    assert decision.not_before == NOW + PATIENCE.limit_pause_seconds
+
+
+def test_a_gate_says_no_to_a_coder_that_cannot_resume_as_to_any_other() -> None:
+    decision = decide(HELD, ended(Cause.GATE, can_resume=False), PATIENCE)
+    assert (decision.step, decision.is_failure) == (Step.RESTART, True)
+    assert decision.not_before > NOW
+
+
+@pytest.mark.parametrize("can_resume", [True, False])
 @pytest.mark.parametrize("cause", list(Cause))
-def test_no_cause_leads_back_to_an_agent_for_ever(cause: Cause) -> None:
+def test_no_cause_leads_back_to_an_agent_for_ever(cause: Cause, can_resume: bool) -> None:
     if cause is Cause.LIMIT:  # it ends when the provider says so
         return
     task, steps = HELD, 0
-    while (decision := decide(task, ended(cause), PATIENCE)).step in (Step.PROMPT, Step.RESTART):
+    ending = ended(cause, can_resume=can_resume)
+    while (decision := decide(task, ending, PATIENCE)).step in (Step.PROMPT, Step.RESTART):
         if cause is Cause.LOGIN:
             assert decision.holds_coder_until == 0.0, "nothing goes on before a person has logged in"
             return

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import TaskId
-from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
+from fleet.domain.queue import Lane, Ledger, Limits, Reach, in_order, refuse
 from fleet.domain.task import Task
 
 DAY = "2026-01-01"
@@ -84,6 +84,30 @@ def test_a_batch_has_a_purse_of_its_own_that_no_day_refills() -> None:
     assert not refuse(spent, replace(night, batch="other"), limits, DAY)
     assert not refuse(spent, replace(night, batch=""), limits, DAY)
     assert refuse(ledger(replace(night, reserved_usd=9.0)), night, limits, DAY), "what is reserved counts"
+
+
+def test_a_task_that_is_too_dear_says_so_of_itself_alone() -> None:
+    limits = Limits(everywhere=0, usd_a_day=5)
+    never = refuse(Ledger(), replace(LANE, reserved_usd=10.0), limits, DAY)
+    assert never
+    assert (never.reach, never.is_final) == (Reach.ONE, True)
+    today = refuse(Ledger().spend(LANE, 3.0, DAY), replace(LANE, reserved_usd=4.0), limits, DAY)
+    assert today
+    assert (today.reach, today.is_final, today.is_daily) == (Reach.ONE, False, True)
+    spent = refuse(Ledger().spend(LANE, 5.0, DAY), replace(LANE, reserved_usd=1.0), limits, DAY)
+    assert spent
+    assert (spent.reach, spent.is_daily) == (Reach.ALL, True)
+
+
+def test_a_clock_that_was_ahead_once_opens_no_purse() -> None:
+    ahead = Ledger().spend(LANE, 5.0, "2026-03-01")
+    assert refuse(ahead, LANE, Limits(everywhere=0, usd_a_day=5), DAY)
+
+
+def test_a_lane_is_left_only_by_its_own_host() -> None:
+    held = Ledger(running={"t": LANE})
+    assert held.release("t", "elsewhere") == held
+    assert not held.release("t", LANE.host).running
 
 
 def test_crashes_count_as_long_as_nothing_else_comes_between() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.cause import Cause
@@ -91,7 +91,9 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
     if result.cause is Cause.NONE and task.close_reason is not None:
         return Decision(step=Step.CLOSE, reason=task.close_reason)
     if ending.is_budget_spent or result.cause is Cause.BUDGET:
-        return Decision(step=Step.BLOCK, reason=f"its budget is spent (${task.spent_usd:.2f})")
+        return Decision(
+            step=Step.BLOCK, reason=result.reason or f"its budget is spent (${task.spent_usd:.2f})"
+        )
     match result.cause:
         case Cause.NONE:
             return _ask_again(task, ending)
@@ -136,7 +138,8 @@ def _end_of_limit(ending: Ending, patience: Patience, before: int) -> float:
 
     One that is just over may be stated by a clock that is ahead of ours.
     """
-    least = ending.now + min(patience.limit_pause_seconds, BREATH_SECONDS * 2**before) if before else 0.0
+    breath = BREATH_SECONDS * 2 ** min(before, 20)
+    least = ending.now + min(patience.limit_pause_seconds, breath) if before else 0.0
     return max(least, _stated_end(ending, patience))
 
 
@@ -152,13 +155,7 @@ def _resume(ending: Ending, decision: Decision) -> Decision:
     """Return the decision; where the coder cannot continue its session, a fresh run does it."""
     if ending.can_resume or decision.step is not Step.PROMPT:
         return decision
-    return Decision(
-        step=Step.RESTART,
-        reason=decision.reason,
-        not_before=decision.not_before,
-        is_second_asking=decision.is_second_asking,
-        holds_coder_until=decision.holds_coder_until,
-    )
+    return replace(decision, step=Step.RESTART, prompt="")
 
 
 def _hand_over(task: Task, result: Result, patience: Patience) -> Decision:
@@ -180,14 +177,8 @@ def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:
         return Decision(
             step=Step.BLOCK, reason=f"failed {failures} times, last: {result.reason}", is_failure=True
         )
-    if result.cause is Cause.GATE:
+    later = ending.now + patience.pause(failures)
+    if result.cause is Cause.GATE and ending.can_resume:
         prompt = GATE_SAID_NO.format(id=task.id, said=result.reason)
-        return _resume(
-            ending, Decision(step=Step.PROMPT, prompt=prompt, is_failure=True, reason=result.reason)
-        )
-    return Decision(
-        step=Step.RESTART,
-        reason=result.reason,
-        not_before=ending.now + patience.pause(failures),
-        is_failure=True,
-    )
+        return Decision(step=Step.PROMPT, prompt=prompt, is_failure=True, reason=result.reason)
+    return Decision(step=Step.RESTART, reason=result.reason, not_before=later, is_failure=True)

@@ -15,8 +15,8 @@ SHEET = """# Task {id}: {title}
 ---
 You work alone in a git worktree of its own, on branch {branch}. Commit your work there. Nobody watches you.
 
-Your memory is in {artifacts} (also in $FLEET_ARTIFACT_DIR). Another agent may have begun this task: read
-{plan}, {knowledge} and {questions} there first, and go on from what they say.
+{before}Your memory is in {artifacts} (also in $FLEET_ARTIFACT_DIR). Another agent may have begun this
+task: read {plan}, {knowledge} and {questions} there first, and go on from what they say.
 - {plan}: the task in your own words, a numbered plan, and a line `Status: in_progress`, `Status: blocked` or
   `Status: completed`. Keep it true as you go.
 - {knowledge}: append what the next one should know: where things are, what must hold, what surprised you.
@@ -32,7 +32,12 @@ Then these commands must succeed in your worktree, or you are asked again:
 {commands}"""
 
 
-def brief(task: Task, *, branch: str, artifacts: str) -> str:
+BEFORE = """The last attempt at it ended like this: {reason}
+
+"""
+
+
+def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "") -> str:
     """Return the first prompt of a run at a task."""
     commands = "\n".join(f"    {command}" for command in task.gates)
     return SHEET.format(
@@ -40,6 +45,7 @@ def brief(task: Task, *, branch: str, artifacts: str) -> str:
         title=task.title,
         description=f"{task.description}\n" if task.description else "",
         branch=branch,
+        before=BEFORE.format(reason=last_end) if last_end else "",
         artifacts=artifacts,
         plan=PLAN,
         knowledge=KNOWLEDGE,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from fleet.domain.task import Task
 
@@ -32,8 +33,10 @@ class Ledger:
     def admit(self, task: Task, lane: Lane) -> Ledger:
         return replace(self, running={**self.running, task.id: lane})
 
-    def release(self, task_id: str) -> Ledger:
-        return replace(self, running={name: lane for name, lane in self.running.items() if name != task_id})
+    def release(self, task_id: str, host: str) -> Ledger:
+        """Return the ledger without a task's lane, if it is that of a host."""
+        kept = {name: lane for name, lane in self.running.items() if (name, lane.host) != (task_id, host)}
+        return replace(self, running=kept)
 
     def without_host(self, host: str) -> Ledger:
         """Return the ledger without the lanes of a host that is gone."""
@@ -56,7 +59,7 @@ class Ledger:
         return replace(self, crashes=others | counted)
 
     def spent_on(self, day: str, project: str = "") -> float:
-        if day != self.day:
+        if day > self.day:  # a ledger from tomorrow was written by a clock that is ahead: it counts
             return 0.0
         return self.spent_usd.get(project, 0.0) if project else sum(self.spent_usd.values())
 
@@ -90,43 +93,91 @@ class Limits:
         return task.budget_usd or self.task_usd
 
 
-def refuse(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
-    """Return why no task may start in a lane now; "" if one may."""
+class Reach(StrEnum):
+    """Whom a refusal is about."""
+
+    ALL = "all"  # every task
+    ALIKE = "alike"  # those of the same coder, project and batch
+    ONE = "one"  # this task, for what it may cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a task may not start now."""
+
+    reason: str
+    reach: Reach
+    is_daily: bool = False  # the next day brings fresh money
+    is_final: bool = False  # it may never start as it is
+
+
+def refuse(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
+    """Return why no task may start in a lane now; None if one may."""
     lanes = ledger.running.values()
+    of_coder = sum(at.coder == lane.coder for at in lanes)
+    of_project = sum(at.project == lane.project for at in lanes)
+    of_host = sum(at.host == lane.host for at in lanes)
     rooms = (
-        ("limits.max_concurrent", limits.everywhere, len(ledger.running)),
-        (
-            f"limit of coder {lane.coder}",
-            limits.of_coder(lane.coder),
-            sum(at.coder == lane.coder for at in lanes),
-        ),
-        ("limits.per_project", limits.per_project, sum(at.project == lane.project for at in lanes)),
-        ("limits.per_host", limits.per_host, sum(at.host == lane.host for at in lanes)),
+        ("limits.max_concurrent", limits.everywhere, len(ledger.running), Reach.ALL),
+        (f"limit of coder {lane.coder}", limits.of_coder(lane.coder), of_coder, Reach.ALIKE),
+        ("limits.per_project", limits.per_project, of_project, Reach.ALIKE),
+        ("limits.per_host", limits.per_host, of_host, Reach.ALL),
     )
-    for name, most, taken in rooms:
+    for name, most, taken, reach in rooms:
         if most and taken >= most:
-            return f"{name} is reached ({most})"
+            return Refusal(reason=f"{name} is reached ({most})", reach=reach)
     return _too_dear(ledger, lane, limits, day)
 
 
-def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Purse:
+    name: str
+    most: float
+    bound: float  # what is spent or reserved
+    reach: Reach
+    is_daily: bool
+
+
+def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
-    spent, reserved = ledger.spent_on, ledger.reserved
-    purses = [
-        (
-            "budget.project_usd_a_day",
-            limits.project_usd_a_day,
-            spent(day, lane.project) + reserved(project=lane.project),
-        ),
-        ("budget.usd_a_day", limits.usd_a_day, spent(day) + reserved()),
-    ]
+    for purse in _purses(ledger, lane, limits, day):
+        if purse.most and (refusal := _ask_purse(purse, lane.reserved_usd)):
+            return refusal
+    return None
+
+
+def _purses(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Iterator[_Purse]:
+    of_project = ledger.spent_on(day, lane.project) + ledger.reserved(project=lane.project)
+    of_all = ledger.spent_on(day) + ledger.reserved()
+    yield _Purse(
+        name="budget.project_usd_a_day",
+        most=limits.project_usd_a_day,
+        bound=of_project,
+        reach=Reach.ALIKE,
+        is_daily=True,
+    )
+    yield _Purse(name="budget.usd_a_day", most=limits.usd_a_day, bound=of_all, reach=Reach.ALL, is_daily=True)
     if lane.batch:
-        bound = ledger.batch_usd.get(lane.batch, 0.0) + reserved(batch=lane.batch)
-        purses.append((f"budget.batch_usd of {lane.batch}", limits.batch_usd, bound))
-    for name, most, bound in purses:
-        if most and bound + lane.reserved_usd > most - (0 if lane.reserved_usd else 1e-9):
-            return f"{name} is reached (${bound:.2f} of ${most:.2f} is spent or reserved)"
-    return ""
+        yield _Purse(
+            name=f"budget.batch_usd of {lane.batch}",
+            most=limits.batch_usd,
+            bound=ledger.batch_usd.get(lane.batch, 0.0) + ledger.reserved(batch=lane.batch),
+            reach=Reach.ALIKE,
+            is_daily=False,
+        )
+
+
+def _ask_purse(purse: _Purse, wanted: float) -> Refusal | None:
+    if wanted > purse.most:
+        reason = f"it may cost ${wanted:.2f}, and {purse.name} is ${purse.most:.2f}"
+        return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
+    told = f"(${purse.bound:.2f} of ${purse.most:.2f} is spent or reserved)"
+    if purse.bound >= purse.most - 1e-9:
+        return Refusal(reason=f"{purse.name} is reached {told}", reach=purse.reach, is_daily=purse.is_daily)
+    if purse.bound + wanted > purse.most:
+        reason = f"{purse.name} has too little left for ${wanted:.2f} {told}"
+        return Refusal(reason=reason, reach=Reach.ONE, is_daily=purse.is_daily)
+    return None
 
 
 def in_order(ready: Iterable[Task], now: float, limits: Limits) -> Sequence[Task]:

@@ -95,7 +95,8 @@ class Task:
     @property
     def branch(self) -> str:
         """The branch of the attempt that counts. Each holder has one of its own: none can spoil another's."""
-        return f"fleet/{self.id}" if self.token <= 1 else f"fleet/{self.id}-{self.token}"
+        # No id has a plus in it: no attempt at one task has the branch of another task.
+        return f"fleet/{self.id}" if self.token <= 1 else f"fleet/{self.id}+{self.token}"
 
     # what people do
 

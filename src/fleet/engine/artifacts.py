@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
+from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS, read_plan
 from fleet.domain.ids import TaskId
-from fleet.engine.workshop import read_text
 from fleet.errors import Stale
+from fleet.ports.artifacts import read_plain, write_plain
 from fleet.ports.store import Record, Store
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ class Artifacts:
         self._host = host
         self._folder_of = folder_of
 
-    def keep(self, task_id: TaskId) -> None:
-        """Write down what the files say now. The last one to do so is the task's holder."""
+    def keep(self, task_id: TaskId, token: int) -> None:
+        """Write down what the files say now, as the holder with a token; one with a lower token cannot."""
         for name in NAMES:
-            text = read_text(self._folder_of(task_id) / name)[-LONGEST:]
+            text = read_plain(self._folder_of(task_id) / name)[-LONGEST:]
             record = self._store.get(ARTIFACT, _key(task_id, name))
-            if not text or (record and record.body["text"] == text):
+            if not text or (record and (record.body["text"] == text or _token_of(record) > token)):
                 continue
             version = record.version if record else ""
             try:
@@ -38,7 +38,7 @@ class Artifacts:
                     Record(
                         kind=ARTIFACT,
                         key=_key(task_id, name),
-                        body={"text": text, "host": self._host},
+                        body={"text": text, "host": self._host, "token": token},
                         version=version,
                     )
                 )
@@ -53,9 +53,19 @@ class Artifacts:
             record = self._store.get(ARTIFACT, _key(task_id, name))
             is_ours = record is None or record.body["host"] == self._host
             if record and not (is_ours and (folder / name).exists()):
-                draft = folder / f".{name}.draft"
-                draft.write_text(str(record.body["text"]))
-                draft.replace(folder / name)
+                write_plain(folder / name, str(record.body["text"]))
+
+    def reopen_plan(self, task_id: TaskId) -> None:
+        """Take back a plan's word that all is completed: who is started now is to do something."""
+        path = self._folder_of(task_id) / PLAN
+        text = read_plain(path)
+        if read_plan(text).is_completed:
+            write_plain(path, f"{text.rstrip()}\n\nIt was opened again.\nStatus: in_progress\n")
+
+
+def _token_of(record: Record) -> int:
+    token = record.body.get("token", 0)
+    return token if isinstance(token, int) else 0
 
 
 def _key(task_id: TaskId, name: str) -> str:

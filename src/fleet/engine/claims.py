@@ -8,6 +8,7 @@ Whoever was taken for dead and was only slow finds his token too low, and his wo
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -17,14 +18,17 @@ from pathlib import Path
 
 from fleet.domain.attempt import Patience
 from fleet.domain.event import Json
+from fleet.domain.queue import Ledger
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
+from fleet.ports.records import Runs
 from fleet.ports.store import Record, Store, find_all
 from fleet.ports.tasks import QueueState, Tasks
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "heartbeat"
+LONGEST_BLINK = 0.7  # of a lease; hearts beat, and are looked at, four times in a lease
 HOST = "host"  # which home a name of a host belongs to
 
 
@@ -74,6 +78,7 @@ class Heartbeats:
         self._lease_seconds = lease_seconds
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
+        self._last_look = clock()
 
     def beat(self) -> None:
         """Say that we live. Often enough is thrice a lease."""
@@ -91,6 +96,9 @@ class Heartbeats:
     def dead(self) -> list[str]:
         """Return those whose heart has not beaten for a whole lease, as far as we have watched."""
         now, silent = self._clock(), list[str]()
+        if now - self._last_look > self._lease_seconds * LONGEST_BLINK:
+            self._seen.clear()  # for a while we could not look, and they may not have been able to beat
+        self._last_look = now
         for record in find_all(self._store, HEARTBEAT):
             seen = self._seen.get(record.key)
             if seen is None or seen.version != record.version:
@@ -99,18 +107,27 @@ class Heartbeats:
                 silent.append(record.key)
         return silent
 
+    def leave(self) -> None:
+        """Say that we go and hold nothing: we are not to be taken for dead."""
+        if record := self._store.get(HEARTBEAT, self._me):
+            with contextlib.suppress(Stale):
+                self._store.remove(record)
+
 
 class Claims:
     """Takes tasks away from owners that are dead."""
 
     def __init__(self, store: Store) -> None:
         self._tasks = Tasks(store)
+        self._runs = Runs(store)
         self._state = QueueState(store)
 
     def take_from(self, dead: str, heir: str) -> list[Task]:
         """Free all that a dead owner holds; return it as it was held. To do it twice changes nothing."""
         held = [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]
         freed = [task for task in held if self._free(task, dead, heir)]
+        for task in self._tasks.find("untold", dead):  # somebody must tell a person of it
+            self._tasks.update(task.id, lambda newest: _inherited(newest, dead, heir))
         for task in self._tasks.find("stands", dead):  # what only the dead one has cannot be gone on from
             self._tasks.update(task.id, lambda newest: _without_base(newest, dead))
         self._state.change_ledger(lambda ledger: ledger.without_host(dead))
@@ -127,9 +144,28 @@ class Claims:
         why = f"{dead} has not been heard of for too long"
         self._tasks.update_noted(task.id, freed, "taken over", why, by=heir)
         if was_ours:
-            self._state.change_ledger(lambda ledger: ledger.release(task.id))
+            self._book(task, dead)
             log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
         return was_ours
+
+    def _book(self, task: Task, dead: str) -> None:
+        """Free the lane of a dead owner; what its run has cost as far as anybody knows is spent."""
+        run = self._runs.peek(task.run) if task.run else None
+        cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+
+        def booked(ledger: Ledger) -> Ledger:
+            lane = ledger.running.get(task.id)
+            if lane is None or lane.host != dead:
+                return ledger
+            return ledger.release(task.id, dead).spend(lane, cost, day)
+
+        self._state.change_ledger(booked)
+
+
+def _inherited(task: Task, dead: str, heir: str) -> Task:
+    is_untold = task.state is TaskState.BLOCKED and task.owner == dead and not task.is_told
+    return replace(task, owner=heir) if is_untold else task
 
 
 def _without_base(task: Task, dead: str) -> Task:
@@ -148,4 +184,6 @@ def _without_owner(task: Task, dead: str, heir: str) -> Task:
     free = kept.give_back(f"{dead} has not been heard of for too long")
     if free.restarts <= Patience().max_restarts:
         return free
-    return free.block(f"{free.restarts} hosts were lost while they worked on it, {dead} the last")
+    return replace(free, owner=heir).block(
+        f"{free.restarts} hosts were lost while they worked on it, {dead} the last"
+    )

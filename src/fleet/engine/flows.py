@@ -123,7 +123,10 @@ async def _take_turn(run: RunId, job: int) -> None:
             await follow(run, turn, pastes_first)
     except Exception as error:  # whatever went wrong, the run ends with a result
         failure = _told(run, error)
-    await settle(run, turn, job, failure)
+    try:
+        await settle(run, turn, job, failure)
+    except Exception as error:  # a gate that cannot be asked, say: without it, then
+        await settle(run, turn, job, _told(run, error))
 
 
 async def _change_workspace(step: Callable[[RunId, int], Awaitable[None]], run: RunId, job: int) -> None:

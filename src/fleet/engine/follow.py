@@ -243,7 +243,7 @@ class Follower:
             return Halt(cause=self._story.cause, reason=self._story.reason)
         if run.task is None or run.mode is not Mode.HEADLESS:
             return None
-        usd = self._story.meter.total.cost_usd or 0.0
+        usd = self._shop.priced(run, self._story).cost_usd or 0.0
         return judge_live(self._story, self._watch(run), **self._times(run), spent_usd=usd)
 
     def _times(self, run: Run) -> Times:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
-MOST_TRIES = 3
+MOST_TRIES = 8
+PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: half an hour in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +34,32 @@ class Notice:
     project: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tries:
+    count: int = 0
+    next_at: float = 0.0
+
+
 class Notices:
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
-        self._tries: dict[str, int] = {}
+        self._tries: dict[str, _Tries] = {}
 
     def send_due(self) -> None:
         """Send what was not told yet, each at most a few times. Blocks for a while: call it in a thread."""
+        now = time.monotonic()
         for notice in self._due():
-            tried = self._tries.get(notice.about, 0) + 1
-            if self._send(notice) or tried >= MOST_TRIES:
+            tried = self._tries.get(notice.about, _Tries())
+            if now < tried.next_at:
+                continue
+            if self._send(notice) or tried.count + 1 >= MOST_TRIES:
                 self._tries.pop(notice.about, None)
                 self._mark(notice)
             else:
-                self._tries[notice.about] = tried
+                pause = PAUSE_SECONDS * 2**tried.count
+                self._tries[notice.about] = _Tries(count=tried.count + 1, next_at=now + pause)
 
     def _due(self) -> Iterator[Notice]:
         for task in self._tasks.find("untold", self._shop.host):
@@ -60,7 +72,7 @@ class Notices:
         if notice.kind == "coder.held":
             self._state.mark_told(notice.about)
         else:
-            self._tasks.update(notice.about, _told)
+            self._tasks.update(notice.about, lambda task: _told(task, notice))
 
     def _send(self, notice: Notice) -> bool:
         try:
@@ -94,8 +106,10 @@ def _about_coder(hold: Hold) -> Notice:
     )
 
 
-def _told(task: Task) -> Task:
-    return replace(task, is_told=True) if task.state is TaskState.BLOCKED else task
+def _told(task: Task, notice: Notice) -> Task:
+    """Return the task as one that a person knows of, unless something else is the matter with it by now."""
+    is_same = task.state is TaskState.BLOCKED and _about_task(task) == notice
+    return replace(task, is_told=True) if is_same else task
 
 
 def _run_command(settings: Settings, notice: Notice) -> bool:

@@ -11,7 +11,7 @@ from fleet.domain.briefing import QUESTIONS
 from fleet.domain.ids import TaskId, new_question_id
 from fleet.domain.question import Block, Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
-from fleet.engine.workshop import read_text
+from fleet.ports.artifacts import read_plain
 from fleet.ports.store import Store
 from fleet.ports.tasks import Questions
 
@@ -63,7 +63,7 @@ class TaskQuestions:
         return question
 
     def _blocks(self, task: Task) -> list[Block]:
-        return read_blocks(read_text(self._folder_of(task.id) / QUESTIONS))
+        return read_blocks(read_plain(self._folder_of(task.id) / QUESTIONS))
 
 
 def _answered(question: Question, block: Block) -> Question:

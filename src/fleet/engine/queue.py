@@ -16,20 +16,22 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan
 from fleet.domain.cause import Cause
-from fleet.domain.ids import RunId, new_run_id
-from fleet.domain.queue import Lane, Ledger, Limits, in_order, refuse
+from fleet.domain.ids import RunId, TaskId, new_run_id
+from fleet.domain.queue import Lane, Ledger, Limits, Reach, Refusal, in_order, refuse
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.questions import TaskQuestions, tell_answers
-from fleet.engine.workshop import Workshop, read_text
+from fleet.engine.workshop import Workshop
 from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
+from fleet.ports.artifacts import read_plain
 from fleet.ports.records import BRANCH, branch_key
 from fleet.ports.store import Record
 from fleet.ports.tasks import Hold, QueueState, Tasks
@@ -37,10 +39,8 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 DISK_SECONDS = 30.0  # between two looks at a full disk
-FOR_ALL = ("limits.max_concurrent", "limits.per_host", "budget.usd")  # how refusals begin that hold for all
-PURSES = ("budget.usd_a_day", "budget.project_usd_a_day")  # … and those that are over the next day
-ELSEWHERE = "another host has it"
-UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST)  # that say nothing of how sound a coder is
+ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
+UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing of how sound a coder is
 Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
 
@@ -85,9 +85,15 @@ class Queue:
         held = self._tasks.find("owner", self._shop.host)
         for task in held:
             waiting.until(task.not_before)
+            if hold := self._holds.get(task.coder_used):
+                waiting.until(hold.until)
         if held and self._is_disk_low():
             waiting.until(time.time() + DISK_SECONDS)
         return Outlook(is_busy=self._is_busy(held, waiting), next_at=waiting.next_at)
+
+    def holds_any(self) -> bool:
+        """Whether a task counts on this host: it is under way here, or waits for an answer."""
+        return any(self._tasks.page(index, self._shop.host, limit=1) for index in ("owner", "asks"))
 
     def _is_busy(self, held: Sequence[Task], waiting: _Waiting) -> bool:
         """Tell whether a supervisor must stay up for the queue."""
@@ -111,8 +117,8 @@ class Queue:
             raise  # it is not about this task
         except FleetError as problem:
             log.error("task.problem", extra={"task_id": task.id, "reason": problem.message})
-        except OSError as problem:
-            log.error("task.problem", extra={"task_id": task.id, "reason": str(problem)})
+        except Exception:  # a bug in how one task is dealt with is not the others' fault
+            log.exception("task.problem", extra={"task_id": task.id})
 
     # closed tasks let others go
 
@@ -158,6 +164,8 @@ class Queue:
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
         run = self._shop.runs.peek(task.run) if task.run else None
+        if run is not None and run.prompts >= task.turn and not self._is_given(task, run):
+            task = self._renumber(task, run)
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 return
@@ -251,8 +259,25 @@ class Queue:
         self._tasks.note(task.id, "prompted", task.prompt.partition("\n")[0])
 
     def _write_prompt(self, task: Task, run: Run) -> None:
-        with contextlib.suppress(Stale):  # it was cut off right after this before
+        try:
             self._shop.runs.add_prompt(run.id, task.turn, task.prompt)
+        except Stale:
+            if not self._is_given(task, run):  # else it was cut off right after this before
+                self._renumber(task, run)
+                raise
+
+    def _is_given(self, task: Task, run: Run) -> bool:
+        return self._shop.runs.prompt(run.id, task.turn) == task.prompt
+
+    def _renumber(self, task: Task, run: Run) -> Task:
+        """Put a task's prompt behind a person's own, who had the number first."""
+
+        def renumbered(newest: Task) -> Task:
+            if newest.claim != task.claim or newest.turn != task.turn:
+                return newest
+            return replace(newest, turn=max(run.prompts, newest.turn) + 1)
+
+        return self._tasks.update(task.id, renumbered)
 
     # a turn has ended
 
@@ -276,7 +301,7 @@ class Queue:
             task = replace(task, close_reason=None)  # it said so after the gates could have been asked
         answers = self._questions.unheard(task)
         is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
-        if answers and is_open:  # they came before the turn had ended
+        if answers and is_open and ending.can_resume:  # they came before the turn had ended
             decision = Decision(step=Step.PROMPT, prompt=tell_answers(answers))
             judged = self._apply(task, decision, run=run)
             self._questions.mark_heard(answers)
@@ -286,14 +311,14 @@ class Queue:
 
     def _trouble(self, task: Task) -> str:
         """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
-        plan = read_plan(read_text(self._shop.task_folder(task.id) / PLAN))
+        plan = read_plan(read_plain(self._shop.task_folder(task.id) / PLAN))
         return (
             f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
         )
 
     def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
         """Return the task with the wish to close it, where its agent only wrote it into its plan."""
-        if task.close_reason is not None or not read_plan(read_text(Path(ending.plan))).is_completed:
+        if task.close_reason is not None or not read_plan(read_plain(Path(ending.plan))).is_completed:
             return task
         summary = ending.result.summary.partition("\n")[0]
         return replace(task, close_reason=summary or "its plan says that it is completed")
@@ -304,6 +329,7 @@ class Queue:
         now = time.time()
 
         def applied(task: Task) -> Task:
+            is_further = bool(head) and (head != task.base or bool(pushed))
             counted = replace(
                 task,
                 failures=task.failures + decision.is_failure,
@@ -313,9 +339,9 @@ class Queue:
                 was_asked_again=task.was_asked_again or decision.is_second_asking,
                 spent_usd=task.spent_usd + cost - task.run_usd,
                 run_usd=cost,
-                base=head or task.base,
-                base_host=(task.base_host if not head else "" if pushed else self._shop.host),
-                base_ref=pushed if head else task.base_ref,
+                base=head if is_further else task.base,
+                base_host=("" if pushed else self._shop.host) if is_further else task.base_host,
+                base_ref=pushed if is_further else task.base_ref,
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
             )
@@ -323,12 +349,12 @@ class Queue:
 
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
             self._hold(task.coder_used, decision.holds_coder_until, decision.reason)
+        self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
         judged = self._tasks.update_held(
             task.id, task.claim, applied, kind=str(decision.step), text=decision.reason
         )
-        self._artifacts.keep(task.id)
         if judged.state is not TaskState.IN_PROGRESS:
-            self._state.change_ledger(lambda ledger: ledger.release(task.id))
+            self._leave_lane(task.id)
         log.info(
             "task.judged",
             extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
@@ -336,6 +362,9 @@ class Queue:
         if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
             self._clean(run.id)
         return judged
+
+    def _leave_lane(self, task_id: TaskId) -> None:
+        self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))
 
     def _hold(self, coder: str, until: float, reason: str) -> None:
         self._state.hold(Hold(coder=coder, until=until, reason=reason))
@@ -395,14 +424,14 @@ class Queue:
             reserved_usd=round(max(0.0, left), 6),
         )
 
-    def _admit(self, task: Task, lane: Lane, limits: Limits) -> str:
-        """Enter a task into the ledger; return why it cannot be, or ""."""
-        refusal = ""
+    def _admit(self, task: Task, lane: Lane, limits: Limits) -> Refusal | None:
+        """Enter a task into the ledger, or return why it cannot be."""
+        refusal: Refusal | None = None
 
         def admitted(ledger: Ledger) -> Ledger:
             nonlocal refusal
             if task.id in ledger.running:
-                refusal = "" if ledger.running[task.id].host == lane.host else ELSEWHERE
+                refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
                 return ledger
             refusal = refuse(ledger, lane, limits, _today())
             return ledger if refusal else ledger.admit(task, lane)
@@ -419,7 +448,7 @@ class Queue:
             lane = ledger.running.get(task.id)
             if lane is None or lane.host != self._shop.host:
                 return ledger
-            freed = ledger.release(task.id).spend(lane, cost, _today())
+            freed = ledger.release(task.id, lane.host).spend(lane, cost, _today())
             return freed if cause in UNTOLD else freed.count_end(lane.coder, is_crash=cause is Cause.CRASH)
 
         ledger = self._state.change_ledger(settled)
@@ -443,8 +472,10 @@ class Queue:
             if run is not None and run.host == self._shop.host and run.has_work:
                 continue  # its agent is just being ended, and costs until it is
             cost = _cost(run) - task.run_usd if task and run and run.host == self._shop.host else 0.0
+            if task is not None and cost:
+                self._tasks.update(task.id, partial(_with_cost, run=task.run, cost=cost))
             self._state.change_ledger(
-                lambda ledger, name=name, lane=lane, cost=cost: ledger.release(name).spend(
+                lambda ledger, name=name, lane=lane, cost=cost: ledger.release(name, lane.host).spend(
                     lane, cost, _today()
                 )
             )
@@ -484,17 +515,28 @@ class Queue:
         if not self._can_do(task, coder):
             return
         if refusal := self._admit(task, self._lane(task, coder), self._limits(task.project)):
-            if refusal == ELSEWHERE:
-                return
-            if refusal.startswith(PURSES):
+            if refusal.is_daily:
                 waiting.until(_tomorrow())
-            full.add(room)
-            self._has_room = not refusal.startswith(FOR_ALL)
+            if refusal.is_final:
+                self._tasks.update_noted(
+                    task.id, partial(_never, task, refusal.reason), "block", refusal.reason
+                )
+            elif refusal.reach is Reach.ALIKE:
+                full.add(room)
+            self._has_room = refusal.reach is not Reach.ALL
             return
-        self._take(task, coder)
+        try:
+            self._take(task, coder)
+        except OSError as problem:
+            self._leave_lane(task.id)  # or it would keep others out until the next look, again and again
+            why = f"its folder cannot be used: {problem}"
+            self._tasks.update_noted(task.id, partial(_never, task, why), "block", why)
+        except FleetError:
+            self._leave_lane(task.id)
+            raise
 
     def _can_do(self, task: Task, coder: str) -> bool:
-        """Tell whether this host has what a task needs. Where none else could, that is told to a person."""
+        """Tell whether this host has what a task needs; if not, it is left to the others."""
         if self._shop.wishes is None:
             return True
         try:
@@ -509,21 +551,19 @@ class Queue:
         now = time.time()
         folder = self._shop.task_folder(task.id)
         self._artifacts.bring(task.id)
+        self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
                 raise Fenced(task.id, task.token, newest.token)
             held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
-            prompt = brief(held, branch=held.branch, artifacts=str(folder))
+            last_end = newest.reason if newest.failures else ""
+            prompt = brief(held, branch=held.branch, artifacts=str(folder), last_end=last_end)
             told = f"\n{tell_answers(answers)}\n" if answers else ""
             return replace(held, prompt=prompt + told, run_usd=0.0)
 
-        try:
-            held = self._tasks.update(task.id, taken)
-        except Conflict:
-            self._state.change_ledger(lambda ledger: ledger.release(task.id))
-            raise
+        held = self._tasks.update(task.id, taken)
         self._questions.mark_heard(answers)
         self._make_run(held)
 
@@ -561,12 +601,15 @@ class Queue:
     def _hear_answer(self, task: Task) -> None:
         """Go on with a task whose question was answered."""
         answers = self._questions.unheard(task)
-        if task.question in {question.id for question in answers}:
-            told, run = tell_answers(answers), self._shop.runs.peek(task.run) if task.run else None
-            given = run.prompts if run else 0
-            self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told, given=given))
-            if task.run is not None:
-                self._questions.mark_heard(answers)
+        if task.question not in {question.id for question in answers}:
+            return
+        run = self._shop.runs.peek(task.run) if task.run else None
+        if run is None or not self._can_resume(run):  # the next agent gets the answers with its task
+            self._tasks.update(task.id, lambda newest: _given_back(newest, task.question))
+            return
+        told, given = tell_answers(answers), run.prompts
+        self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told, given=given))
+        self._questions.mark_heard(answers)
 
 
 class _Waiting:
@@ -596,8 +639,7 @@ def _decided(task: Task, decision: Decision, question: str, now: float, *, given
             go_on = task.go_on(decision.prompt, given=given)
             return replace(go_on, not_before=decision.not_before, reason=decision.reason)
         case Step.RESTART:
-            free = task.give_back(decision.reason, not_before=decision.not_before)
-            return replace(free, coder=decision.fallback, model="") if decision.fallback else free
+            return task.give_back(decision.reason, not_before=decision.not_before)
         case Step.BLOCK:
             return task.block(decision.reason, question=question)
 
@@ -606,9 +648,24 @@ def _answered(task: Task, question: str, answer: str, *, given: int) -> Task:
     """Return a blocked task that goes on with the answer; any other one as it is."""
     if task.state is not TaskState.BLOCKED or task.question != question:
         return task
-    if task.run is None:  # the host that it was asked on is gone; the next agent reads the answer in its file
-        return task.give_back("its question was answered")
     return task.go_on(answer, given=given)
+
+
+def _given_back(task: Task, question: str) -> Task:
+    if task.state is not TaskState.BLOCKED or task.question != question:
+        return task
+    return task.give_back("its question was answered")
+
+
+def _never(seen: Task, reason: str, task: Task) -> Task:
+    """Return a task that may never start as it is, left to a person."""
+    return task.block(reason) if task.is_ready and task.token == seen.token else task
+
+
+def _with_cost(task: Task, run: RunId | None, cost: float) -> Task:
+    if task.run != run:
+        return task
+    return replace(task, spent_usd=task.spent_usd + cost, run_usd=task.run_usd + cost)
 
 
 def _cost(run: Run | None) -> float:

@@ -27,6 +27,7 @@ from fleet.ports.workspace import Changes
 log = logging.getLogger(__name__)
 
 LAST_WORDS = 300  # bytes of what an agent said last on stderr that go into the reason of a failure
+STOPPED = "stopped on request"
 SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
 
@@ -42,18 +43,21 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     changes, trouble = await _collect(shop, run)
     is_superseded = await shop.is_superseded(run)
     verdict = (
-        Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
+        _superseded(run)
         if is_superseded
         else await _judge(shop, run, process, bool(changes.commits), failure or trouble)
     )
     if verdict.status is RunState.FAILED and turn:
         verdict = await _with_last_error(shop, run_id, turn, verdict)
-    gates = await ask_gates(shop, run, job) if await is_to_be_gated(shop, run, verdict) else Gates()
-    if gates.refusal:
-        verdict = Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
+    gates = Gates()
+    if await is_to_be_gated(shop, run, verdict):
+        gates = await ask_gates(shop, run, job)
+        run = await shop.get(run_id)  # gates take their time: a person may have ended it meanwhile
+        verdict = await _after_gates(shop, run, verdict, gates)
+        is_superseded = await shop.is_superseded(run)
     story = (await shop.log(run_id)).story
     pushed = await _push(shop, run, bool(changes.commits))
-    result = _result(run, verdict, story, changes, gates, pushed, _priced(shop, run, story))
+    result = _result(run, verdict, story, changes, gates, pushed, shop.priced(run, story))
     session = await _session_after(shop, run, story, verdict)
     # A prompt that could not even be started counts as done: it failed.
     done = await _past_blanks(shop, run, run.turn if turn else run.turn + 1)
@@ -81,6 +85,20 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     cgroups.drop(run_id)
     shop.forget(run_id)
     return verdict.status
+
+
+async def _after_gates(shop: Workshop, run: Run, verdict: Verdict, gates: Gates) -> Verdict:
+    if await shop.is_superseded(run):
+        return _superseded(run)
+    if run.wanted is Wanted.STOP:
+        return Verdict(status=RunState.KILLED, reason=STOPPED)
+    if gates.refusal:
+        return Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
+    return verdict
+
+
+def _superseded(run: Run) -> Verdict:
+    return Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
 
 
 def _result(
@@ -146,18 +164,6 @@ async def _was_never_asked(shop: Workshop, run: Run) -> bool:
     return not await shop.in_git_thread(was_prompted)
 
 
-def _priced(shop: Workshop, run: Run, story: Story) -> Usage:
-    """Return what the run used; tokens without a cost are priced by the model, if that is known."""
-    usage = story.meter.total
-    model = story.model or run.model
-    if usage.cost_usd is not None or not usage.total_tokens or not model:
-        return usage
-    try:
-        return replace(usage, cost_usd=shop.price(model, shop.coder(run).facts, usage))
-    except FleetError:  # the coder was taken out of the configuration meanwhile
-        return usage
-
-
 async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
     """Leave no process of the run behind, whatever the agent left running, and let none start late."""
     if run.workspace_state is WorkspaceState.MADE:
@@ -191,7 +197,7 @@ async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
 
 async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
     if run.wanted is Wanted.STOP:
-        return Verdict(status=RunState.KILLED, reason="stopped on request")
+        return Verdict(status=RunState.KILLED, reason=STOPPED)
     if failure:
         return Verdict(status=RunState.FAILED, reason=failure, cause=Cause.SETUP)
     try:

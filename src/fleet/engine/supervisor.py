@@ -20,6 +20,7 @@ from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
 from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Supervisor:
             if self._is_idle():
                 await self._leave()
             await self._wait()
+        await self._say_goodbye()
         log.info("supervisor.down", extra={"pid": os.getpid()})
 
     def stop(self) -> None:
@@ -120,6 +122,24 @@ class Supervisor:
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
+
+    async def _say_goodbye(self) -> None:
+        """Let other hosts know that this one is not dead, if it leaves nothing behind that must go on."""
+        for task in self._sharing:
+            task.cancel()
+        await asyncio.gather(*self._sharing, return_exceptions=True)
+        if self._shop.wishes is None:
+            return
+        beats = Heartbeats(self._shop.store, self._shop.host, lease_seconds=self._shop.lease_seconds)
+
+        def leave() -> None:
+            if not self._queue.holds_any():
+                beats.leave()
+
+        try:
+            await self._shop.in_beat_thread(leave)
+        except FleetError as problem:  # the database is away: then others take us for dead, at worst
+            log.warning("goodbye.failed", extra={"reason": problem.message})
 
     async def _keep_beating(self) -> None:
         """Say that this host lives, and take over from those that do not."""

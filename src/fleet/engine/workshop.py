@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,10 +17,12 @@ from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Run, RunState
+from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
+from fleet.ports.artifacts import read_plain
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.records import Runs
 from fleet.ports.repository import Repositories
@@ -33,7 +34,6 @@ from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
 DEFAULT_GRACE_SECONDS = 10.0
-LONGEST_TEXT = 4 << 20
 
 
 @dataclass(kw_only=True)
@@ -86,7 +86,7 @@ class Workshop:
         task = Tasks(self.store).peek(task_id)
         if task is not None and task.close_reason is not None:
             return True
-        return read_plan(read_text(self.task_folder(task_id) / PLAN)).is_completed
+        return read_plan(read_plain(self.task_folder(task_id) / PLAN)).is_completed
 
     async def gates_of(self, run: Run) -> tuple[str, ...]:
         """Return the commands that decide whether a run's work is good, as its task has them now."""
@@ -176,6 +176,17 @@ class Workshop:
     def coder(self, run: Run) -> Coder:
         return self.coder_for(run.coder, run.project)
 
+    def priced(self, run: Run, story: Story) -> Usage:
+        """Return what a run used; tokens without a cost are priced by the model, if that is known."""
+        usage = story.meter.total
+        model = story.model or run.model
+        if usage.cost_usd is not None or not usage.total_tokens or not model:
+            return usage
+        try:
+            return replace(usage, cost_usd=self.price(model, self.coder(run).facts, usage))
+        except FleetError:  # the coder was taken out of the configuration meanwhile
+            return usage
+
     def tmux(self, run: Run) -> Tmux:
         return Tmux(self.transport, run.id, run.tmux)
 
@@ -189,20 +200,3 @@ class Workshop:
 
     def nudge_of(self, run_id: RunId) -> asyncio.Event:
         return self.nudges.setdefault(run_id, asyncio.Event())
-
-
-def read_text(path: Path) -> str:
-    """Return what a file that an agent writes says; "" as long as there is none.
-
-    Agents may put anything there: what is no plain file is not read, and no more than the end of one.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return ""
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            return ""
-        file.seek(max(0, status.st_size - LONGEST_TEXT))
-        return file.read(LONGEST_TEXT).decode(errors="replace")

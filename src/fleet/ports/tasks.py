@@ -264,9 +264,14 @@ class QueueState:
             return
 
 
+def _decode_lane(body: Mapping[str, Any]) -> Lane:
+    known = Lane.__dataclass_fields__  # a newer fleet may have written more
+    return Lane(**{name: value for name, value in body.items() if name in known})
+
+
 def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
     return Ledger(
-        running={name: Lane(**lane) for name, lane in body.get("running", {}).items()},
+        running={name: _decode_lane(lane) for name, lane in body.get("running", {}).items()},
         day=body.get("day", ""),
         spent_usd=body.get("spent_usd", {}),
         batch_usd=body.get("batch_usd", {}),
