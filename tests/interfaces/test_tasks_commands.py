@@ -163,6 +163,21 @@ def test_text_that_is_no_utf8_is_refused(queue: System) -> None:
     assert b"UTF-8" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--gate", "--label", "--needs", "--batch"])
+def test_an_edit_that_is_no_utf8_is_refused_and_changes_nothing(queue: System, option: str) -> None:
+    name = create(queue, "stays as it is", "--gate", "true")
+    before = queue.json("show", name)
+    done = subprocess.run(
+        [*queue.fleet("--version").args[:3], "task", "edit", name, option, b"\xff"],
+        cwd=queue.repository,
+        env=queue.environment,
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert b"UTF-8" in done.stderr
+    assert queue.json("show", name) == before
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -338,6 +353,29 @@ def test_an_agent_closes_its_own_task_without_naming_it_and_no_former_agent_can(
     assert told == f"{name} is closed when you end your turn and its gates agree\n"
     shown = queue.json("show", name)
     assert (shown["state"], shown["close_reason"]) == ("in_progress", "done")
+
+
+def test_an_agent_changes_its_own_task_and_not_what_that_is_measured_by(queue: System) -> None:
+    dep, other = create(queue, "dep"), create(queue, "somebody else's")
+    name = create(queue, "measured", "--gate", "make test")
+    run = ended_run("m", task=name, token=1)
+    record(queue.home, run)
+    hold_task(queue, name, run.id)
+    queue.fleet("task", "dep", "add", name, dep)
+    agent = as_agent(queue, name, run.id)
+    for option, value in (("--gate", ""), ("--budget", "1000"), ("--batch", "x"), ("--needs", "")):
+        refused = agent.fleet("task", "edit", name, option, value, code=4)
+        assert "cannot change what it is measured by" in refused.stderr
+        assert "fleet ask" in refused.stderr
+    agent.fleet("task", "dep", "rm", name, dep, code=4)
+    assert "only its own task" in agent.fleet("task", "edit", other, "--title", "mine", code=4).stderr
+    agent.fleet("task", "edit", name, "--label", "found")
+    shown = queue.json("show", name)
+    assert (shown["gates"], shown["deps"], shown["labels"]) == (["make test"], [dep], ["found"])
+    queue.fleet("task", "edit", name, "--gate", "")
+    assert queue.json("show", name)["gates"] == []
+    queue.fleet("task", "close", name)
+    assert "cannot reopen it" in agent.fleet("task", "reopen", name, code=4).stderr
 
 
 # questions

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,19 +17,34 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import load_settings
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import QuestionState
+from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Conflict, Fenced, InvalidInput, NotFound
+from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound
 from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
 from fleet.interfaces.jsonl import read_drafts
 from fleet.plugins import coder_named
+from fleet.ports import artifacts
 from fleet.ports.records import Runs
+from fleet.ports.store import Record
 from fleet.ports.tasks import Hold, QueueState, Tasks
 from fleet.services import beads
-from fleet.services.exchange import is_id
+from fleet.services.exchange import Draft, is_id
 from fleet.services.tasks import Edit, TaskService
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import DoorToNobody
 from tests.support import make_repository
+
+Answer = TypeVar("Answer")
+
+
+class BusyStore(MemoryStore):
+    """A store in which somebody else may do something right before a record is read."""
+
+    overtake: Callable[[str], object] = staticmethod(lambda key: None)
+
+    def get(self, kind: str, key: str) -> Record | None:
+        self.overtake(key)
+        return super().get(kind, key)
 
 
 class Desk:
@@ -34,7 +53,8 @@ class Desk:
     def __init__(self, home: Path, garden: Path) -> None:
         self.home = home
         self.garden = str(garden)
-        self.store = MemoryStore()
+        self.store = BusyStore()
+        self.runs = Runs(self.store)
         self.tasks = Tasks(self.store)
         self.state = QueueState(self.store)
         self.door = DoorToNobody()
@@ -58,6 +78,24 @@ class Desk:
 
         return self.tasks.update(task.id, taken)
 
+    def begin(self, task: Task, **changes: object) -> Run:
+        """Hold a task, with a run that is recorded."""
+        run = ended_run("a", task=task.id, token=1, **changes)
+        self.runs.add(run)
+        self.take(task, run.id)
+        return run
+
+    def overtake_once(self, is_due: Callable[[str], bool], act: Callable[[], object]) -> None:
+        """Have somebody else act right before a record is read."""
+
+        def overtake(key: str) -> None:
+            if not busy and is_due(key):
+                busy.append(True)
+                act()
+
+        busy: list[bool] = []
+        self.store.overtake = overtake
+
     def bring_in(self, *lines: object, folder: str | None = None) -> list[str]:
         text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
         return list(self.service.bring_in(read_drafts(text), folder=folder or self.garden).added)
@@ -73,6 +111,26 @@ class Desk:
 @pytest.fixture(scope="module")
 def garden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_repository(tmp_path_factory.mktemp("tasks") / "garden")
+
+
+def in_time(act: Callable[[], Answer], seconds: float = 10) -> Answer:
+    """Return what an act does, which must not hang; what it raises is raised here."""
+    done: list[Answer] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(act())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    if raised:
+        raise raised[0]
+    return done[0]
 
 
 @pytest.fixture
@@ -101,6 +159,74 @@ def test_of_two_that_would_wait_for_each_other_one_at_most_is_written(desk: Desk
         assert not (desk.tasks.get(one.id).deps and desk.tasks.get(two.id).deps)
 
 
+def test_a_dependency_that_is_added_beside_another_one_is_not_forgotten(desk: Desk) -> None:
+    ship, build, test = desk.create("ship"), desk.create("build"), desk.create("test")
+
+    def overtake() -> None:
+        desk.service.close(build.id, "done")
+        desk.service.add_dep(ship.id, test.id)
+
+    desk.overtake_once(lambda key: key == build.id and build.id in desk.tasks.get(ship.id).deps, overtake)
+    desk.service.add_dep(ship.id, build.id)
+    stored = desk.tasks.get(ship.id)
+    assert (stored.deps, stored.unmet) == ((build.id, test.id), (test.id,))
+
+
+def test_who_is_killed_while_a_closed_dependency_is_added_leaves_nothing_that_waits_for_ever(
+    desk: Desk,
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill() -> None:
+        raise Killed
+
+    ship, build = desk.create("ship"), desk.create("build")
+    desk.service.close(build.id, "done")
+    desk.overtake_once(lambda key: key == build.id and build.id in desk.tasks.get(ship.id).deps, kill)
+    with pytest.raises(Killed):
+        desk.service.add_dep(ship.id, build.id)
+    assert desk.tasks.get(ship.id).is_ready
+
+
+def test_to_add_a_dependency_again_lets_go_what_waits_for_a_closed_one(desk: Desk) -> None:
+    build = desk.create("build")
+    ship = desk.create("ship", build.id)
+    desk.service.close(build.id, "done")  # and nobody tells it
+    assert desk.service.add_dep(ship.id, build.id).unmet == ()
+    assert desk.tasks.get(ship.id).is_ready
+
+
+def test_what_is_not_started_waits_again_for_a_dependency_that_is_reopened(desk: Desk) -> None:
+    build, test = desk.create("build"), desk.create("test")
+    ship, sell, tell = (desk.create(title, build.id, test.id) for title in ("ship", "sell", "tell"))
+    for dep in (build, test):
+        desk.service.close(dep.id, "done")
+        for task in (ship, sell, tell):  # as the queue tells it
+            desk.tasks.update(task.id, lambda task, dep=dep: replace(task, unmet=task.unmet[1:]))
+    desk.take(sell, "run")
+    desk.service.close(tell.id, "not needed")
+    desk.service.reopen(build.id)
+    assert desk.tasks.get(ship.id).unmet == (build.id,)
+    assert desk.tasks.page("ready", "2") == [desk.tasks.get(build.id)]
+    assert desk.tasks.get(sell.id).unmet == ()
+    assert desk.tasks.get(tell.id).unmet == ()
+
+
+def test_what_is_closed_again_while_it_is_reopened_is_waited_for_by_nobody(desk: Desk) -> None:
+    build = desk.create("build")
+    ship = desk.create("ship", build.id)
+    desk.service.close(build.id, "done")
+    desk.tasks.update(ship.id, lambda task: replace(task, unmet=()))
+
+    def is_waited_for(key: str) -> bool:
+        return key == build.id and bool(desk.tasks.get(ship.id).unmet)
+
+    desk.overtake_once(is_waited_for, lambda: desk.service.close(build.id, "enough"))
+    desk.service.reopen(build.id)
+    assert desk.tasks.get(ship.id).is_ready
+
+
 @pytest.mark.parametrize(
     ("title", "edit"),
     [
@@ -118,6 +244,10 @@ def test_of_two_that_would_wait_for_each_other_one_at_most_is_written(desk: Desk
         ("fine", {"budget_usd": 0.0}),
         ("fine", {"budget_usd": float("nan")}),
         ("fine", {"model": "--dangerous"}),
+        ("fine", {"gates": ("true", "half \udcff")}),
+        ("fine", {"labels": ("a\0b",)}),
+        ("fine", {"needs": ("half \udcff",)}),
+        ("fine", {"batch": "half \udcff"}),
     ],
 )
 def test_what_cannot_be_a_task_is_refused_and_not_written(
@@ -172,6 +302,15 @@ def test_an_edit_that_is_refused_in_part_changes_nothing(desk: Desk) -> None:
     with pytest.raises(InvalidInput):
         desk.service.edit(second.id, Edit(priority=9), deps=[first.id])
     assert desk.tasks.get(second.id) == second
+
+
+@pytest.mark.parametrize("name", ["gates", "labels", "needs"])
+def test_an_edit_with_a_text_that_cannot_be_written_changes_nothing(desk: Desk, name: str) -> None:
+    task = desk.create()
+    for text in ("half \udcff", "a\0b"):
+        with pytest.raises(InvalidInput):
+            desk.service.edit(task.id, Edit(**{name: ("fine", text)}))  # type: ignore[arg-type]
+    assert desk.tasks.get(task.id) == task
 
 
 def test_a_begun_task_stays_in_its_repository(desk: Desk) -> None:
@@ -251,6 +390,137 @@ def test_closing_or_reopening_withdraws_what_the_task_asked(desk: Desk) -> None:
         desk.service.ask(task.id, "Still there?")
 
 
+def test_the_workspace_of_an_ended_run_goes_when_its_task_is_reopened(desk: Desk) -> None:
+    task = desk.create()
+    run = desk.begin(task)
+    desk.tasks.update(task.id, lambda task: task.block("it asks"))
+    knocks: list[int] = []
+    desk.overtake_once(
+        lambda key: key == run.id and desk.tasks.get(task.id).state is TaskState.OPEN,
+        lambda: knocks.append(desk.door.knocks),
+    )
+    desk.service.reopen(task.id)
+    left = desk.runs.get(run.id)
+    assert (left.wanted, left.delete_branch, left.has_work) == (Wanted.CLEAN, False, True)
+    assert desk.door.knocks > knocks[0]  # once more, after it was wished for
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": RunState.RUNNING},
+        {"workspace_state": WorkspaceState.NONE},
+        {"workspace_state": WorkspaceState.REMOVED},
+    ],
+    ids=str,
+)
+def test_a_run_that_is_under_way_or_has_no_workspace_stays_as_it_is(
+    desk: Desk, changes: dict[str, object]
+) -> None:
+    task = desk.create()
+    run = desk.begin(task, **changes)
+    desk.tasks.update(task.id, lambda task: task.block("it asks"))
+    desk.service.reopen(task.id)
+    assert desk.runs.get(run.id) == run
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [Edit(gates=()), Edit(budget_usd=100.0), Edit(batch="other"), Edit(needs=())],
+    ids=["gates", "budget", "batch", "needs"],
+)
+def test_an_agent_cannot_change_what_its_task_is_measured_by(desk: Desk, edit: Edit) -> None:
+    task = desk.create(gates=("make test",), needs=("gpu",))
+    run = desk.begin(task)
+    held = desk.tasks.get(task.id)
+    with pytest.raises(Conflict, match="measured by") as caught:
+        desk.service.edit(task.id, edit, run=run.id)
+    assert "fleet ask" in caught.value.hint
+    assert desk.tasks.get(task.id) == held
+    assert desk.service.edit(task.id, Edit(title="clearer"), run=run.id).title == "clearer"
+    desk.service.edit(task.id, edit)  # a person may
+    assert desk.tasks.get(task.id) != held
+
+
+def test_an_agent_changes_no_other_task_and_a_former_agent_none(desk: Desk) -> None:
+    dep = desk.create("dep")
+    other = desk.create("other", dep.id)
+    blocked = desk.create("blocked")
+    desk.service.block(blocked.id, "not now")
+    task = desk.create()
+    run = desk.begin(task)
+    for act in (
+        lambda: desk.service.edit(other.id, Edit(title="mine"), run=run.id),
+        lambda: desk.service.remove_dep(other.id, dep.id, run=run.id),
+        lambda: desk.service.reopen(blocked.id, run=run.id),
+    ):
+        with pytest.raises(Conflict, match="only its own task"):
+            act()
+    assert [desk.tasks.get(one.id).state for one in (other, blocked)] == [TaskState.OPEN, TaskState.BLOCKED]
+    assert desk.tasks.get(other.id) == other
+    desk.tasks.update(task.id, lambda task: task.give_back("its host was lost"))
+    with pytest.raises(Fenced):
+        desk.service.edit(task.id, Edit(title="mine"), run=run.id)
+
+
+def test_an_agent_of_no_task_is_as_free_as_a_person(desk: Desk) -> None:
+    run = ended_run("free")
+    desk.runs.add(run)
+    task = desk.create()
+    for name in (run.id, "never-recorded"):
+        assert desk.service.edit(task.id, Edit(gates=(name,)), run=name).gates == (name,)
+
+
+def test_an_agent_neither_reopens_its_task_nor_drops_what_that_waits_for(desk: Desk) -> None:
+    task = desk.create()
+    run = desk.begin(task)
+    dep = desk.create("dep")
+    desk.service.add_dep(task.id, dep.id)
+    with pytest.raises(Conflict):
+        desk.service.remove_dep(task.id, dep.id, run=run.id)
+    desk.tasks.update(task.id, lambda task: task.block("it asks"))
+    with pytest.raises(Conflict):
+        desk.service.reopen(task.id, run=run.id)
+    left = desk.tasks.get(task.id)
+    assert (left.state, left.deps, left.unmet) == (TaskState.BLOCKED, (dep.id,), (dep.id,))
+    assert desk.tasks.dependents(dep.id) == [task.id]
+
+
+def blocked_by_a_question(desk: Desk, **changes: object) -> tuple[Task, Run]:
+    """Return a blocked task, and its run in the second turn that a person has prompted."""
+    task = desk.create(gates=("true",))
+    run = desk.begin(task, prompts=2, turn=2, **changes)
+    desk.runs.add_prompt(run.id, 1, "the task")
+    desk.runs.add_prompt(run.id, 2, "please finish it")
+    asked = desk.service.ask(task.id, "Red or white?", run=run.id)
+    return desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id)), run
+
+
+def test_an_agent_that_a_person_prompted_closes_its_blocked_task(desk: Desk) -> None:
+    task, run = blocked_by_a_question(desk, state=RunState.RUNNING)
+    wanted = desk.service.close(task.id, "done", run=run.id)
+    assert wanted == desk.tasks.get(task.id)
+    assert (wanted.state, wanted.close_reason) == (TaskState.IN_PROGRESS, "done")
+    assert (wanted.question, wanted.reason) == ("", "")
+    assert (wanted.turn, wanted.prompt) == (2, "please finish it")
+    assert wanted.claim == task.claim
+    assert desk.tasks.find("owner", "here") == [wanted]  # the queue judges it when the turn has ended
+    assert desk.tasks.find("asks", "here") == []
+    assert desk.service.pending_questions() == []
+
+
+def test_a_blocked_task_is_not_closed_by_what_its_agent_left_behind_nor_by_a_former_one(desk: Desk) -> None:
+    task, run = blocked_by_a_question(desk)
+    with pytest.raises(Conflict, match="turn has ended"):
+        desk.service.close(task.id, "done", run=run.id)
+    assert desk.tasks.get(task.id) == task
+    assert len(desk.service.pending_questions()) == 1
+    desk.runs.update(run.id, lambda run: replace(run, state=RunState.RUNNING))
+    desk.tasks.update(task.id, lambda task: replace(task, token=2, run=None))
+    with pytest.raises(Fenced):
+        desk.service.close(task.id, "done", run=run.id)
+
+
 def test_the_age_of_a_state_is_told_by_the_log(desk: Desk) -> None:
     task = desk.create()
     assert desk.service.detail(task.id).since == task.created_at
@@ -287,6 +557,116 @@ def test_a_question_is_named_by_its_end_or_by_its_task_and_never_by_nothing(desk
     desk.service.ask(task.id, "And where?")
     with pytest.raises(Conflict):
         desk.service.question(task.id)
+
+
+def plant(kind: str, path: Path, target: Path) -> None:
+    """Put something in a file's place that an agent may put there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(target)
+        case "dangling link":
+            path.symlink_to(target.with_name("nowhere"))
+        case _:
+            path.mkdir()
+
+
+HOSTILE = ("pipe", "link", "dangling link", "folder")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_is_no_plain_file_is_never_read(desk: Desk, kind: str) -> None:
+    secret = desk.home / "secret"
+    secret.write_text("## Q: Red or white?\n## A: 2026-01-01\nthe secret\n")
+    task = desk.create()
+    asked = desk.service.ask(task.id, "Red or white?")
+    blocked = desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
+    for name in ("Q&A.md", "PLAN_AND_STATUS.md"):
+        plant(kind, desk.service.file(task, name), secret)
+    assert in_time(lambda: desk.service.has_answer(blocked)) is False
+    assert in_time(lambda: desk.service.has_open_block(blocked)) is False
+    for what in ("qa", "plan"):
+        with pytest.raises(InvalidInput, match="no plain file"):
+            in_time(lambda what=what: desk.service.read_file(task, what))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling link"])
+def test_to_ask_and_to_answer_write_nowhere_but_into_the_tasks_own_file(desk: Desk, kind: str) -> None:
+    other = desk.home / "other"
+    other.write_text("somebody else's")
+    task = desk.create()
+    path = desk.service.file(task, "Q&A.md")
+    plant(kind, path, other)
+    asked = in_time(lambda: desk.service.ask(task.id, "Red or white?"))
+    assert "Red or white?" in desk.service.read_file(task, "qa")
+    for name in (f".Q&A.md.{asked.id}", "Q&A.md.draft"):
+        plant(kind, path.with_name(name), other)
+    in_time(lambda: desk.service.answer(asked.id, "red", by="me"))
+    assert "red" in desk.service.read_file(task, "qa").partition("## A:")[2]
+    again = desk.service.ask(task.id, "And how many?")
+    plant(kind, path, other)
+    in_time(lambda: desk.service.answer(again.id, "two", by="me"))
+    assert other.read_text() == "somebody else's"
+    assert not other.with_name("nowhere").exists()
+
+
+def test_a_pipe_that_somebody_reads_gets_nothing(desk: Desk) -> None:
+    task = desk.create()
+    path = desk.service.file(task, "Q&A.md")
+    plant("pipe", path, desk.home)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        in_time(lambda: desk.service.ask(task.id, "Red or white?"))
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+    assert "Red or white?" in desk.service.read_file(task, "qa")
+
+
+def test_a_question_is_asked_and_answered_though_its_file_cannot_be_written(desk: Desk) -> None:
+    task = desk.create()
+    plant("folder", desk.service.file(task, "Q&A.md"), desk.home)
+    with pytest.raises(Failed, match="it is recorded, but"):
+        desk.service.ask(task.id, "Red or white?")
+    (asked,) = desk.service.pending_questions()
+    assert desk.service.answer(asked.id, "red", by="me").answer == "red"
+
+
+def test_a_very_long_file_is_read_from_its_end_and_loses_nothing_to_an_answer(desk: Desk) -> None:
+    task = desk.create()
+    path = desk.service.file(task, "Q&A.md")
+    path.parent.mkdir(parents=True)
+    path.write_text("the beginning\n" + "x" * artifacts.LONGEST_TEXT + "\n")
+    asked = desk.service.ask(task.id, "Red or white?")
+    desk.service.answer(asked.id, "red", by="me")
+    told = desk.service.read_file(task, "qa")
+    assert len(told) == artifacts.LONGEST_TEXT
+    assert told.endswith("red\n")
+    assert path.read_text().startswith("the beginning\n")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_to_look_at_what_is_no_plain_file_leaves_nothing_open(tmp_path: Path, kind: str) -> None:
+    plant(kind, tmp_path / "file", tmp_path / "secret")
+    artifacts.read_plain(tmp_path / "file")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        assert artifacts.read_plain(tmp_path / "file") == ""
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
+
+
+def test_a_draft_that_could_not_take_its_place_is_not_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        artifacts.write_plain(path, "text")
+    assert list(tmp_path.iterdir()) == [path]
+    artifacts.write_plain(tmp_path / "other", "téxt")
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o600
+    assert artifacts.read_plain(tmp_path / "other") == "téxt"
 
 
 @pytest.mark.parametrize(("text", "options"), [("", []), (" \n", []), ("a\0", []), ("fine", [" "])])
@@ -415,6 +795,27 @@ def test_a_bad_line_is_named_and_nothing_is_written(desk: Desk, line: object) ->
     message = desk.refused({"title": "a good one"}, line)
     assert "line 2: " in message
     assert "line 1" not in message
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"gates": ("half \udcff",)},
+        {"labels": ("a\0b",)},
+        {"needs": ("half \udcff",)},
+        {"batch": "half \udcff"},
+        {"reason": "half \udcff"},
+        {"model": "--dangerous"},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_draft_with_what_cannot_be_written_is_refused_whoever_read_it(
+    desk: Desk, wrong: dict[str, object]
+) -> None:
+    drafts = [Draft(line=1, title="fine"), Draft(line=2, title="not", **wrong)]  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="line 2: "):
+        desk.service.bring_in(drafts, folder=desk.garden)
+    assert desk.tasks.find() == []
 
 
 def test_all_bad_lines_are_named_together_and_many_are_counted(desk: Desk) -> None:

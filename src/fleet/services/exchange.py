@@ -83,11 +83,11 @@ class Plan:
     def __init__(
         self,
         peek: Callable[[str], Task | None],
-        check_coder: Callable[[str], None],
+        check: Callable[[Draft], None],  # raises for what cannot be written down
         place: Callable[[Draft], tuple[str, str]],  # a draft's folder and repository
     ) -> None:
         self._peek = peek
-        self._check_coder = check_coder
+        self._check = check
         self._place = place
         self._bad = BadLines()
         self._names: dict[str, TaskId] = {}  # what an id of the file is called here
@@ -144,8 +144,7 @@ class Plan:
     def _task(self, name: TaskId, draft: Draft) -> Task | None:
         """Return the task of a draft, or note what is wrong with it."""
         try:
-            if draft.coder:
-                self._check_coder(draft.coder)
+            self._check(draft)
             cwd, project = self._place(draft)
             return check_task(_task(name, draft, self._deps(draft), cwd, project))
         except FleetError as error:

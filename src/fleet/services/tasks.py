@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from fleet.config import Settings, load
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
@@ -23,7 +25,8 @@ from fleet.domain.question import (
 from fleet.domain.queue import Lane, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
-from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
+from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
+from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, read_strictly, write_plain
 from fleet.ports.door import Door
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
@@ -59,11 +62,15 @@ class Edit:
     needs: tuple[str, ...] | None = None
     budget_usd: float | None = None
 
+    @property
+    def is_of_measures(self) -> bool:
+        """Whether it changes what a task's agent is held to."""
+        return any(value is not None for value in (self.gates, self.budget_usd, self.batch, self.needs))
+
     def made_to(self, task: Task) -> Task:
         changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-        check_text(*(value for value in changes.values() if isinstance(value, str)))
-        if (self.model or "").startswith("-"):
-            raise InvalidInput(f"{self.model!r} is no name of a model: it begins with a dash")
+        check_text(*_texts_in(changes.values()))
+        _check_model(self.model or "")
         return check_task(replace(task, **changes))
 
 
@@ -168,18 +175,40 @@ class TaskService:
             return self._look_again(task)
 
     def _look_again(self, task: Task) -> Task:
-        """Drop dependencies that were closed while the task was written: nobody could tell it then."""
-        still = self._open_of(task.unmet)
-        return (
-            task if still == task.unmet else self._tasks.update(task.id, lambda new: _waiting_for(new, still))
-        )
+        """Let a task wait for what is open now: what changed while it was written could not tell it so.
+
+        It looks until there is nothing to change: what changes after that finds the task, and tells it.
+        """
+        while True:
+            seen, is_open = task.deps, frozenset(self._open_of(task.deps))
+            if _waiting_for(task, seen, is_open) == task:
+                return task
+            task = self._tasks.update(
+                task.id, lambda new, seen=seen, is_open=is_open: _waiting_for(new, seen, is_open)
+            )
 
     def _open_of(self, deps: Iterable[TaskId]) -> tuple[TaskId, ...]:
         found = ((dep, self._tasks.peek(dep)) for dep in deps)
         return tuple(dep for dep, task in found if task and task.state is not TaskState.CLOSED)
 
-    def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
-        """Change a task; with a folder it moves to another repository, as long as it was never started."""
+    def edit(
+        self,
+        name: str,
+        edit: Edit,
+        *,
+        folder: str | None = None,
+        deps: Sequence[str] = (),
+        run: str = "",
+    ) -> Task:
+        """Change a task; with a folder it moves to another repository, as long as it was never started.
+
+        Its own agent (named by its run) may not change what the task is measured by.
+        """
+        if self._is_its_agent(self.get(name), run, "edits") and edit.is_of_measures:
+            raise Conflict(
+                "the agent of a task cannot change what it is measured by",
+                hint='ask a person for it with `fleet ask "…"`',
+            )
         if edit.coder:
             self.check_coder(edit.coder)
         there = place(folder) if folder is not None else None
@@ -204,27 +233,67 @@ class TaskService:
         """Close a task. Its own agent (named by its run) asks for it: its turn and the gates come first."""
         check_text(reason)
         task = self.get(name)
-        if run and task.run == run:
+        if self._is_its_agent(task, run, "closes"):
             return self._ask_to_close(task, reason)
-        if run:
-            held = self._runs.peek(RunId(run))
-            if held is not None and held.task == task.id:
-                raise Fenced(task.id, held.token, task.token)
-            if held is not None and held.task is not None:
-                message = f"the agent of {held.task} closes only its own task"
-                raise Conflict(message, hint="leave it to a person")
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
         self._withdraw_questions(task)
         self._stop_agent(closed)
         return closed
 
-    def _ask_to_close(self, task: Task, reason: str) -> Task:
-        def asked(newest: Task) -> Task:
-            if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
-                raise Fenced(task.id, task.token, newest.token)
-            return replace(newest, close_reason=reason)
+    def _is_its_agent(self, task: Task, run: str, does: str) -> bool:
+        """Whether a run is the attempt that counts at a task; "" is a person's.
 
-        return self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
+        Raises `Conflict` if it is an attempt at another task, or a former one at this.
+        """
+        if not run or task.run == run:
+            return bool(run)
+        held = self._runs.peek(RunId(run))
+        if held is None or held.task is None:
+            return False
+        if held.task == task.id:
+            raise Fenced(task.id, held.token, task.token)
+        raise Conflict(f"the agent of {held.task} {does} only its own task", hint="leave it to a person")
+
+    def _refuse_own_agent(self, task: Task, run: str, what: str) -> None:
+        """Raise `Conflict` if an agent wants what only a person may do."""
+        if self._is_its_agent(task, run, "changes"):
+            raise Conflict(
+                f"the agent of a task cannot {what}", hint='ask a person for it with `fleet ask "…"`'
+            )
+
+    def _ask_to_close(self, task: Task, reason: str) -> Task:
+        """Have the queue judge a task when its agent's turn ends, also in a turn that a person prompted."""
+        run = self._runs.peek(task.run or "")
+        was_blocked = False
+
+        def asked(newest: Task) -> Task:
+            nonlocal was_blocked
+            was_blocked = newest.state is TaskState.BLOCKED
+            is_held = was_blocked or newest.state is TaskState.IN_PROGRESS
+            if newest.claim != task.claim or newest.run != task.run or not is_held:
+                raise Fenced(task.id, task.token, newest.token)
+            wanted = replace(newest, close_reason=reason)
+            return self._under_way_again(wanted, run) if was_blocked else wanted
+
+        asked_for = self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
+        if was_blocked:
+            self._withdraw_questions(task)
+        return asked_for
+
+    def _under_way_again(self, task: Task, run: Run | None) -> Task:
+        """Return a blocked task as one whose last prompt is the one that a person gave its run."""
+        if run is None or run.has_ended:
+            raise Conflict(
+                f"task {task.id} is blocked, and its agent's turn has ended", hint="leave it to a person"
+            )
+        return replace(
+            task,
+            state=TaskState.IN_PROGRESS,
+            turn=run.prompts,
+            prompt=self._runs.prompt(run.id, run.prompts) or "",
+            reason="",
+            question="",
+        )
 
     def _stop_agent(self, task: Task) -> None:
         """End what works on a task that nobody wants done any more; its work is saved first."""
@@ -238,14 +307,26 @@ class TaskService:
         check_text(reason)
         return self._change(name, lambda task: _held_back(task, reason), "blocked", reason, by=by)
 
-    def reopen(self, name: str, *, by: str = "") -> Task:
-        """Open a task again; it waits for those of its dependencies that are not closed."""
+    def reopen(self, name: str, *, run: str = "", by: str = "") -> Task:
+        """Open a task again: it waits for its dependencies that are open, and what depends on it for it.
+
+        The workspace of its last run is removed; a fresh agent goes on from what is on its branch.
+        """
+        self._refuse_own_agent(self.get(name), run, "reopen it")
+        last_run: RunId | None = None
 
         def reopened(task: Task) -> Task:
+            nonlocal last_run
+            last_run = task.run
             return replace(task.reopen(time.time()), unmet=self._open_of(task.deps))
 
         task = self._change(name, reopened, "reopened", by=by)
         self._withdraw_questions(task)
+        for dependent in self.dependents(task):
+            self._look_again(dependent)
+        if last_run is not None and self._runs.peek(last_run):
+            self._runs.update(last_run, _cleaned)
+            self._door.knock()
         return self._look_again(task)
 
     def _change(
@@ -269,11 +350,13 @@ class TaskService:
         """Let one task wait for another; refused where that would close a circle."""
         task, dep = self.get(name), self.get(on)
         if dep.id in task.deps:
-            return task
+            return self._look_again(task)
         seen = self._state.graph_version()
         self._refuse_cycle(task, dep)
         self._tasks.link(task.id, dep.id)
-        self._tasks.update(task.id, lambda task: _with_dep(task, dep))
+        self._tasks.update(
+            task.id, lambda task: _with_dep(task, dep.id, is_open=bool(self._open_of([dep.id])))
+        )
         if not self._state.is_first_edit_since(seen):
             self._take_back_if_circular(task, dep)
         return self._look_again(self._tasks.get(task.id))
@@ -299,8 +382,10 @@ class TaskService:
                 hint=f"see `fleet task tree {dep.id}`",
             )
 
-    def remove_dep(self, name: str, on: str) -> Task:
+    def remove_dep(self, name: str, on: str, *, run: str = "") -> Task:
+        """Let a task wait for another no longer; its own agent may not decide that."""
         task = self.get(name)
+        self._refuse_own_agent(task, run, "drop what it waits for")
         dep = next((dep for dep in task.deps if dep == on), None) or self.get(on).id
         if dep not in task.deps:
             raise NotFound(f"{task.id} does not wait for {dep}", hint=f"see `fleet task tree {task.id}`")
@@ -399,7 +484,8 @@ class TaskService:
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
-        return refuse(self._state.ledger(), lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
+        refusal = refuse(self._state.ledger(), lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
+        return refusal.reason if refusal else ""
 
     def _since(self, task: Task) -> float:
         for entry in reversed(self.log(task)):
@@ -419,7 +505,7 @@ class TaskService:
         """Return one of a task's own files (plan, knowledge, qa); raise `NotFound` if it is not there yet."""
         path = self.file(task, FILES[what])
         try:
-            return path.read_text(encoding="utf-8", errors="replace")
+            return read_strictly(path)
         except FileNotFoundError:
             why = "its agent writes it" if what != "qa" else "nothing was asked"
             raise NotFound(
@@ -457,13 +543,24 @@ class TaskService:
             options=tuple(choices),
         )
         self._questions.add(draft)
-        path = self.file(task, QUESTIONS)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(write_question(draft, _stamp(now)))
         self._tasks.note(task.id, "asked", draft.text)
         self._door.knock()
+        with self._in_file_of(task) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            append_plain(path, write_question(draft, _stamp(now)))
         return draft
+
+    @contextmanager
+    def _in_file_of(self, task: Task) -> Generator[Path]:
+        """Give the file of a task's questions; what goes wrong with it is told, and undoes nothing."""
+        path = self.file(task, QUESTIONS)
+        try:
+            yield path
+        except OSError as error:
+            raise Failed(
+                f"it is recorded, but cannot be written to {path}: {error.strerror}",
+                hint=f"make that a plain file again; see `fleet show {task.id}`",
+            ) from error
 
     def pending_questions(self) -> list[Question]:
         return self._questions.find("state", str(QuestionState.PENDING))
@@ -473,18 +570,15 @@ class TaskService:
         question = self._questions.peek(task.question) if task.question else None
         if question is None or question.state is QuestionState.ANSWERED:
             return question is not None
-        path = self.file(task, QUESTIONS)
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        blocks = read_blocks(text)
+        blocks = read_blocks(read_plain(self.file(task, QUESTIONS)))
         if question.place:
             return any(block.answer for block in blocks[question.place - 1 : question.place])
         return any(block.answer for block in blocks if block.text.partition("\n")[0] == question.text)
 
     def has_open_block(self, task: Task) -> bool:
         """Whether a question stands in a task's file without an answer."""
-        path = self.file(task, QUESTIONS)
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        return any(not block.answer for block in read_blocks(text))
+        blocks = read_blocks(read_plain(self.file(task, QUESTIONS)))
+        return any(not block.answer for block in blocks)
 
     def go_on(self, task: Task) -> None:
         """Have the queue hear an answer now."""
@@ -530,15 +624,10 @@ class TaskService:
             self.question(name).id, lambda question: question.give(text, by=by, now=now)
         )
         task = self._tasks.get(question.task)
-        path = self.file(task, QUESTIONS)
-        if path.is_file():
-            block = write_answer(question.answer, _stamp(now))
-            text = with_answer(path.read_text(errors="replace"), first_line(question.text), block)
-            draft = path.with_name(f".{path.name}.{question.id}")
-            draft.write_text(text)
-            draft.replace(path)
         self._tasks.note(question.task, "answered", question.answer, by=by)
         self._door.knock()
+        with self._in_file_of(task) as path:
+            _put_answer(path, question, write_answer(question.answer, _stamp(now)))
         return question
 
     def await_answer(self, question: Question, seconds: float | None) -> Question:
@@ -558,13 +647,19 @@ class TaskService:
 
         Those that name no folder of this machine belong to `folder`.
         """
-        plan = Plan(self._tasks.peek, self.check_coder, lambda draft: self._place_of(draft, folder))
+        plan = Plan(self._tasks.peek, self._check_draft, lambda draft: self._place_of(draft, folder))
         wanted, imported = plan.make(drafts)
         for task in wanted:
             self._bring_in(task)
         if wanted:
             self._door.knock()
         return imported
+
+    def _check_draft(self, draft: Draft) -> None:
+        check_text(*_texts_in(getattr(draft, name) for name in draft.__slots__))
+        _check_model(draft.model)
+        if draft.coder:
+            self.check_coder(draft.coder)
 
     def _place_of(self, draft: Draft, folder: str | None) -> tuple[str, str]:
         is_here = bool(draft.cwd) and Path(draft.cwd).is_dir()
@@ -637,6 +732,20 @@ def check_text(*texts: str) -> None:
             raise InvalidInput("a text holds a NUL")
 
 
+def _texts_in(values: Iterable[object]) -> Iterator[str]:
+    """Yield the texts among values, also those in tuples."""
+    for value in values:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _texts_in(cast("tuple[object, ...]", value))
+
+
+def _check_model(name: str) -> None:
+    if name.startswith("-"):  # a coder would take it for an option
+        raise InvalidInput(f"{name!r} is no name of a model: it begins with a dash")
+
+
 def _moved(task: Task, cwd: str, project: str) -> Task:
     if task.token and project != task.project:
         raise Conflict(
@@ -652,19 +761,44 @@ def _held_back(task: Task, reason: str) -> Task:
     return task.block(reason)
 
 
+def _put_answer(path: Path, question: Question, block: str) -> None:
+    """Write an answer below its question in a file, if there is one."""
+    text = read_plain(path)
+    if len(text.encode()) >= LONGEST_TEXT:  # it may not be the whole of it, which must not be lost
+        append_plain(path, block)
+    elif text:
+        write_plain(path, with_answer(text, first_line(question.text), block))
+
+
+def _cleaned(run: Run) -> Run:
+    """Return a run whose workspace is to be removed, if it has ended; one under way is ended by the queue."""
+    return run.want(Wanted.CLEAN) if run.has_ended and run.has_workspace else run
+
+
 def _withdrawn(question: Question) -> Question:
     is_open = question.state is QuestionState.PENDING
     return replace(question, state=QuestionState.CANCELLED) if is_open else question
 
 
-def _waiting_for(task: Task, deps: tuple[TaskId, ...]) -> Task:
-    return replace(task, unmet=deps)
+def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskId]) -> Task:
+    """Return a task that waits for those of the dependencies just seen that are open; others stay.
+
+    One that has been started is not made to wait again.
+    """
+    is_to_start = task.state is TaskState.OPEN
+    unmet = tuple(
+        dep
+        for dep in task.deps
+        if (dep in task.unmet and (dep not in seen or dep in is_open)) or (is_to_start and dep in is_open)
+    )
+    return replace(task, unmet=unmet)
 
 
-def _with_dep(task: Task, dep: Task) -> Task:
-    if dep.id in task.deps:
+def _with_dep(task: Task, dep: TaskId, *, is_open: bool) -> Task:
+    if dep in task.deps:
         return task
-    return check_task(replace(task, deps=(*task.deps, dep.id), unmet=(*task.unmet, dep.id)))
+    unmet = (*task.unmet, dep) if is_open else task.unmet
+    return check_task(replace(task, deps=(*task.deps, dep), unmet=unmet))
 
 
 def _without_dep(task: Task, dep: TaskId) -> Task:

@@ -233,7 +233,8 @@ def edit(name: str, title: str | None, **wishes: Unpack[Wishes]) -> None:
     """Change a task.
 
     What is not named stays. --gate, --label and --needs replace what there is (an empty text leaves
-    none), --dep adds. An empty --coder or --model inherits again. An agent that has begun is not told.
+    none), --dep adds. An empty --coder or --model inherits again. An agent that has begun is not told,
+    and cannot change its own task's gates, budget, batch or needs.
 
     \b
     Example:
@@ -245,7 +246,7 @@ def edit(name: str, title: str | None, **wishes: Unpack[Wishes]) -> None:
     if wanted == Edit() and wishes["cwd"] is None and not wishes["deps"]:
         raise InvalidInput("say what to change", hint="see `fleet task edit --help`")
     with opened() as fleet:
-        edited = fleet.tasks.edit(name, wanted, folder=wishes["cwd"], deps=wishes["deps"])
+        edited = fleet.tasks.edit(name, wanted, folder=wishes["cwd"], deps=wishes["deps"], run=own_run())
     _tell(edited, "changed", as_json=wishes["as_json"])
 
 
@@ -296,13 +297,14 @@ def reopen(name: str, as_json: bool) -> None:
     """Let a blocked or closed task be done again.
 
     Its failures are forgotten, what it asked is withdrawn, and a fresh agent goes on from its last turn.
+    What depends on it and is not started yet waits for it again.
 
     \b
     Example:
       fleet task reopen t-1a2b3c4d5e
     """
     with opened() as fleet:
-        reopened = fleet.tasks.reopen(name, by=caller())
+        reopened = fleet.tasks.reopen(name, run=own_run(), by=caller())
     _tell(reopened, "reopened", as_json=as_json)
 
 
@@ -337,8 +339,10 @@ def dep(action: str, name: str, on: str, as_json: bool) -> None:
       fleet task dep add t-1a2b3c4d5e t-5e4d3c2b1a
     """
     with opened() as fleet:
-        change = fleet.tasks.add_dep if action == "add" else fleet.tasks.remove_dep
-        changed = change(name, on)
+        if action == "add":
+            changed = fleet.tasks.add_dep(name, on)
+        else:
+            changed = fleet.tasks.remove_dep(name, on, run=own_run())
     if as_json:
         render.out_json(wire.task(changed))
     else:
