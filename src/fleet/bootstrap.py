@@ -173,8 +173,11 @@ class SettingsCache:
     """Settings by project, read again as soon as a file of theirs has changed: no restart is needed."""
 
     def __init__(self, home: Path) -> None:
+        import logging  # only the supervisor has one of these
+
         self._home = home
         self._kept: dict[str, tuple[object, Settings]] = {}
+        self._log = logging.getLogger(__name__)
 
     def of_project(self, project: str) -> Settings:
         from fleet.config import project_file, user_file
@@ -185,6 +188,8 @@ class SettingsCache:
             return kept[1]
         settings = load_settings(self._home, Path(project) if project else None)
         self._kept[project] = (stamp, settings)
+        for warning in settings.warnings:
+            self._log.error("config.broken", extra={"reason": warning})
         return settings
 
 

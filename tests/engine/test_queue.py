@@ -288,6 +288,8 @@ def test_a_broken_configuration_is_told_and_stops_nothing(system: System) -> Non
     until(system, wish(system, "Before", DONE), is_closed)
     configure(system, "[limits\n")
     until(system, wish(system, "After", DONE), is_closed)
+    assert '"config.broken"' in system.supervisor_log()
+    assert "the last good version of the file stays in force" in system.supervisor_log()
 
 
 def test_a_hot_limit_counts_from_the_next_task_on(system: System, tmp_path: Path) -> None:
