@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,8 @@ class Artifacts:
     def bring(self, task_id: TaskId) -> None:
         """Make the folder, and put files into it that another host has written and this one has not."""
         folder = self._folder_of(task_id)
+        if folder.is_symlink():  # where it leads to is not for us to write in
+            raise OSError(errno.ELOOP, "it is a link", str(folder))
         folder.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             record = self._store.get(ARTIFACT, _key(task_id, name))

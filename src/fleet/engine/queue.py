@@ -131,7 +131,11 @@ class Queue:
         for dependent in self._tasks.dependents(closed.id):
             with contextlib.suppress(NotFound):  # its writer was cut off before it was written
                 self._tasks.update(dependent, lambda task: _without(task, closed))
-        self._tasks.update(closed.id, _announced)
+        newest = self._tasks.update(closed.id, _announced)
+        if newest.state is not TaskState.CLOSED:  # somebody has just opened it again
+            for dependent in self._tasks.dependents(closed.id):
+                with contextlib.suppress(NotFound):
+                    self._tasks.update(dependent, lambda task: _waiting_again(task, closed))
 
     def _clean_up_after_the_last_one(self) -> None:
         """Remove the workspaces of runs whose judge was killed right after the verdict."""
@@ -625,6 +629,11 @@ class _Waiting:
 
 def _without(task: Task, closed: Task) -> Task:
     return replace(task, unmet=tuple(dep for dep in task.unmet if dep != closed.id))
+
+
+def _waiting_again(task: Task, opened: Task) -> Task:
+    is_to_wait = task.state is TaskState.OPEN and opened.id in task.deps and opened.id not in task.unmet
+    return replace(task, unmet=(*task.unmet, opened.id)) if is_to_wait else task
 
 
 def _announced(task: Task) -> Task:

@@ -56,7 +56,7 @@ def update(tasks: TaskService, name: str, wanted: Update, *, run: str, by: str) 
     task = tasks.get(name)
     status = _status(wanted)
     if wanted.edit != Edit():
-        task = tasks.edit(task.id, wanted.edit)
+        task = tasks.edit(task.id, wanted.edit, run=run)
     is_question = status is TaskState.BLOCKED and bool(run) and run == task.run
     if wanted.notes and not is_question:
         tasks.comment(task.id, wanted.notes, by=by)
@@ -64,7 +64,7 @@ def update(tasks: TaskService, name: str, wanted: Update, *, run: str, by: str) 
         case None:
             return task
         case TaskState.OPEN:
-            return _open(tasks, task, by=by)
+            return _open(tasks, task, run=run, by=by)
         case TaskState.CLOSED:
             return tasks.close(task.id, wanted.notes or "closed", run=run, by=by)
         case TaskState.IN_PROGRESS:
@@ -90,7 +90,7 @@ def parse_status(text: str) -> TaskState:
         ) from None
 
 
-def _open(tasks: TaskService, task: Task, *, by: str) -> Task:
+def _open(tasks: TaskService, task: Task, *, run: str, by: str) -> Task:
     """Let a task go on: with the answer that it waits for, if there is one; else from the start."""
     match task.state:
         case TaskState.OPEN:
@@ -99,7 +99,7 @@ def _open(tasks: TaskService, task: Task, *, by: str) -> Task:
             tasks.go_on(task)
             return task
         case TaskState.BLOCKED | TaskState.CLOSED:
-            return tasks.reopen(task.id, by=by)
+            return tasks.reopen(task.id, run=run, by=by)
         case TaskState.IN_PROGRESS:
             raise Conflict(
                 f"task {task.id} is in progress, and goes back by itself when its agent ends",

@@ -298,8 +298,8 @@ class TaskService:
     def _stop_agent(self, task: Task) -> None:
         """End what works on a task that nobody wants done any more; its work is saved first."""
         run = self._runs.peek(task.run) if task.run else None
-        if run is not None and not run.has_ended:
-            self._runs.update(run.id, lambda run: run.want(Wanted.STOP))
+        if run is not None:
+            self._runs.update(run.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP))
             self._door.knock()
 
     def block(self, name: str, reason: str, *, by: str = "") -> Task:

@@ -364,7 +364,7 @@ def reopen(names: tuple[str, ...], as_json: bool) -> None:
     """
     with opened() as fleet:
         found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
-        reopened = [fleet.tasks.reopen(name, by=caller()) for name in found]
+        reopened = [fleet.tasks.reopen(name, run=own_run(), by=caller()) for name in found]
     _tell_changed(reopened, "Reopened", as_json=as_json)
 
 
@@ -431,6 +431,6 @@ def dep(action: str, name: str, on: str, kind: str, as_json: bool) -> None:
     if kind != "blocks":
         raise InvalidInput(f"there is no dependency of type {kind!r} here", hint="leave --type out")
     with opened() as fleet:
-        change = fleet.tasks.add_dep if action == "add" else fleet.tasks.remove_dep
-        changed = change(name, on)
+        is_new = action == "add"
+        changed = fleet.tasks.add_dep(name, on) if is_new else fleet.tasks.remove_dep(name, on, run=own_run())
     _tell_changed([changed], "Updated", as_json=as_json)
