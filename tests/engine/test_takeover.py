@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.resources import files as resources
 from pathlib import Path
 
@@ -18,8 +15,9 @@ import pytest
 
 from fleet.domain.run import Mode, Run, RunState
 from fleet.services.runs import RunService
-from tests.engine.test_tmux import is_waiting, prompts_of, read_until, tmux_servers
+from tests.engine.test_tmux import is_waiting, prompts_of, tmux_servers
 from tests.support import System, git, is_alive, processes_with, scenario, wait_for
+from tests.terminal import at_a_terminal, has_ended, read_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
@@ -49,27 +47,6 @@ def in_the_middle(system: System, *steps: dict[str, object]) -> Run:
     return run
 
 
-@contextlib.contextmanager
-def at_a_terminal(system: System, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    terminal, theirs = pty.openpty()
-    person = subprocess.Popen(
-        [sys.executable, "-m", "fleet", *words],
-        cwd=system.repository,
-        env={**system.environment, "TERM": "xterm-256color"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
-        yield person, terminal
-    finally:
-        person.kill()
-        person.wait()
-        os.close(terminal)
-
-
 def attach_and_leave(system: System) -> bytes:
     with at_a_terminal(system, "attach", "work") as (person, terminal):
         shown = read_until(terminal, b"scripted>", 40)
@@ -79,14 +56,6 @@ def attach_and_leave(system: System) -> bytes:
         wait_for(lambda: has_ended(person, terminal), what="the person is back at the shell")
         assert person.returncode == 0
     return shown
-
-
-def has_ended(person: subprocess.Popen[bytes], terminal: int) -> bool:
-    """Read on meanwhile: a terminal that nobody reads holds its program up."""
-    with contextlib.suppress(OSError):
-        while select.select([terminal], [], [], 0.1)[0] and os.read(terminal, 65536):
-            pass
-    return person.poll() is not None
 
 
 def on_service(system: System, call: Callable[[RunService], Run]) -> Run:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import pytest
 
 from fleet.domain.run import Run, RunState
 from tests.support import System, processes_with, scenario, wait_for
+from tests.terminal import at_a_terminal, has_ended, read_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
@@ -131,47 +129,18 @@ def test_a_supervisor_that_dies_while_it_pastes_neither_loses_nor_doubles_the_pr
 def test_a_person_attaches_from_a_terminal_and_detaches_and_the_agent_lives_on(screen: System) -> None:
     screen.fleet("create", "work", "-p", scenario({"say": "hello on the screen"}))
     run = screen.wait_until("work", is_waiting)
-    terminal, theirs = pty.openpty()
-    person = subprocess.Popen(
-        [sys.executable, "-m", "fleet", "attach", "work"],
-        cwd=screen.repository,
-        env={**screen.environment, "TERM": "xterm-256color"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
+    with at_a_terminal(screen, "attach", "work") as (person, terminal):
         read_until(terminal, b"hello on the screen")
         wait_for(lambda: has_detached(person, terminal), what="Ctrl-B D detaches")
         assert person.returncode == 0
-    finally:
-        person.kill()
-        person.wait()
-        os.close(terminal)
     assert screen.run("work").state is RunState.WAITING
     assert tmux_servers(run)
 
 
 def has_detached(person: subprocess.Popen[bytes], terminal: int) -> bool:
-    """Press Ctrl-B D, as a person would again if the screen was not up yet; read on meanwhile."""
+    """Press Ctrl-B D, as a person would again if the screen was not up yet."""
     os.write(terminal, b"\x02d")
-    while select.select([terminal], [], [], 0.5)[0]:
-        try:
-            os.read(terminal, 65536)
-        except OSError:  # the other side of the terminal is closed
-            break
-    return person.poll() is not None
-
-
-def read_until(terminal: int, wanted: bytes, seconds: float = 20) -> bytes:
-    seen, deadline = b"", time.monotonic() + seconds
-    while wanted not in seen:
-        assert time.monotonic() < deadline, f"{wanted!r} is not on the screen: {seen[-2000:]!r}"
-        if select.select([terminal], [], [], 0.2)[0]:
-            seen += os.read(terminal, 65536)
-    return seen
+    return has_ended(person, terminal)
 
 
 def test_an_agent_that_leaves_its_screen_is_settled(screen: System) -> None:
