@@ -106,6 +106,7 @@ class Detail:
     hold: Hold | None  # of its coder
     paused: str | None
     refusal: str  # why there is no room or no money for it now
+    is_shared: bool  # any of several hosts may do it
 
 
 class TaskService:
@@ -478,6 +479,7 @@ class TaskService:
             hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
             paused=self.paused(),
             refusal=self._refusal(task, choice.coder) if task.is_ready else "",
+            is_shared=bool(self._settings().database_url),
         )
 
     def _refusal(self, task: Task, coder: str) -> str:

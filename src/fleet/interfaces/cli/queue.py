@@ -292,6 +292,9 @@ def _waits(detail: Detail) -> list[str]:
         lines.append(f"a host that is {render.printable(' and '.join(task.needs))}")
     if detail.refusal:
         lines.append(f"room: {render.printable(detail.refusal)}")
+    if not lines and detail.is_shared:
+        project = render.printable(task.project)
+        lines.append(f"its turn, on a host that has {detail.choice.coder} and {project}")
     return lines or ["nothing but its turn"]
 
 
