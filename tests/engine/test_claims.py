@@ -258,7 +258,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "fleet.db") if request.param == "sqlite" else shared_server().fresh_database()
 
 
-def race(place: str, *, processes: int, tasks: int, seed: int, lease_seconds: float, folder: Path) -> None:
+def race(
+    place: str,
+    *,
+    processes: int,
+    tasks: int,
+    seed: int,
+    lease_seconds: float,
+    folder: Path,
+    hold_seconds: float = 0.08,
+) -> None:
     """Let processes race for tasks, stop them at random for longer than a lease, and check the history."""
     store = open_store(place)
     shelf = Tasks(store)
@@ -276,6 +285,7 @@ def race(place: str, *, processes: int, tasks: int, seed: int, lease_seconds: fl
             f"p{number}",
             str(lease_seconds),
             str(number),
+            str(hold_seconds),
         ]
         with history.open("wb") as out:
             runners.append(subprocess.Popen(command, stdout=out))
@@ -320,6 +330,8 @@ def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
         )
     assert counted["accept", True] == tasks, f"each result is accepted once: {counted}"
     assert counted["free", True], f"somebody was taken for dead, or this test shows nothing: {counted}"
+    assert counted["accept", False], f"somebody came too late and was refused: {counted}"
+    print(f"{tasks} tasks: {dict(counted)}")
     for task in shelf.find():
         assert task.state is TaskState.CLOSED
         assert task.close_reason
@@ -329,10 +341,10 @@ def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_race_for_tasks_with_stopped_processes_accepts_each_result_once(place: str, tmp_path: Path) -> None:
-    race(place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path)
+    race(place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path, hold_seconds=0.15)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 def test_sixty_four_processes_race_for_a_thousand_tasks(place: str, tmp_path: Path) -> None:
-    race(place, processes=64, tasks=1000, seed=2, lease_seconds=3.0, folder=tmp_path)
+    race(place, processes=64, tasks=1000, seed=2, lease_seconds=6.0, folder=tmp_path, hold_seconds=2.0)
