@@ -11,8 +11,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import psycopg
 
 from bench.common import Row, Scratch, scratch
 from fleet.bootstrap import door_of, open_fleet
@@ -70,9 +73,8 @@ def measure(place: Scratch, room: int, count: int) -> Iterator[Row]:
     repository = place.repository(20)
     with open_fleet(place.home, str(repository)) as fleet:
         fleet.tasks.pause("the backlog is being written")
-        ids = [
-            fleet.tasks.create(f"Task {number}", Edit(), folder=str(repository)).id for number in range(count)
-        ]
+        for number in range(count):
+            fleet.tasks.create(f"Task {number}", Edit(), folder=str(repository))
         begin = time.perf_counter()
         fleet.tasks.resume()
         while fleet.tasks.list(TaskState.OPEN) or fleet.tasks.list(TaskState.IN_PROGRESS):
@@ -82,7 +84,6 @@ def measure(place: Scratch, room: int, count: int) -> Iterator[Row]:
     yield Row(f"tasks a second, {room} at a time ({count} tasks)", count / seconds, "/s")
     if room == 4:
         yield from _latency(place, repository)
-    assert ids
 
 
 def _latency(place: Scratch, repository: Path) -> Iterator[Row]:
@@ -102,8 +103,8 @@ def _latency(place: Scratch, repository: Path) -> Iterator[Row]:
     yield Row("from `task create` to the agent's start, p99 of 20", ranked[98], "ms")
 
 
-def measure_growth(place: Scratch, waiting: int) -> Row:
-    """How long a look at the queue takes with so many tasks waiting."""
+def measure_growth(place: Scratch, waiting: int) -> Iterator[Row]:
+    """What a task costs with so many others waiting behind it."""
     repository = place.repository(20)
     with open_fleet(place.home, str(repository)) as fleet:
         fleet.tasks.pause("they only wait")
@@ -112,7 +113,14 @@ def measure_growth(place: Scratch, waiting: int) -> Row:
         begin = time.perf_counter()
         for _ in range(20):
             fleet.tasks.ready(50)
-    return Row(f"`ready` with {waiting} tasks queued", (time.perf_counter() - begin) * 50, "ms")
+        yield Row(f"`ready` with {waiting} tasks queued", (time.perf_counter() - begin) * 50, "ms")
+        begin = time.perf_counter()
+        fleet.tasks.resume()
+        while (done := len(fleet.tasks.list(TaskState.CLOSED))) < 40:
+            time.sleep(0.05)
+        seconds = time.perf_counter() - begin
+        fleet.tasks.pause("enough")
+    yield Row(f"tasks a second, 4 at a time, with {waiting} queued", done / seconds, "/s")
 
 
 def bare_rate(place: Scratch) -> Row:
@@ -127,26 +135,38 @@ def set_up(place: Scratch, room: int) -> None:
     os.environ["FLEET_HOME"] = str(place.home)
 
 
+def measure_all(database: str = "") -> Iterator[Row]:
+    for room, count in ((1, 20), (4, 60), (16, 60)):
+        with _place(room, database) as place:
+            yield from measure(place, room, count)
+    for waiting in (100, 10_000):
+        with _place(4, database) as place:
+            yield from measure_growth(place, waiting)
+
+
+@contextmanager
+def _place(room: int, database: str) -> Generator[Scratch]:
+    """Make a home, with an empty database if it is to have one."""
+    if database:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS fleet, dbos CASCADE")
+        os.environ["FLEET_DATABASE_URL"] = database
+    with scratch() as place:
+        set_up(place, room)
+        yield place
+        door_of(place.home).stop()
+
+
 def main() -> None:
     with scratch() as place:
         set_up(place, 1)
         print(bare_rate(place).text(), flush=True)
-    for database in ("", os.environ.get("FLEET_BENCH_DATABASE_URL", "")):
-        if database:
-            os.environ["FLEET_DATABASE_URL"] = database
-            print("— on PostgreSQL —", flush=True)
-        for room, count in ((1, 20), (4, 60), (16, 60)):
-            with scratch() as place:
-                set_up(place, room)
-                for row in measure(place, room, count):
-                    print(row.text(), flush=True)
-                door_of(place.home).stop()
-        if not os.environ.get("FLEET_BENCH_DATABASE_URL"):
-            break
-    for waiting in (100, 10_000):
-        with scratch() as place:
-            set_up(place, 1)
-            print(measure_growth(place, waiting).text(), flush=True)
+    for row in measure_all():
+        print(row.text(), flush=True)
+    if database := os.environ.get("FLEET_BENCH_DATABASE_URL", ""):
+        print("— on PostgreSQL —", flush=True)
+        for row in measure_all(database):
+            print(row.text(), flush=True)
 
 
 if __name__ == "__main__":

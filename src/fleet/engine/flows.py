@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 APPLICATION_VERSION = "1"
 STRANDED_SECONDS = 60.0  # recovery at start-up takes a second or two
 STORE_RETRY_SECONDS = 2.0
+LONGEST_RUSH_SECONDS = 1.0  # some take their time: their projects have much to set up
 MOST_RECOVERIES = 1_000_000  # a supervisor may be killed as often as it likes
 
 _shop: Workshop | None = None
@@ -172,9 +174,39 @@ def _patiently(
 @_patiently
 async def start(run_id: RunId) -> tuple[int, bool]:
     """Prepare and launch: both may be repeated, and one entry in the journal is cheaper than two."""
-    if not await steps.prepare(shop(), run_id):
-        return 0, False
-    return await steps.launch(shop(), run_id)
+    with _rush.one_more():
+        if not await steps.prepare(shop(), run_id):
+            return 0, False
+        started = await steps.launch(shop(), run_id)
+    await _rush.until_over()
+    return started
+
+
+class _Rush:
+    """Many agents that are started at once: to be written down and followed can wait until all are up."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._is_over = asyncio.Event()
+
+    @contextmanager
+    def one_more(self) -> Generator[None]:
+        self._number += 1
+        self._is_over.clear()
+        try:
+            yield
+        finally:
+            self._number -= 1
+            if not self._number:
+                self._is_over.set()
+
+    async def until_over(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_RUSH_SECONDS):
+                await self._is_over.wait()
+
+
+_rush = _Rush()
 
 
 @DBOS.step()

@@ -37,6 +37,8 @@ if [ "$1" = _agent ]; then
   set -C
   { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1}" > "$_fleet_d/child"; } 2>/dev/null || exit 72
   set +C
+  { echo up >&3; } 2>/dev/null  # to whoever waits for it in `start`
+  exec 3>&-
   shift "$#"
   . "$_fleet_d/launch"
   exit 126
@@ -237,15 +239,15 @@ start() {
   [ -e "$d/launch" ] || fail "nothing to launch in $d"
   reserve
   unset FLEET_RUN  # of whoever calls: the shim is no process of that run
+  # The agent's process says on 3 that it is recorded. If it cannot, all who have it open end.
+  own_in_background 3>&1 | IFS= read -r text
+}
+
+own_in_background() {
   if ! setsid -f "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1; then
     # busybox has no -f. An agent that is started this way ignores INT and QUIT.
     setsid "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1 &
   fi
-  naps=0
-  until [ -s "$d/child" ] || [ "$naps" -ge 200 ]; do
-    naps=$((naps + 1))
-    if [ "$naps" -lt 100 ]; then nap 0.004; else nap 0.1; fi
-  done
 }
 
 begin_search() {
