@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,6 +110,74 @@ def test_a_dependent_task_starts_after_what_it_waits_for(system: System, tmp_pat
     second = wish(system, "Second", {"run": f"echo second >> {order}"}, DONE, deps=[first])
     until(system, second, is_closed)
     assert order.read_text().split() == ["first", "second"]
+
+
+def test_a_dependent_task_begins_from_the_work_of_what_it_waited_for(system: System) -> None:
+    write = {"edit": {"path": "built.txt", "content": "built\n"}}
+    built = wish(system, "Build", write, DONE)
+    described = wish(system, "Describe", {"run": "cp built.txt described.txt"}, DONE, deps=[built])
+    shipped = wish(system, "Ship", {"run": "cat built.txt described.txt > x"}, DONE, deps=[built, described])
+    task = until(system, shipped, is_closed)
+    assert git(system.repository, "show", f"{task.branch}:x").split() == ["built", "built"]
+    assert f"branch fleet/{built}" in task.prompt
+
+
+def test_what_is_merged_by_then_is_not_gone_back_behind(system: System) -> None:
+    built = until(system, wish(system, "Build", EDIT, DONE), is_closed)
+    git(system.repository, "merge", "-q", built.branch)
+    git(system.repository, "commit", "-q", "--allow-empty", "-m", "and more")
+    head = git(system.repository, "rev-parse", "HEAD")
+    after = until(system, wish(system, "After", DONE, deps=[built.id]), is_closed)
+    run = next(run for run in system.all_runs() if run.task == after.id)
+    assert run.base_sha == head
+
+
+def test_a_budget_that_is_changed_counts_for_the_agent_at_work(system: System, tmp_path: Path) -> None:
+    def costs(usd: float) -> dict[str, Any]:
+        return {"usage": {"input": 1, "output": 1, "cost_usd": usd}}
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    waits = [{"wait_for": str(first)}, costs(0.9), {"wait_for": str(second)}]
+    raised = wish(system, "Raised", costs(0.4), *waits, EDIT, DONE, budget_usd=0.6)
+    lowered = wish(system, "Lowered", costs(0.4), *waits, {"sleep": 300}, budget_usd=5.0)
+    for task_id, budget in ((raised, "5"), (lowered, "0.7")):
+        wait_for(lambda task_id=task_id: cost_of(system, task_id), what="it has begun")
+        system.fleet("task", "edit", task_id, "--budget", budget)
+    first.touch()
+    second.touch()
+    until(system, raised, is_closed)
+    assert "$0.90 of $0.70" in until(system, lowered, is_blocked).reason
+
+
+def cost_of(system: System, task_id: str) -> float:
+    return sum(run.usage.cost_usd or 0.0 for run in system.all_runs() if run.task == task_id)
+
+
+def test_a_coder_that_a_person_resumes_goes_on_with_what_was_parked(system: System) -> None:
+    turns = [[{"rate_limit": {"resets_in": 600}}], [EDIT, DONE]]
+    task_id = wish_turns(system, "Parked", *turns)
+    until(system, task_id, lambda task: task.not_before > time.time() + 500)
+    assert "`fleet resume scripted` goes on now" in system.fleet("show", task_id).stdout
+    system.fleet("resume", "scripted")
+    until(system, task_id, is_closed)
+
+
+def test_whoever_asks_about_tasks_finds_a_supervisor_at_work_on_them(system: System, tmp_path: Path) -> None:
+    task_id = wish(system, "Orphan", {"wait_for": str(tmp_path / "go")}, EDIT, DONE)
+    until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
+    os.kill(system.supervisor_pid(), signal.SIGKILL)
+    wait_for(lambda: system.door.holder() is None)
+    (tmp_path / "go").touch()
+    assert "no supervisor was up; started one" in system.fleet("tasks").stderr
+    until(system, task_id, is_closed)
+
+
+def test_a_supervisor_that_cannot_come_up_is_told_with_its_reason(system: System) -> None:
+    (system.home / "config.toml").write_text("[limits\n")
+    refused = system.fleet("run", "--background", code=7)
+    assert "config.toml" in refused.stderr
+    refused = system.fleet("task", "create", "Never", code=2)
+    assert "config.toml" in refused.stderr
 
 
 def test_ending_well_without_closing_is_asked_about_once_and_then_needs_a_person(system: System) -> None:
@@ -433,8 +503,7 @@ def test_what_a_task_cost_that_a_person_closed_counts_for_the_day(system: System
     dear = {"usage": {"input": 1, "output": 1, "cost_usd": 3.0}}
     task_id = wish(system, "Dear", dear, {"run": f"touch {tmp_path / 'spent'}"}, {"sleep": 300})
     wait_for((tmp_path / "spent").exists, 30)
-    run = look(system, task_id).run
-    wait_for(lambda: system.get(run or RunId("")).usage.cost_usd, what="its cost is known")
+    wait_for(lambda: cost_of(system, task_id), what="its cost is known")
     system.fleet("task", "close", task_id, "--reason", "never mind")
 
     def ledger() -> Ledger:

@@ -115,9 +115,11 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
 def _ask_again(task: Task, ending: Ending) -> Decision:
     if task.was_asked_again:
         why = "it ended well twice and closed nothing"
-        return Decision(step=Step.BLOCK, reason=f"{why}; look at its branch {task.branch}")
+        before = f", and before that: {task.reason}" if task.reason else ""
+        return Decision(step=Step.BLOCK, reason=f"{why}; look at its branch {task.branch}{before}")
     prompt = ASK_AGAIN.format(id=task.id, plan=ending.plan)
-    return _resume(ending, Decision(step=Step.PROMPT, prompt=prompt, is_second_asking=True))
+    asked = Decision(step=Step.PROMPT, prompt=prompt, reason=task.reason, is_second_asking=True)
+    return _resume(ending, asked)
 
 
 def _park(task: Task, ending: Ending, patience: Patience) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.domain.task import Task
@@ -37,15 +38,23 @@ BEFORE = """The last attempt at it ended like this: {reason}
 """
 
 
-def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "") -> str:
+BUILDS_ON = """It builds on the work of these; merge what is not on your branch yet:
+{lines}
+
+"""
+
+
+def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: Sequence[Task] = ()) -> str:
     """Return the first prompt of a run at a task."""
+    lines = "\n".join(f"- {dep.title} (task {dep.id}, branch {dep.branch})" for dep in deps)
     commands = "\n".join(f"    {command}" for command in task.gates)
     return SHEET.format(
         id=task.id,
         title=task.title,
         description=f"{task.description}\n" if task.description else "",
         branch=branch,
-        before=BEFORE.format(reason=last_end) if last_end else "",
+        before=(BUILDS_ON.format(lines=lines) if lines else "")
+        + (BEFORE.format(reason=last_end) if last_end else ""),
         artifacts=artifacts,
         plan=PLAN,
         knowledge=KNOWLEDGE,

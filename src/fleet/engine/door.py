@@ -37,6 +37,7 @@ class Holder(NamedTuple):
     since: float
     is_background: bool
     version: str
+    is_up: bool = False  # it has what it needs, and works
 
 
 class HomeDoor:
@@ -124,6 +125,32 @@ class HomeDoor:
                 )
             time.sleep(0.02)
 
+    def wait_until_up(self, timeout_seconds: float = 30) -> None:
+        """Wait until a supervisor works; raise `SupervisorSilent` with its last words if it ends instead."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            holder = self.holder()
+            if holder is not None and holder.is_up:
+                return
+            if holder is None and not self.is_open():
+                reason = self._last_failure()
+                raise SupervisorSilent(
+                    f"the supervisor ended as soon as it was started{reason}", hint=f"read {self.log_path}"
+                )
+            if time.monotonic() > deadline:
+                raise SupervisorSilent(
+                    f"the supervisor is not up after {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
+                )
+            time.sleep(0.02)
+
+    def _last_failure(self) -> str:
+        for line in reversed(self.log_path.read_text(errors="replace").splitlines()[-20:]):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                told = json.loads(line)
+                if told["event"] == "supervisor.failed":
+                    return f": {told['reason']}"
+        return ""
+
     def _send(self, message: bytes) -> bool:
         """Write to the FIFO; tell whether a supervisor has it open."""
         try:
@@ -169,6 +196,12 @@ class HomeDoor:
         os.pwrite(lock, json.dumps(note).encode(), 0)
         return lock
 
+    def mark_up(self) -> None:
+        """Add to the note in the lock that its holder works. Of one write, nobody reads a half."""
+        with self.lock_path.open("r+b") as lock:
+            note = json.loads(lock.read())
+            os.pwrite(lock.fileno(), json.dumps(note | {"up": True}).encode(), 0)
+
     def open(self) -> int:
         """Open the door: from now on knocks are heard. Returns the descriptor to read them from."""
         with contextlib.suppress(FileExistsError):
@@ -193,7 +226,11 @@ def _holder_from(note: bytes) -> Holder:
     try:
         body = json.loads(note)
         return Holder(
-            pid=body["pid"], since=body["since"], is_background=body["background"], version=body["version"]
+            pid=body["pid"],
+            since=body["since"],
+            is_background=body["background"],
+            version=body["version"],
+            is_up=body.get("up", False),
         )
     except (ValueError, KeyError, TypeError):  # it has the lock and has not signed yet
         return Holder(pid=0, since=time.time(), is_background=True, version="")

@@ -29,6 +29,7 @@ from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.questions import TaskQuestions, tell_answers
+from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
 from fleet.ports.artifacts import read_plain
@@ -205,7 +206,7 @@ class Queue:
         except (StoreUnusable, Stale):
             raise  # that passes; the next look tries again
         except FleetError as problem:
-            self._apply(task, Decision(step=Step.BLOCK, reason=problem.message))
+            self._apply(task, Decision(step=Step.BLOCK, reason=reason_of(problem)))
             return
         self._write_prompt(task, run)
         self._shop.runs.add(run)
@@ -217,8 +218,9 @@ class Queue:
         coder = self._shop.coder_for(task.coder_used, task.project)
         if shutil.which(coder.facts.binary) is None:
             raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
+        start = self._foundation(task)
         # What was pushed need not be here yet: it is fetched before the workspace is made.
-        base = "HEAD" if task.base_ref else task.base or "HEAD"
+        base = "HEAD" if start.base_ref else start.base or "HEAD"
         repository = self._shop.repositories.inspect(task.project, base, [task.branch])
         assert task.run
         return Run(
@@ -235,11 +237,35 @@ class Queue:
             flags=tuple(settings.coder_flags(coder.facts.name)),
             skip_permissions=settings.skips_permissions(coder.facts.name),
             quick=settings.setup_quick,
-            base_ref=task.base_ref or base,
-            base_sha=task.base or repository.base_sha,
+            base_ref=start.base_ref or base,
+            base_sha=start.base or repository.base_sha,
             state_since=now,
             host=self._shop.host,
         )
+
+    def _foundation(self, task: Task) -> Task:
+        """Return the task whose work a run begins from: its own so far, or that of what it waited for.
+
+        That need not be merged yet. Of several, one must have all the others' work in it; else the agent
+        is told of their branches, and puts them together.
+        """
+        if task.base:
+            return task
+        contains = self._shop.repositories.contains
+        unmerged = [dep for dep in self._done_deps(task) if not contains(task.project, dep.base, "HEAD")]
+        for dep in unmerged:
+            if all(contains(task.project, other.base, dep.base) for other in unmerged if other is not dep):
+                return dep
+        return task
+
+    def _done_deps(self, task: Task) -> list[Task]:
+        """Return what a task waited for and that left work which this host can have."""
+        known = [dep for name in task.deps if (dep := self._tasks.peek(name))]
+        return [
+            dep
+            for dep in known
+            if dep.base and dep.project == task.project and dep.base_host in ("", self._shop.host)
+        ]
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
@@ -557,13 +583,14 @@ class Queue:
         self._artifacts.bring(task.id)
         self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
+        deps = self._done_deps(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
                 raise Fenced(task.id, task.token, newest.token)
             held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
             last_end = newest.reason if newest.failures else ""
-            prompt = brief(held, branch=held.branch, artifacts=str(folder), last_end=last_end)
+            prompt = brief(held, branch=held.branch, artifacts=str(folder), last_end=last_end, deps=deps)
             told = f"\n{tell_answers(answers)}\n" if answers else ""
             return replace(held, prompt=prompt + told, run_usd=0.0)
 

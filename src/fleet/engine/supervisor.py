@@ -58,6 +58,7 @@ class Supervisor:
                 asyncio.create_task(self._keep_beating(), name="heartbeat"),
                 asyncio.create_task(self._keep_listening(self._shop.wishes), name="wishes"),
             ]
+        self._door.mark_up()
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
             self._knocked.clear()

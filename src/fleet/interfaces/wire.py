@@ -231,6 +231,7 @@ def detail(detail: Detail) -> dict[str, Json]:
         "hold": None if detail.hold is None else hold(detail.hold),
         "paused": detail.paused,
         "refusal": detail.refusal or None,
+        "spent_usd": detail.spent_usd,
     }
 
 

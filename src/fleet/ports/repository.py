@@ -27,6 +27,10 @@ class Repositories(Protocol):
         """
         ...
 
+    def contains(self, folder: str, commit: str, ref: str) -> bool:
+        """Tell whether a ref has a commit in its history; one that is not here is in none."""
+        ...
+
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
         """Return all that the run changed since its base, uncommitted and untracked files included.
 

@@ -46,6 +46,9 @@ _BEGINS = {
 }
 
 
+LEAST_USD = 1e-6  # for none at all would be no limit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """What is to be changed about a task; None leaves it as it is."""
@@ -66,6 +69,11 @@ class Edit:
     def is_of_measures(self) -> bool:
         """Whether it changes what a task's agent is held to."""
         return any(value is not None for value in (self.gates, self.budget_usd, self.batch, self.needs))
+
+    @property
+    def names(self) -> list[str]:
+        """What it changes."""
+        return [name.removesuffix("_usd") for name in self.__slots__ if getattr(self, name) is not None]
 
     def made_to(self, task: Task) -> Task:
         changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
@@ -107,6 +115,7 @@ class Detail:
     paused: str | None
     refusal: str  # why there is no room or no money for it now
     is_shared: bool  # any of several hosts may do it
+    spent_usd: float  # what its run has cost so far included
 
 
 class TaskService:
@@ -142,6 +151,7 @@ class TaskService:
         """Return the task that `create` would record, checked but not recorded."""
         check_text(title)
         cwd, project = place(folder)
+        self._settings()  # what would keep it from ever being started is told at once
         if edit.coder:
             self.check_coder(edit.coder)
         wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
@@ -220,7 +230,17 @@ class TaskService:
         edited(self.get(name))  # nothing is changed if anything cannot be
         for dep in [self.get(dep).id for dep in deps]:
             self.add_dep(name, dep)
-        return self._change(name, edited, "edited")
+        changed = self._change(name, edited, "edited", ", ".join(edit.names))
+        if edit.budget_usd is not None:
+            self._tell_run_its_budget(changed, edit.budget_usd)
+        return changed
+
+    def _tell_run_its_budget(self, task: Task, budget: float) -> None:
+        """Let a changed budget count for an agent that is at work; it is stopped where it has cost more."""
+        if task.state is not TaskState.IN_PROGRESS or task.run is None or self._runs.peek(task.run) is None:
+            return
+        left = max(LEAST_USD, budget - (task.spent_usd - task.run_usd))
+        self._runs.update(task.run, lambda run: replace(run, budget_usd=left))
 
     def comment(self, name: str, text: str, *, by: str) -> Task:
         if not text.strip():
@@ -480,7 +500,20 @@ class TaskService:
             paused=self.paused(),
             refusal=self._refusal(task, choice.coder) if task.is_ready else "",
             is_shared=bool(self._settings().database_url),
+            spent_usd=self._spent(task),
         )
+
+    def _spent(self, task: Task) -> float:
+        run = self.run_of(task)
+        return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
+
+    def wake(self) -> bool:
+        """Start a supervisor if there are tasks to work on and none is up; tell whether that was so."""
+        is_needed = any(self._tasks.page("state", state, limit=1) for state in ("in_progress", "open"))
+        if not is_needed or self._door.is_open():
+            return False
+        self._door.knock()
+        return True
 
     def _refusal(self, task: Task, coder: str) -> str:
         limits = self._settings_of(task.project).limits()
@@ -696,6 +729,10 @@ class TaskService:
         was_held = any(hold.coder == coder for hold in self.holds())
         if not self._state.release(coder):
             self.check_coder(coder)
+        for state in (TaskState.IN_PROGRESS, TaskState.OPEN):
+            for task in self._tasks.find("state", str(state)):
+                if task.coder_used == coder and task.limits:
+                    self._tasks.update(task.id, lambda task: replace(task, not_before=0.0))
         self._door.knock()
         return was_held
 

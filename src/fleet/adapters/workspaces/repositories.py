@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.adapters.workspaces import repository
+from fleet.errors import GitFailed
 from fleet.ports.repository import Repository
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ class GitRepositories:
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
         found = repository.inspect_for(Path(folder), base_ref, branches)
         return Repository(top=str(found.top), base_sha=found.base_sha)
+
+    def contains(self, folder: str, commit: str, ref: str) -> bool:
+        from fleet.adapters.workspaces.command import git
+
+        try:
+            return git("rev-list", "--count", "--max-count=1", commit, f"^{ref}", cwd=folder).strip() == b"0"
+        except GitFailed:
+            return False
 
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
         # Loads most of this package: starting an agent need not wait for that.

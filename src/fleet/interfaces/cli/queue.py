@@ -60,7 +60,7 @@ def ready(limit: int, as_json: bool) -> None:
         more = f", and more (see them with -n {limit * 2})" if len(found) > limit else ""
         render.say(f"{render.plural(len(shown), 'task')} may start{more}")
         if shown:
-            _say_if_nobody_works(fleet)
+            _wake(fleet)
         else:
             render.say('add one with `fleet task create "…"`, or see what waits with `fleet task list`')
 
@@ -76,11 +76,9 @@ def _ready_row(task: Task, choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _say_if_nobody_works(fleet: Fleet) -> None:
-    from fleet.bootstrap import door_of
-
-    if not door_of(fleet.home).is_open():
-        render.say("no supervisor is up; start one with `fleet run --background`")
+def _wake(fleet: Fleet) -> None:
+    if fleet.tasks.wake():
+        render.say("no supervisor was up; started one")
 
 
 def _queue_lines(fleet: Fleet) -> list[str]:
@@ -138,8 +136,7 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
             _out_lines(_queue_lines(fleet))
             render.out_lines(_underway(fleet, limit, render.terminal_width()))
             render.say(_tally(fleet, limit))
-            if fleet.tasks.paused() is None and fleet.tasks.ready(1):
-                _say_if_nobody_works(fleet)
+            _wake(fleet)
 
 
 def _activity(fleet: Fleet, task: Task) -> Activity:
@@ -226,6 +223,8 @@ def show(name: str, as_json: bool) -> None:
     with opened() as fleet:
         detail = fleet.tasks.detail(name)
         folder = str(fleet.tasks.folder_of(detail.task))
+        if not as_json:
+            _wake(fleet)
     if as_json:
         render.out_json(wire.detail(detail))
         return
@@ -260,13 +259,14 @@ def _facts(detail: Detail, folder: str) -> list[tuple[str, str]]:
         ("cwd", render.printable(task.cwd)),
         ("project", render.printable(task.project) if task.project != task.cwd else ""),
         ("run", f"{task.run} ({detail.run.state})" if detail.run and task.run else ""),
+        ("host", render.printable(detail.run.host) if detail.run and detail.is_shared else ""),
         ("branch", task.branch if task.token else ""),
         ("tries", _tries(task)),
         ("gates", render.printable("; ".join(task.gates))),
         ("labels", render.printable(", ".join(task.labels))),
         ("batch", render.printable(task.batch)),
         ("needs", render.printable(", ".join(task.needs))),
-        ("cost", _cost(task)),
+        ("cost", _cost(detail)),
         *(("frees", f"{after.id}  {render.printable(after.title)}") for after in detail.dependents),
         ("created", f"{render.date(task.created_at)} ({render.age(time.time() - task.created_at)} ago)"),
         ("files", folder if task.token else ""),
@@ -277,6 +277,8 @@ def _facts(detail: Detail, folder: str) -> list[tuple[str, str]]:
 def _waits(detail: Detail) -> list[str]:
     """Return why an open task has not started."""
     task = detail.task
+    if task.state is TaskState.IN_PROGRESS and task.not_before > time.time():
+        return [f"{render.date(task.not_before)} (`fleet resume {detail.choice.coder}` goes on now)"]
     if task.state is not TaskState.OPEN:
         return []
     lines = [f"{dep.id}  {render.printable(dep.title)} ({dep.state})" for dep in detail.unmet]
@@ -306,9 +308,9 @@ def _tries(task: Task) -> str:
     return f"{task.token}" + (f" ({told})" if told else "")
 
 
-def _cost(task: Task) -> str:
-    budget = f" of {render.money(task.budget_usd)}" if task.budget_usd else ""
-    return f"{render.money(task.spent_usd)}{budget}" if task.spent_usd or budget else ""
+def _cost(detail: Detail) -> str:
+    budget = f" of {render.money(detail.task.budget_usd)}" if detail.task.budget_usd else ""
+    return f"{render.money(detail.spent_usd)}{budget}" if detail.spent_usd or budget else ""
 
 
 def _show_question(question: Question) -> None:
@@ -332,13 +334,17 @@ def _next(detail: Detail) -> str:
             return "fleet resume"
         case TaskState.OPEN:
             return "fleet tasks -w"
+        case TaskState.IN_PROGRESS if detail.run is None:
+            return "fleet tasks -w"
         case TaskState.IN_PROGRESS:
-            return f"fleet logs -f {task.run or task.branch}"
-        case TaskState.BLOCKED if task.run:
+            return f"fleet logs -f {task.run}"
+        case TaskState.BLOCKED if task.budget_usd and detail.spent_usd >= task.budget_usd:
+            return f"fleet task edit {task.id} --budget …, then fleet task reopen {task.id}"
+        case TaskState.BLOCKED if detail.run:
             return f"fleet logs {task.run}, then fleet task reopen {task.id}"
         case TaskState.BLOCKED:
             return f"fleet task reopen {task.id}"
-        case TaskState.CLOSED if task.run:
+        case TaskState.CLOSED if detail.run:
             return f"fleet diff {task.run}"
         case TaskState.CLOSED:
             return f"fleet task reopen {task.id}, if it is not done"

@@ -67,8 +67,9 @@ def _tell_status(*, as_json: bool) -> int:
         render.out("no supervisor is up")
     else:
         kind = "background" if holder.is_background else "foreground"
+        word = "up" if holder.is_up else "coming up"
         render.out(
-            f"up for {render.age(time.time() - holder.since)} (since {render.date(holder.since)}), "
+            f"{word} for {render.age(time.time() - holder.since)} (since {render.date(holder.since)}), "
             f"pid {holder.pid}, {kind}, fleet {holder.version}"
         )
         render.say(f"its log is {door.log_path}")
@@ -102,4 +103,5 @@ def _start() -> int:
     door = door_of(home_folder())
     door.knock()
     door.wait_until_open()
+    door.wait_until_up()
     return _tell_status(as_json=False)
