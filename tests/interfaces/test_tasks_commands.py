@@ -477,7 +477,9 @@ def test_an_import_with_a_bad_line_names_it_and_adds_nothing(queue: System, tmp_
     before = queue.fleet("task", "export").stdout
     text = b'{"title": "fine"}\n\x00\x01garbage\n{"title": "x", "deps": ["t-nowhere"]}\n'
     refused = queue.fleet("task", "import", "-", stdin=text, code=2)
-    assert "nothing was imported: line 2: " in refused.stderr
+    told = refused.stderr.splitlines()
+    assert told[0] == "error: nothing was imported:"
+    assert [line.partition(": ")[0] for line in told[1:]] == ["line 2", "line 3", "hint"]
     assert "not valid UTF-8" in queue.fleet("task", "import", "-", stdin=b"\xff\xfe{", code=2).stderr
     assert queue.fleet("task", "import", "-", stdin=b"").stdout == "imported 0 tasks\n"
     assert queue.fleet("task", "export").stdout == before

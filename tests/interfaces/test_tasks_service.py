@@ -20,6 +20,7 @@ from fleet.domain.question import QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound
+from fleet.interfaces import wire
 from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
 from fleet.interfaces.jsonl import read_drafts
 from fleet.plugins import coder_named
@@ -820,8 +821,78 @@ def test_a_draft_with_what_cannot_be_written_is_refused_whoever_read_it(
 
 def test_all_bad_lines_are_named_together_and_many_are_counted(desk: Desk) -> None:
     assert desk.refused("x", {"title": "ok"}, "y").count("line ") == 2
-    assert "and 20 more" in desk.refused(*["x"] * 30)
+    assert desk.refused(*["x"] * 30).endswith("\nand 10 more")
     assert "line 1 already" in desk.refused({"id": "a", "title": "1"}, {"id": "a", "title": "2"})
+
+
+def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines(desk: Desk) -> None:
+    message = desk.refused(
+        {"id": "a", "title": "a", "deps": ["b"]},
+        {"id": "b", "title": "b", "deps": ["a"], "coder": "nobody", "priority": 9},
+        {"deps": ["t-nowhere", "t-neither"], "budget_usd": -1, "gate": "make test"},
+        '{"id": "half", "title": "broken',
+        {"title": "waits for a broken line", "deps": ["half"]},
+        {"title": 5, "state": "dreaming", "labels": "x"},
+        {"id": "b", "title": "again", "tier": "royal"},
+        {"id": "no id", "title": "x"},
+        {"title": "waits for what has a bad id", "deps": ["no id"]},
+        {"id": "c", "title": "c", "deps": ["d", "c"]},
+        {"id": "d", "title": "d", "deps": ["c"]},
+    )
+    assert message.splitlines() == [
+        "nothing was imported:",
+        "line 1: the tasks wait for each other in a circle: a → b → a",
+        "line 2: there is no coder 'nobody'",
+        "line 2: there is no priority 9",
+        "line 3: a budget is more than 0 USD",
+        "line 3: a task needs a title",
+        "line 3: it waits for 't-neither', which is neither in the file nor here",
+        "line 3: it waits for 't-nowhere', which is neither in the file nor here",
+        'line 3: there is no key "gate"; did you mean "gates"?',
+        "line 4: it is not JSON (column 25: Unterminated string starting at)",
+        "line 6: its labels is no list of texts",
+        "line 6: its title is no text",
+        "line 6: there is no state 'dreaming'",
+        "line 7: b stands on line 2 already",
+        "line 7: there is no tier 'royal'",
+        "line 8: 'no id' cannot be the id of a task",
+        "line 10: task c cannot wait for itself",
+        "line 10: the tasks wait for each other in a circle: c → d → c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("gate", "gates"),
+        ("dep", "deps"),
+        ("depends_on", "deps"),
+        ("budget", "budget_usd"),
+        ("label", "labels"),
+        ("need", "needs"),
+        ("Gates", "gates"),
+        ("budget-usd", "budget_usd"),
+        ("titel", "title"),
+        ("discription", "description"),
+    ],
+)
+def test_a_mistyped_key_is_refused_and_never_dropped(desk: Desk, key: str, meant: str) -> None:
+    message = desk.refused({"title": "fine"}, {"title": "x", key: "y"})
+    assert message.splitlines()[1:] == [f'line 2: there is no key "{key}"; did you mean "{meant}"?']
+
+
+def test_keys_of_bd_of_our_own_listing_and_of_strangers_are_passed_over(desk: Desk) -> None:
+    bd = (
+        "issue_type assignee owner notes design comments acceptance_criteria created_by updated_at started_at"
+        " external_ref estimated_minutes schema_version content_hash source_repo metadata labels dependencies"
+        " compaction_level original_size closed_by_session due_at defer_until deleted_at deleted_by"
+        " delete_reason original_type sender ephemeral pinned is_template spec_id mol_type work_type"
+        " await_type await_id timeout waiters quality_score dependency_count dependent_count comment_count"
+    )
+    shown = wire.task(desk.create("shown"))
+    assert len(desk.bring_in({**dict.fromkeys(bd.split()), "title": "bd's"})) == 1
+    assert len(desk.bring_in({**shown, "id": "t-other"})) == 1
+    assert len(desk.bring_in({"title": "a stranger's", "sprint": 3, "x": None, "": 1})) == 1
 
 
 def test_a_folder_that_is_not_here_is_refused_unless_another_is_named(desk: Desk) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from fleet.domain.ids import TaskId
@@ -15,7 +15,9 @@ from fleet.errors import FleetError, InvalidInput
 
 # An id names a folder and a branch, too.
 _ID = re.compile(r"(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?<!\.)")
-MOST_TOLD = 10  # bad lines
+MOST_TOLD = 20  # problems of a file
+_CHECKED = ("title", "description", "priority", "tier", "budget_usd", "deps")
+_SOUND = "?"  # a title that nothing is wrong with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Draft:
     close_reason: str | None = None
     created_at: float | None = None
     closed_at: float | None = None
+    problems: tuple[str, ...] = ()  # that whoever read the line found
+    is_garbled: bool = False  # nothing but its problems, and maybe its id, is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +66,18 @@ def is_id(text: str) -> bool:
 class BadLines:
     """What is wrong with a file, line by line."""
 
-    told: list[str] = field(default_factory=list[str])
+    found: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
-    def add(self, line: int, problem: str) -> None:
-        self.told.append(f"line {line}: {problem}")
+    def add(self, line: int, *problems: str) -> None:
+        self.found.update((line, problem) for problem in problems)
 
     def refuse(self) -> None:
-        """Raise `InvalidInput` with all of it, if there is any."""
-        if self.told:
-            more = f"; and {len(self.told) - MOST_TOLD} more" if len(self.told) > MOST_TOLD else ""
+        """Raise `InvalidInput` with all of it, a line each, if there is any."""
+        if self.found:
+            told = [f"line {line}: {problem}" for line, problem in sorted(self.found)]
+            more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
             raise InvalidInput(
-                f"nothing was imported: {'; '.join(self.told[:MOST_TOLD])}{more}",
+                "\n".join(["nothing was imported:", *told[:MOST_TOLD], *more]),
                 hint="correct the file and import it again",
             )
 
@@ -97,13 +102,12 @@ class Plan:
     def make(self, drafts: Sequence[Draft]) -> tuple[list[Task], Imported]:
         """Return the tasks to be written, each after those it waits for, or raise `InvalidInput`."""
         new = self._name(drafts)
-        tasks: dict[TaskId, tuple[Draft, Task]] = {}
-        for name, draft in new.items():
-            task = self._task(name, draft)
-            if task is not None:
-                tasks[name] = draft, task
+        deps = {name: self._deps(draft) for name, draft in new.items()}
+        tasks = [self._task(name, draft, deps[name]) for name, draft in new.items()]
+        order = self._in_order(new, deps)
         self._bad.refuse()
-        wanted = self._in_order(tasks)
+        by_name = {task.id: task for task in tasks if task is not None}
+        wanted = [by_name[name] for name in order]
         added = tuple(task.id for task in wanted)
         return wanted, Imported(added=added, present=tuple(self._present), renamed=self._renamed)
 
@@ -113,17 +117,21 @@ class Plan:
         first: dict[str, Draft] = {}
         nameless: dict[TaskId, int] = {}
         for draft in drafts:
-            if draft.id and not is_id(draft.id):
-                self._bad.add(draft.line, f"{draft.id[:80]!r} cannot be the id of a task")
-            elif draft.id in first and draft.id:
-                self._bad.add(draft.line, f"{draft.id} stands on line {first[draft.id].line} already")
-            elif draft.id:
+            self._bad.add(draft.line, *draft.problems)
+            wrong = _wrong_id(draft, first)
+            self._bad.add(draft.line, *wrong)
+            if draft.id and not wrong:
                 first[draft.id] = draft
+            if draft.is_garbled:
+                self._names.setdefault(draft.id, TaskId(draft.id))
+            elif draft.id and not wrong:
                 self._take(self._name_of(draft), draft, new)
             else:
                 alike = _derived(draft.title, draft.description, draft.cwd)
                 nameless[alike] = number = nameless.get(alike, 0) + 1
                 self._take(_derived(alike, str(number)), draft, new)
+                self._names.setdefault(draft.id, TaskId(draft.id))
+        self._names.pop("", None)
         return new
 
     def _name_of(self, draft: Draft) -> TaskId:
@@ -141,35 +149,76 @@ class Plan:
         else:
             self._present.append(name)
 
-    def _task(self, name: TaskId, draft: Draft) -> Task | None:
-        """Return the task of a draft, or note what is wrong with it."""
+    def _task(self, name: TaskId, draft: Draft, deps: tuple[TaskId, ...]) -> Task | None:
+        """Return the task of a draft, or note all that is wrong with it."""
+        problems: list[str] = []
+        # Each check stops at its first problem, so what may be wrong is shown to it one by one.
+        for part in (replace(draft, coder=""), Draft(line=draft.line, title=_SOUND, coder=draft.coder)):
+            problems += _problem(lambda part=part: self._check(part))
+        cwd = project = ""
         try:
-            self._check(draft)
             cwd, project = self._place(draft)
-            return check_task(_task(name, draft, self._deps(draft), cwd, project))
         except FleetError as error:
-            self._bad.add(draft.line, error.message)
-            return None
+            problems.append(error.message)
+        task = _task(name, draft, deps, cwd, project)
+        problems += _problems_of(task)
+        self._bad.add(draft.line, *problems)
+        return None if problems else task
 
     def _deps(self, draft: Draft) -> tuple[TaskId, ...]:
+        """Return what a draft waits for, and note what there is not."""
         deps: list[TaskId] = []
         for dep in draft.deps:
             here = None if dep in self._names or not is_id(dep) else self._peek(dep)
             if dep not in self._names and here is None:
-                raise InvalidInput(f"it waits for {dep[:80]!r}, which is neither in the file nor here")
-            deps.append(self._names.get(dep) or TaskId(dep))
+                self._bad.add(draft.line, f"it waits for {dep[:80]!r}, which is neither in the file nor here")
+            else:
+                deps.append(self._names.get(dep) or TaskId(dep))
         return tuple(dict.fromkeys(deps))
 
-    def _in_order(self, tasks: Mapping[TaskId, tuple[Draft, Task]]) -> list[Task]:
-        graph = {name: [dep for dep in task.deps if dep in tasks] for name, (_, task) in tasks.items()}
-        try:
-            return [tasks[name][1] for name in TopologicalSorter(graph).static_order()]
-        except CycleError as error:
-            way: list[TaskId] = error.args[1]
-            line = min(tasks[name][0].line for name in way)
-            self._bad.add(line, f"the tasks wait for each other in a circle: {' → '.join(way[::-1])}")
-        self._bad.refuse()
-        raise AssertionError("a circle is always refused")
+    def _in_order(
+        self, new: Mapping[TaskId, Draft], deps: Mapping[TaskId, tuple[TaskId, ...]]
+    ) -> list[TaskId]:
+        """Return the names, each after those it waits for; circles are noted, the first few of them."""
+        left = dict.fromkeys(new)
+        for _ in range(MOST_TOLD):
+            # Who waits for itself is told so without a circle.
+            graph = {name: [dep for dep in deps[name] if dep in left and dep != name] for name in left}
+            try:
+                return list(TopologicalSorter(graph).static_order())
+            except CycleError as error:
+                way: list[TaskId] = error.args[1]
+                line = min(new[name].line for name in way)
+                self._bad.add(line, f"the tasks wait for each other in a circle: {' → '.join(way[::-1])}")
+                for name in way[1:]:
+                    del left[name]
+        return []
+
+
+def _wrong_id(draft: Draft, first: Mapping[str, Draft]) -> list[str]:
+    if draft.id and not is_id(draft.id):
+        return [f"{draft.id[:80]!r} cannot be the id of a task"]
+    if draft.id in first:
+        return [f"{draft.id} stands on line {first[draft.id].line} already"]
+    return []
+
+
+def _problem(check: Callable[[], object]) -> list[str]:
+    """Return what a check has to say, if anything."""
+    try:
+        check()
+    except FleetError as error:
+        return [error.message]
+    return []
+
+
+def _problems_of(task: Task) -> list[str]:
+    sound = Task(id=task.id, title=_SOUND, created_at=task.created_at, updated_at=task.updated_at)
+    whole = _problem(lambda: check_task(task))
+    if not whole:
+        return []
+    parts = [replace(sound, **{name: getattr(task, name)}) for name in _CHECKED]
+    return [problem for part in parts for problem in _problem(lambda part=part: check_task(part))] or whole
 
 
 def _is_same(here: Task, draft: Draft) -> bool:
