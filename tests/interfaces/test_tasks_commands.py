@@ -336,7 +336,8 @@ def test_tasks_shows_what_is_in_progress_below_what_holds_the_queue_back(queue: 
     helped = queue.fleet("task", "--help").stdout
     assert f"{name}  [codex/gpt] busy" in helped
     code, screen = on_a_terminal(queue, "tasks", "--watch", columns=200, interrupt_at=name)
-    assert code == 130
+    assert code == 0
+    assert "interrupted" not in screen
     assert queue.fleet("resume", "gemini").stdout == "gemini is held back no more\n"
     assert queue.fleet("resume", "gemini").stdout == "gemini was not held back\n"
     assert queue.fleet("show", name).stderr == f"next: fleet logs -f {run.id}\n"
@@ -499,7 +500,8 @@ def completions(system: System, words: str) -> list[str]:
             "COMP_CWORD": str(len(words.split(" "))),
         },
     ).fleet()
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    assert done.stderr == ""  # it would stand in somebody's command line
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 def test_the_shell_completes_tasks_and_questions(queue: System) -> None:
@@ -514,3 +516,54 @@ def test_the_shell_completes_tasks_and_questions(queue: System) -> None:
     assert name in completions(queue, f"bd update {name}")
     assert completions(queue, f"answer {question}") == [question]
     assert completions(queue, "task cre") == ["create"]
+
+
+def test_the_shell_completes_what_there_is_of_a_task_and_coders(queue: System) -> None:
+    name = create(queue, "complete what there is of me")
+    assert completions(queue, f"task {name} ") == ["log", "plan", "knowledge", "qa"]
+    assert completions(queue, f"task {name} kn") == ["knowledge"]
+    assert completions(queue, "task create x --coder cla") == ["claude"]
+    assert {"codex", "gemini"} <= set(completions(queue, f"task edit {name} -a "))
+
+
+@pytest.mark.parametrize(
+    "words", ["nothing-such x", "task nothing such x", "bd nothing such x", "show --no x"]
+)
+def test_there_is_nothing_to_complete_after_what_there_is_not(queue: System, words: str) -> None:
+    assert completions(queue, words) == []
+
+
+def test_a_broken_configuration_does_not_show_while_completing(queue: System, tmp_path: Path) -> None:
+    system = System(tmp_path / "home", queue.repository)
+    file = system.home / "config.toml"
+    file.write_text("[coders.mine]\ncommand = ['mine']\n")
+    assert completions(system, "task create x -a m") == ["mine"]
+    file.write_text("broken")
+    assert completions(system, "task create x -a m") == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["show", "t-1"], "fleet show t-1"),
+        (["show"], "fleet show ID"),
+        (["log", "t-1"], "fleet task t-1 log"),
+        (["qa", "t-1"], "fleet task t-1 qa"),
+        (["delete", "t-1"], "fleet task close"),
+        (["creat", "x"], "fleet task create"),
+        (["lst"], "fleet task list"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_there_is_not_names_the_one_that_was_meant(
+    queue: System, words: list[str], meant: str
+) -> None:
+    refused = queue.fleet("task", *words, code=2).stderr
+    assert refused == f"error: there is no command `fleet task {words[0]}`\nhint: did you mean `{meant}`?\n"
+
+
+def test_every_hint_names_a_command_that_exists(queue: System) -> None:
+    name = create(queue, "look at me")
+    assert "`fleet task ID log`, or plan" in queue.fleet("task", name, "lgo", code=2).stderr
+    assert "hint: run `fleet task --help`" in queue.fleet("task", name, "log", "more", code=2).stderr
+    assert "hint: run `fleet task close --help`" in queue.fleet("task", "close", "--no", code=2).stderr

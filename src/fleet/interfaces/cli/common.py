@@ -94,6 +94,19 @@ def complete_question(ctx: click.Context, param: click.Parameter, incomplete: st
     ]
 
 
+def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from fleet.plugins import coder_names
+
+    try:
+        with opened() as fleet:
+            found = coder_names(fleet.settings)
+    except (FleetError, OSError):
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
 def own_run() -> str:
     """Return the id of the run whose agent calls; "" for a person."""
     return os.environ.get("FLEET_RUN", "")

@@ -197,12 +197,24 @@ def _invoke(given: list[str]) -> int:
     name = _program_name()
     variable = f"_{name.upper()}_COMPLETE"
     if asked := os.environ.get(variable):
-        from click.shell_completion import shell_complete
-
-        return shell_complete(cli, {}, name, variable, asked)
+        return _complete(name, variable, asked)
     with cli.make_context(name, given) as context:
         answer: object = cli.invoke(context)
     return answer if isinstance(answer, int) else 0
+
+
+def _complete(name: str, variable: str, asked: str) -> int:
+    """Answer a shell that completes. What goes wrong must not be written into somebody's command line."""
+    from contextlib import redirect_stderr
+    from io import StringIO
+
+    from click.shell_completion import shell_complete
+
+    with redirect_stderr(StringIO()):
+        try:
+            return shell_complete(cli, {}, name, variable, asked)
+        except (FleetError, click.ClickException):
+            return 0
 
 
 def _program_name() -> str:
@@ -246,11 +258,19 @@ def _sentence(text: str) -> str:
 
 
 def _usage_hint(error: click.UsageError) -> str:
-    path = error.ctx.command_path if error.ctx else "fleet"
+    path = _documented(error.ctx) if error.ctx else "fleet"
     dashed = (
         "; a text that begins with a dash goes after `--`" if isinstance(error, click.NoSuchOption) else ""
     )
     return f"run `{path} --help`{dashed}"
+
+
+def _documented(context: click.Context) -> str:
+    """Return the command that has a --help: the group's own, of one that cannot be called by its name."""
+    group, name = context.parent, context.info_name or ""
+    if group and isinstance(group.command, click.Group) and not group.command.get_command(group, name):
+        return group.command_path
+    return context.command_path
 
 
 def _forget_stdout() -> None:

@@ -15,6 +15,7 @@ from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
     caller,
+    complete_coder,
     complete_task,
     json_option,
     opened,
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., object])
 VIEWS = ("log", "plan", "knowledge", "qa")
+OTHER_WORDS = {
+    "add": "create",
+    "new": "create",
+    "update": "edit",
+    "delete": "close",
+    "remove": "close",
+    "rm": "close",
+    "ls": "list",
+}
 HEADINGS = ("id", "state", "pri", "age", "cost", "coder", "labels", "project", "title", "why")
 FIRST_TO_GO = ("labels", "cost", "project", "coder", "pri")
 
@@ -46,17 +56,27 @@ class TaskGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        if len(args) > 1 and not args[1].startswith("-"):
+        # A shell that completes `task ID` asks before there is a second word.
+        if ctx.resilient_parsing or (len(args) > 1 and args[1] in VIEWS):
             return "view", view, args
+        raise InvalidInput(f"there is no command `fleet task {args[0]}`", hint=self._meant(*args[:2]))
+
+    def _meant(self, word: str, name: str = "ID") -> str:
+        """Say what to call instead of a command that there is not."""
         from difflib import get_close_matches
 
-        close = get_close_matches(args[0], self.commands, n=1)
-        raise InvalidInput(
-            f"there is no command `fleet task {args[0]}`",
-            hint=f"did you mean `fleet task {close[0]}`?"
-            if close
-            else "of a task: `fleet task ID log`, or plan, knowledge, qa; `fleet show ID` shows all about it",
-        )
+        close = get_close_matches(word, self.commands, n=1)
+        if word in VIEWS:
+            meant = f"{name} {word}"
+        elif word in OTHER_WORDS or close:
+            meant = OTHER_WORDS.get(word) or close[0]
+        elif word in ("show", "view", "status"):
+            return f"did you mean `fleet show {name}`?"
+        else:
+            return (
+                "of a task: `fleet task ID log`, or plan, knowledge, qa; `fleet show ID` shows all about it"
+            )
+        return f"did you mean `fleet task {meant}`?"
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = _running()
@@ -130,7 +150,13 @@ def wish_options(function: Function) -> Function:
             "-d", "--description", metavar="TEXT", help="All that its agent must know (- is stdin)."
         ),
         click.option("--cwd", metavar="DIR", help="In which repository. [default: this folder's]"),
-        click.option("-a", "--coder", metavar="CODER", help="Which agent CLI. [default: coder.default]"),
+        click.option(
+            "-a",
+            "--coder",
+            metavar="CODER",
+            shell_complete=complete_coder,
+            help="Which agent CLI. [default: coder.default]",
+        ),
         click.option("-m", "--model", help="Which model. [default: the coder's]"),
         click.option("--tier", type=click.Choice(TIERS), help="How strong a model, whichever the coder."),
         click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
@@ -21,7 +22,7 @@ def keep_showing(lines: Callable[[int], list[str]], *, hint: str) -> None:
     from rich.text import Text
 
     console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             text = Text.from_ansi("\n".join(lines(console.width)), no_wrap=True)
             live.update(text, refresh=True)
