@@ -108,6 +108,47 @@ def test_validate_warns_of_credential_files_that_are_missing(system: System) -> 
     assert ".env.nowhere" in done.stderr
 
 
+@pytest.mark.parametrize("key", ["coder.default", "coders.claude.fallback"])
+def test_a_coder_that_there_is_not_is_neither_set_nor_valid(system: System, key: str) -> None:
+    system.env["FLEET_CODER_DEFAULT"] = ""
+    file = system.home / "config.toml"
+    refused = system.fleet("config", "set", key, "nope", "--user", code=2)
+    assert "there is no coder 'nope'" in refused.stderr
+    assert "codex" in refused.stderr
+    section, _, name = key.rpartition(".")
+    file.write_text(f"[{section}]\n{name} = 'nope'\n")
+    refused = system.fleet("config", "validate", code=2)
+    assert f"error: {file}:2: " in refused.stderr
+    assert "'nope'" in refused.stderr
+    file.write_text("[coders.mine]\ncommand = ['mine']\n")
+    system.fleet("config", "set", key, "mine")  # that the other file defines
+    assert system.fleet("config", "validate").stdout == "the configuration is valid\n"
+
+
+def test_a_fallback_can_be_taken_back(system: System) -> None:
+    system.fleet("config", "set", "coders.claude.fallback", "codex")
+    system.fleet("config", "set", "coders.claude.fallback", "")
+    assert system.fleet("config", "validate").stdout == "the configuration is valid\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("config set limits.per_c", "limits.per_coder"),
+        ("config set coders.claude.fa", "coders.claude.fallback"),
+        ("create x -a cla", "claude"),
+        ("bd create x --coder cla", "claude"),
+    ],
+)
+def test_the_shell_completes_keys_and_coders(system: System, words: str, found: str) -> None:
+    system.env |= {
+        "_FLEET_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"fleet {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    assert system.fleet().stdout.split() == [f"plain,{found}"]
+
+
 def checks_of(system: System, code: int = 0) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in system.json("doctor", code=code)}
 

@@ -12,7 +12,15 @@ from fleet.domain.task import Task
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import caller, complete_task, json_option, opened, own_run, task_argument
+from fleet.interfaces.cli.common import (
+    caller,
+    complete_coder,
+    complete_task,
+    json_option,
+    opened,
+    own_run,
+    task_argument,
+)
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
@@ -123,7 +131,7 @@ def _is_json(as_json: bool) -> bool:
 @click.option("-t", "--type", "kind", type=click.Choice(_TYPES), default="task", help="Kept as a label.")
 @click.option("--deps", default="", metavar="ID,...", help="It waits for these.")
 @click.option("-l", "--labels", default="", metavar="LABEL,...", help="To find it by.")
-@click.option("--coder", help="Which agent CLI. [default: coder.default]")
+@click.option("--coder", shell_complete=complete_coder, help="Which agent CLI. [default: coder.default]")
 @click.option("--model", help="Which model. [default: the coder's]")
 @click.option("--cwd", default=".", metavar="DIR", help="In which repository. [default: this folder's]")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be created.")

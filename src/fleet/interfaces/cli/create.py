@@ -11,7 +11,7 @@ import click
 from fleet.domain.run import Mode, Role, Run
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option, opened
+from fleet.interfaces.cli.common import complete_coder, json_option, opened
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -36,7 +36,15 @@ class Options(TypedDict):
 
 def start_options(function: Function) -> Function:
     options = (
-        click.option("-a", "--agent", "coder", default="", metavar="CODER", help="Which agent CLI to start."),
+        click.option(
+            "-a",
+            "--agent",
+            "coder",
+            default="",
+            metavar="CODER",
+            shell_complete=complete_coder,
+            help="Which agent CLI to start.",
+        ),
         click.option(
             "-m", "--model", default="", help="A model's name, or a tier: cheap, standard, premium."
         ),

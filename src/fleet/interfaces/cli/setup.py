@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.errors import BadConfig, Failed, InvalidInput, UnusableRepository
+from fleet.errors import BadConfig, Failed, FleetError, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import confirm, json_option
 from fleet.services.presets import PROJECT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
 
     from fleet.config import Settings
     from fleet.services.setup import InitPlan, Row
@@ -135,8 +137,23 @@ def _show_rows(rows: Sequence[Row], *, origin: bool) -> None:
         render.show_table(("setting", "value"), [(row.key, text(row)) for row in rows])
 
 
+def _complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from fleet import plugins
+    from fleet.config import CODER_SETTINGS, SETTINGS
+
+    helps = {key: setting.help for key, setting in SETTINGS.items()}
+    try:
+        for name in plugins.coder_names(_settings()):
+            helps |= {f"coders.{name}.{key}": setting.help for key, setting in CODER_SETTINGS.items()}
+    except (FleetError, OSError):
+        pass  # the keys that need no coder are known all the same
+    return [CompletionItem(key, help=text) for key, text in helps.items() if key.startswith(incomplete)]
+
+
 @config.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=_complete_key)
 @click.argument("value")
 @click.option("--user", is_flag=True, help="In the file of fleet's home, for all projects.")
 def set_(key: str, value: str, user: bool) -> None:
@@ -155,9 +172,25 @@ def set_(key: str, value: str, user: bool) -> None:
     setting = find_setting(key)
     if setting and setting.is_of_home and not user:
         raise InvalidInput(f"{key} holds for all projects", hint="add --user to set it for all of them")
+    _check_coder(key, value)
     file = _file(user=user)
     set_value(file, key, value)
     render.out(f"{key} is set in {file}")
+
+
+def _check_coder(key: str, value: str) -> None:
+    """Refuse to name a coder that there is not."""
+    is_fallback = key.startswith("coders.") and key.endswith(".fallback")
+    if not value or not (is_fallback or key == "coder.default"):
+        return
+    from fleet import plugins
+
+    known = plugins.coder_names(_settings())
+    if value not in known:
+        raise InvalidInput(
+            f"there is no coder {value!r}",
+            hint=f"choose one of {', '.join(known)}, or define [coders.{value}] first",
+        )
 
 
 @config.command()
@@ -221,6 +254,11 @@ def _check_coders(settings: Settings) -> None:
             plugins.coder_named(name, settings)
         except NotFound as error:
             raise BadConfig(settings.origin("coder.default"), error.message) from error
+    known = plugins.coder_names(settings)
+    for name in settings.coder_names():
+        fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
+        if fallback and fallback not in known:
+            raise BadConfig(settings.origin(key), f"{key} names {fallback!r}, and there is no such coder")
 
 
 @config.command()
