@@ -23,14 +23,14 @@ def measure(place: Scratch, repository: Path, name: str, goals: dict[int, float]
 def measure_on_disk(place: Scratch, repository: Path, name: str, goals: dict[int, float]) -> Iterator[Row]:
     """Measure by turns, and remove nothing in between: a disk is slow after that, for whoever comes next."""
     launch_agents(place, repository, 1, f"warm-{name}")
-    for count in (2, 10, 50):
-        bare = took = 0.0
-        half, label = count // 2, f"{name}-{count}"
-        bare += _by_hand(place, repository, half, f"bare-{label}-first")
-        took += launch_agents(place, repository, half, f"{label}-first")
-        took += launch_agents(place, repository, half, f"{label}-second")
-        bare += _by_hand(place, repository, half, f"bare-{label}-second")
-        yield _row(name, count, bare, took, goals)
+    for count in (1, 5, 50):
+        size, label = min(count, 25), f"{name}-{count}"
+        bare = _by_hand(place, repository, size, f"bare-{label}-first")
+        took = launch_agents(place, repository, size, f"{label}-first")
+        took += launch_agents(place, repository, size, f"{label}-second")
+        bare += _by_hand(place, repository, size, f"bare-{label}-second")
+        turns = 2 * size / count  # fifty are two halves; the others are done twice
+        yield _row(name, count, bare / turns, took / turns, goals)
 
 
 def _row(name: str, count: int, bare: float, took: float, goals: dict[int, float]) -> Row:
