@@ -479,10 +479,9 @@ def test_a_batch_stops_where_its_money_is_spent_and_says_so(system: System) -> N
     until(system, one, is_closed)
     until(system, other, is_closed)
     assert look(system, two).state is TaskState.OPEN
-    assert (
-        "budget.batch_usd of night has too little left for $0.80 ($0.70 of $1.00"
-        in system.fleet("show", two).stdout
-    )
+    why = "budget.batch_usd of night has too little left for $0.80 ($0.70 of $1.00"
+    assert why in system.fleet("show", two).stdout
+    assert why in system.fleet("task", "list").stdout
     system.fleet("config", "set", "budget.batch_usd", "2", "--user")
     until(system, two, is_closed)
 

@@ -22,7 +22,7 @@ from fleet.domain.question import (
     write_answer,
     write_question,
 )
-from fleet.domain.queue import Lane, refuse
+from fleet.domain.queue import Lane, Ledger, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
@@ -498,7 +498,7 @@ class TaskService:
             questions=self._questions.find("task", task.id),
             hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
             paused=self.paused(),
-            refusal=self._refusal(task, choice.coder) if task.is_ready else "",
+            refusal=self.refusals([task]).get(task.id, ""),
             is_shared=bool(self._settings().database_url),
             spent_usd=self._spent(task),
         )
@@ -515,11 +515,18 @@ class TaskService:
         self._door.knock()
         return True
 
-    def _refusal(self, task: Task, coder: str) -> str:
+    def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
+        """Return why there is no room or no money now for those of the tasks that are ready."""
+        ledger = self._state.ledger()
+        told = {task.id: self._refusal(task, ledger) for task in tasks if task.is_ready}
+        return {name: reason for name, reason in told.items() if reason}
+
+    def _refusal(self, task: Task, ledger: Ledger) -> str:
+        coder = self.choice(task).coder
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
-        refusal = refuse(self._state.ledger(), lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
+        refusal = refuse(ledger, lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
         return refusal.reason if refusal else ""
 
     def _since(self, task: Task) -> float:

@@ -403,21 +403,22 @@ def list_tasks(state: str | None, label: str, everything: bool, as_json: bool) -
             render.out_json([wire.task(task) for task in shown])
             return
         choices = {task.id: fleet.tasks.choice(task).coder for task in shown}
-    render.out_lines(_table(shown, choices))
+        refusals = fleet.tasks.refusals(shown)
+    render.out_lines(_table(shown, choices, refusals))
     hidden = len(labelled) - len(shown)
     render.say(_counted(shown) + (f" · {hidden} closed (see them with --all)" if hidden else ""))
     if not found and not state:
         render.say('add one with `fleet task create "…"`')
 
 
-def _table(tasks: Sequence[Task], coders: Mapping[TaskId, str]) -> list[str]:
+def _table(tasks: Sequence[Task], coders: Mapping[TaskId, str], refusals: Mapping[TaskId, str]) -> list[str]:
     if not tasks:
         return []
     has_projects = len({task.project for task in tasks}) > 1
     styles = {"state": [STATE_COLOURS[task.state] for task in tasks], "why": ["dim"] * len(tasks)}
     return render.table(
         HEADINGS,
-        [_row(task, coders[task.id], has_projects=has_projects) for task in tasks],
+        [_row(task, coders[task.id], refusals.get(task.id, ""), has_projects=has_projects) for task in tasks],
         right=("pri", "age", "cost"),
         drop=FIRST_TO_GO,
         styles=styles,
@@ -426,7 +427,7 @@ def _table(tasks: Sequence[Task], coders: Mapping[TaskId, str]) -> list[str]:
     )
 
 
-def _row(task: Task, coder: str, *, has_projects: bool) -> tuple[str, ...]:
+def _row(task: Task, coder: str, refusal: str, *, has_projects: bool) -> tuple[str, ...]:
     return (
         task.id,
         str(task.state).replace("_", " "),
@@ -437,17 +438,19 @@ def _row(task: Task, coder: str, *, has_projects: bool) -> tuple[str, ...]:
         render.printable(", ".join(task.labels)),
         render.printable(task.project.rpartition("/")[2]) if has_projects else "",
         render.printable(task.title),
-        _why(task),
+        _why(task, refusal),
     )
 
 
-def _why(task: Task) -> str:
+def _why(task: Task, refusal: str) -> str:
     """Return why a task is in its state, in a few words."""
     if task.state is TaskState.CLOSED:
         return render.printable(task.close_reason or "")
     if task.state is TaskState.OPEN and task.unmet:
         return f"waits for {render.plural(len(task.unmet), 'task')}"
-    return render.printable(task.reason)
+    if task.state is TaskState.OPEN and task.needs:
+        return f"waits for a host that is {render.printable(' and '.join(task.needs))}"
+    return render.printable(refusal or task.reason)
 
 
 def _counted(tasks: Sequence[Task]) -> str:
