@@ -6,11 +6,13 @@ import subprocess
 
 import pytest
 
-from tests.support import System
+from tests.support import System, processes_with, wait_for
 
 
 def test_a_process_that_outlives_its_home_is_ended_and_fails_the_test(system: System) -> None:
     with subprocess.Popen(["sleep", "600"], env=system.environment) as process:
+        # The system shows what a process was given a moment after it has begun.
+        wait_for(lambda: process.pid in processes_with(f"FLEET_HOME={system.home}\0"))
         with pytest.raises(AssertionError, match="sleep 600"):
             system.require_silence(seconds=0.1)
         assert process.wait(timeout=10) == -9
