@@ -382,10 +382,17 @@ def run(argv: list[str], data: bytes = b"") -> int:
 
 
 def spawn(kind: str, pid_file: str, seconds: float) -> None:
-    """Start a helper that outlives its step: in our group, in a session of its own, or deaf to SIGTERM."""
+    """Start a helper that outlives its step: in our group, in a session of its own, or deaf to SIGTERM.
+
+    It is as it is to be, and has written its pid down, before the next step.
+    """
+    ready, done = os.pipe()
     if os.fork() != 0:
+        os.close(done)
         if kind == "escaped":
             os.wait()  # its first parent, which ends at once
+        os.read(ready, 1)
+        os.close(ready)
         return
     if kind == "escaped":
         os.setsid()
@@ -397,6 +404,8 @@ def spawn(kind: str, pid_file: str, seconds: float) -> None:
         with open(f"{pid_file}.{os.getpid()}", "w", encoding="utf-8") as file:
             file.write(f"{os.getpid()}\n")
         os.replace(file.name, pid_file)
+    os.write(done, b".")
+    os.close(done)
     time.sleep(seconds)
     os._exit(0)
 
