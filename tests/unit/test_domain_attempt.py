@@ -105,8 +105,8 @@ def test_a_limit_that_is_over_by_the_time_it_is_heard_of_is_tried_again_at_once(
 
 
 def test_a_fallback_coder_goes_on_at_once_while_the_limit_lasts() -> None:
-    decision = decide(HELD, ended(Cause.LIMIT, resets_at=NOW + 77, fallback="codex"), PATIENCE)
-    assert (decision.step, decision.fallback, decision.not_before) == (Step.RESTART, "codex", 0.0)
+    decision = decide(HELD, ended(Cause.LIMIT, resets_at=NOW + 77, has_fallback=True), PATIENCE)
+    assert (decision.step, decision.not_before) == (Step.RESTART, 0.0)
     assert decision.holds_coder_until == NOW + 77
 
 

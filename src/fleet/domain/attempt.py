@@ -48,7 +48,6 @@ class Decision:
     holds_coder_until: float | None = (
         None  # no task is started with this coder before; 0: until a person says so
     )
-    fallback: str = ""  # the coder to go on with instead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class Ending:
     resets_at: float | None = None
     question: str = ""  # what a person must answer first
     plan: str = ""  # where the agent keeps its plan
-    fallback: str = ""
+    has_fallback: bool = False  # another coder may go on in place of this one
     is_budget_spent: bool = False
 
 
@@ -126,8 +125,8 @@ def _park(task: Task, ending: Ending, patience: Patience) -> Decision:
     """Wait for the stated end of a limit; it says nothing about the task. A fallback coder need not wait."""
     until = _end_of_limit(ending, patience, task.limits)
     reason = ending.result.reason or "rate limit"
-    if ending.fallback:
-        return Decision(step=Step.RESTART, reason=reason, fallback=ending.fallback, holds_coder_until=until)
+    if ending.has_fallback:
+        return Decision(step=Step.RESTART, reason=reason, holds_coder_until=until)
     prompt = GO_ON.format(why="a limit of your provider, which is over now")
     parked = Decision(
         step=Step.PROMPT, prompt=prompt, reason=reason, not_before=until, holds_coder_until=until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -91,6 +92,11 @@ class Limits:
 
     def budget_of(self, task: Task) -> float:
         return task.budget_usd or self.task_usd
+
+
+def day_of(now: float) -> str:
+    """Return the day that money counts for. It is one of UTC, the same for all hosts."""
+    return time.strftime("%Y-%m-%d", time.gmtime(now))
 
 
 class Reach(StrEnum):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleet.domain.attempt import Patience
 from fleet.domain.event import Json
-from fleet.domain.queue import Ledger
+from fleet.domain.queue import Ledger, day_of
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
 from fleet.ports.records import Runs
@@ -152,7 +152,7 @@ class Claims:
         """Free the lane of a dead owner; what its run has cost as far as anybody knows is spent."""
         run = self._runs.peek(task.run) if task.run else None
         cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
-        day = time.strftime("%Y-%m-%d", time.gmtime())
+        day = day_of(time.time())
 
         def booked(ledger: Ledger) -> Ledger:
             lane = ledger.running.get(task.id)

@@ -144,7 +144,11 @@ class HomeDoor:
             time.sleep(0.02)
 
     def _last_failure(self) -> str:
-        for line in reversed(self.log_path.read_text(errors="replace").splitlines()[-20:]):
+        try:
+            lines = self.log_path.read_text(errors="replace").splitlines()[-20:]
+        except OSError:
+            return ""
+        for line in reversed(lines):
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 told = json.loads(line)
                 if told["event"] == "supervisor.failed":

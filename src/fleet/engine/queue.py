@@ -23,11 +23,12 @@ from typing import TypeAlias
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan
 from fleet.domain.cause import Cause
-from fleet.domain.ids import RunId, TaskId, new_run_id
-from fleet.domain.queue import Lane, Ledger, Limits, Reach, Refusal, in_order, refuse
+from fleet.domain.ids import RunId, new_run_id
+from fleet.domain.queue import Limits, Reach, in_order
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
+from fleet.engine.lanes import Lanes, cost_of
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
@@ -40,8 +41,6 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 DISK_SECONDS = 30.0  # between two looks at a full disk
-ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
-UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing of how sound a coder is
 Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
 
@@ -59,6 +58,7 @@ class Queue:
         self._shop = shop
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
+        self._lanes = Lanes(shop)
         self._questions = TaskQuestions(shop.store, shop.task_folder)
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self.is_draining = False
@@ -74,7 +74,7 @@ class Queue:
             self._is_first_look = False
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
-        self._drop_stale_lanes()
+        self._lanes.drop_stale()
         for run in self._shop.runs.find("work", self._shop.host):
             self._give_up_if_superseded(run)
         for task in self._tasks.find("owner", self._shop.host):
@@ -180,7 +180,7 @@ class Queue:
             task = self._conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
-        if self._is_waiting(task) or not self._enter_lane(task):
+        if self._is_waiting(task) or self._lanes.enter(task, task.coder_used):
             return
         if run is None:
             self._make_run(task)
@@ -269,7 +269,7 @@ class Queue:
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
-        budget = self._limits(task.project).budget_of(task)
+        budget = self._lanes.limits(task.project).budget_of(task)
         if budget and task.spent_usd >= budget:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
         return max(0.0, budget - task.spent_usd)
@@ -314,7 +314,9 @@ class Queue:
     def _conclude(self, task: Task, run: Run) -> Task:
         """Judge how a turn ended, and act on it; return the task as it is then."""
         result = run.result or Result(status=run.state, reason=run.state_reason)
-        self._settle_up(task, run)
+        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
+        if most and crashes >= most:
+            self._hold(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
         asked = self._questions.asked(task, told=result.question)
         ending = Ending(
             result=result,
@@ -323,7 +325,7 @@ class Queue:
             resets_at=result.resets_at,
             question=asked.text if asked else self._trouble(task) if task.close_reason is None else "",
             plan=str(self._shop.task_folder(task.id) / PLAN),
-            fallback=self._fallback(task, task.coder_used),
+            has_fallback=bool(self._fallback(task, task.coder_used)),
             is_budget_spent=self._is_spent(task, run),
         )
         task = self._as_its_plan_says(task, ending)
@@ -354,7 +356,7 @@ class Queue:
         return replace(task, close_reason=summary or "its plan says that it is completed")
 
     def _apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
-        head, cost = self._head_of(run), _cost(run)
+        head, cost = self._head_of(run), cost_of(run)
         pushed = run.result.pushed if run and run.result else ""
         now = time.time()
 
@@ -384,7 +386,7 @@ class Queue:
             task.id, task.claim, applied, kind=str(decision.step), text=decision.reason
         )
         if judged.state is not TaskState.IN_PROGRESS:
-            self._leave_lane(task.id)
+            self._lanes.leave(task.id)
         log.info(
             "task.judged",
             extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
@@ -392,9 +394,6 @@ class Queue:
         if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
             self._clean(run.id)
         return judged
-
-    def _leave_lane(self, task_id: TaskId) -> None:
-        self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))
 
     def _hold(self, coder: str, until: float, reason: str) -> None:
         self._state.hold(Hold(coder=coder, until=until, reason=reason))
@@ -431,84 +430,8 @@ class Queue:
         )
 
     def _is_spent(self, task: Task, run: Run) -> bool:
-        budget = self._limits(task.project).budget_of(task)
-        return bool(budget) and task.spent_usd + _cost(run) - task.run_usd >= budget
-
-    # room and money
-
-    def _limits(self, project: str) -> Limits:
-        return self._shop.settings_for(project).limits()
-
-    def _enter_lane(self, task: Task) -> bool:
-        """Count a held task among those under way; False if there is no room for it now."""
-        lane = self._lane(task, task.coder_used)
-        return not self._admit(task, lane, self._limits(task.project))
-
-    def _lane(self, task: Task, coder: str) -> Lane:
-        left = self._limits(task.project).budget_of(task) - task.spent_usd
-        return Lane(
-            coder=coder,
-            project=task.project,
-            host=self._shop.host,
-            batch=task.batch,
-            reserved_usd=round(max(0.0, left), 6),
-        )
-
-    def _admit(self, task: Task, lane: Lane, limits: Limits) -> Refusal | None:
-        """Enter a task into the ledger, or return why it cannot be."""
-        refusal: Refusal | None = None
-
-        def admitted(ledger: Ledger) -> Ledger:
-            nonlocal refusal
-            if task.id in ledger.running:
-                refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
-                return ledger
-            refusal = refuse(ledger, lane, limits, _today())
-            return ledger if refusal else ledger.admit(task, lane)
-
-        self._state.change_ledger(admitted)
-        return refusal
-
-    def _settle_up(self, task: Task, run: Run) -> None:
-        """Leave the lane and book the cost, both in one write: a kill cannot book it twice."""
-        cost = _cost(run) - task.run_usd
-        cause = run.result.cause if run.result else Cause.NONE
-
-        def settled(ledger: Ledger) -> Ledger:
-            lane = ledger.running.get(task.id)
-            if lane is None or lane.host != self._shop.host:
-                return ledger
-            freed = ledger.release(task.id, lane.host).spend(lane, cost, _today())
-            return freed if cause in UNTOLD else freed.count_end(lane.coder, is_crash=cause is Cause.CRASH)
-
-        ledger = self._state.change_ledger(settled)
-        crashes, most = ledger.crashes.get(task.coder_used, 0), self._shop.settings_for("").max_crashes
-        if most and crashes >= most:
-            self._hold(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
-
-    def _drop_stale_lanes(self) -> None:
-        """Free the lanes of this host that no held task is in.
-
-        A person has closed it, somebody else has taken it, or this host was killed between two writes.
-        """
-        mine = {
-            name: lane for name, lane in self._state.ledger().running.items() if lane.host == self._shop.host
-        }
-        for name, lane in mine.items():
-            task = self._tasks.peek(name)
-            if task is not None and task.state is TaskState.IN_PROGRESS and task.owner == self._shop.host:
-                continue
-            run = self._shop.runs.peek(task.run) if task and task.run else None
-            if run is not None and run.host == self._shop.host and run.has_work:
-                continue  # its agent is just being ended, and costs until it is
-            cost = _cost(run) - task.run_usd if task and run and run.host == self._shop.host else 0.0
-            if task is not None and cost:
-                self._tasks.update(task.id, partial(_with_cost, run=task.run, cost=cost))
-            self._state.change_ledger(
-                lambda ledger, name=name, lane=lane, cost=cost: ledger.release(name, lane.host).spend(
-                    lane, cost, _today()
-                )
-            )
+        budget = self._lanes.limits(task.project).budget_of(task)
+        return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
 
     # ready tasks
 
@@ -544,7 +467,7 @@ class Queue:
             return
         if not self._can_do(task, coder):
             return
-        if refusal := self._admit(task, self._lane(task, coder), self._limits(task.project)):
+        if refusal := self._lanes.enter(task, coder):
             if refusal.is_daily:
                 waiting.until(_tomorrow())
             if refusal.is_final:
@@ -558,11 +481,11 @@ class Queue:
         try:
             self._take(task, coder)
         except OSError as problem:
-            self._leave_lane(task.id)  # or it would keep others out until the next look, again and again
+            self._lanes.leave(task.id)  # or it would keep others out until the next look, again and again
             why = f"its folder cannot be used: {problem}"
             self._tasks.update_noted(task.id, partial(_never, task, why), "block", why)
         except FleetError:
-            self._leave_lane(task.id)
+            self._lanes.leave(task.id)
             raise
 
     def _can_do(self, task: Task, coder: str) -> bool:
@@ -698,20 +621,6 @@ def _never(seen: Task, reason: str, task: Task) -> Task:
     return task.block(reason) if task.is_ready and task.token == seen.token else task
 
 
-def _with_cost(task: Task, run: RunId | None, cost: float) -> Task:
-    if task.run != run:
-        return task
-    return replace(task, spent_usd=task.spent_usd + cost, run_usd=task.run_usd + cost)
-
-
-def _cost(run: Run | None) -> float:
-    return (run.usage.cost_usd or 0.0) if run else 0.0
-
-
 def _tomorrow() -> float:
     """Return when the day of the budgets ends."""
     return (time.time() // 86400 + 1) * 86400
-
-
-def _today() -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime())

@@ -22,7 +22,7 @@ from fleet.domain.question import (
     write_answer,
     write_question,
 )
-from fleet.domain.queue import Lane, Ledger, refuse
+from fleet.domain.queue import Lane, Ledger, day_of, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
@@ -526,7 +526,7 @@ class TaskService:
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
-        refusal = refuse(ledger, lane, limits, time.strftime("%Y-%m-%d", time.gmtime()))
+        refusal = refuse(ledger, lane, limits, day_of(time.time()))
         return refusal.reason if refusal else ""
 
     def _since(self, task: Task) -> float:

@@ -20,10 +20,10 @@ class GitRepositories:
         return Repository(top=str(found.top), base_sha=found.base_sha)
 
     def contains(self, folder: str, commit: str, ref: str) -> bool:
-        from fleet.adapters.workspaces.command import git
+        from fleet.adapters.workspaces.commits import is_ancestor
 
         try:
-            return git("rev-list", "--count", "--max-count=1", commit, f"^{ref}", cwd=folder).strip() == b"0"
+            return is_ancestor(Path(folder), commit, ref)
         except GitFailed:
             return False
 

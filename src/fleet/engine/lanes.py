@@ -1,0 +1,119 @@
+"""Room and money: who is under way, and what it costs, in the ledger that all hosts share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+from fleet.domain.cause import Cause
+from fleet.domain.ids import RunId, TaskId
+from fleet.domain.queue import Lane, Ledger, Limits, Reach, Refusal, day_of, refuse
+from fleet.domain.run import Run
+from fleet.domain.task import Task, TaskState
+from fleet.engine.workshop import Workshop
+from fleet.ports.tasks import QueueState, Tasks
+
+ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
+UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing of how sound a coder is
+
+
+class Lanes:
+    """The lanes of this host. Each of its changes is one write, which another host's cannot come between."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._tasks = Tasks(shop.store)
+        self._state = QueueState(shop.store)
+
+    def limits(self, project: str) -> Limits:
+        return self._shop.settings_for(project).limits()
+
+    def enter(self, task: Task, coder: str) -> Refusal | None:
+        """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
+        lane, limits = self._lane(task, coder), self.limits(task.project)
+        refusal: Refusal | None = None
+
+        def entered(ledger: Ledger) -> Ledger:
+            nonlocal refusal
+            if task.id in ledger.running:
+                refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
+                return ledger
+            refusal = refuse(ledger, lane, limits, day_of(time.time()))
+            return ledger if refusal else ledger.admit(task, lane)
+
+        self._state.change_ledger(entered)
+        return refusal
+
+    def _lane(self, task: Task, coder: str) -> Lane:
+        left = self.limits(task.project).budget_of(task) - task.spent_usd
+        return Lane(
+            coder=coder,
+            project=task.project,
+            host=self._shop.host,
+            batch=task.batch,
+            reserved_usd=round(max(0.0, left), 6),
+        )
+
+    def leave(self, task_id: TaskId) -> None:
+        self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))
+
+    def settle_up(self, task: Task, run: Run) -> int:
+        """Leave the lane and book the cost, both in one write: a kill cannot book it twice.
+
+        Return how often in a row agents of this coder have crashed by now.
+        """
+        cost = cost_of(run) - task.run_usd
+        cause = run.result.cause if run.result else Cause.NONE
+
+        def settled(ledger: Ledger) -> Ledger:
+            lane = ledger.running.get(task.id)
+            if lane is None or lane.host != self._shop.host:
+                return ledger
+            freed = ledger.release(task.id, lane.host).spend(lane, cost, day_of(time.time()))
+            return freed if cause in UNTOLD else freed.count_end(lane.coder, is_crash=cause is Cause.CRASH)
+
+        return self._state.change_ledger(settled).crashes.get(task.coder_used, 0)
+
+    def drop_stale(self) -> None:
+        """Free the lanes of this host that no held task is in.
+
+        A person has closed it, somebody else has taken it, or this host was killed between two writes.
+        """
+        lanes = self._state.ledger().running
+        for name, lane in lanes.items():
+            task = self._tasks.peek(name)
+            if lane.host == self._shop.host and not self._is_in_use(task):
+                self._drop(name, lane, task)
+
+    def _is_in_use(self, task: Task | None) -> bool:
+        if task is None:
+            return False
+        if task.state is TaskState.IN_PROGRESS and task.owner == self._shop.host:
+            return True
+        run = self._run_of(task)
+        return run is not None and run.has_work  # its agent is just being ended, and costs until it is
+
+    def _drop(self, name: str, lane: Lane, task: Task | None) -> None:
+        run = self._run_of(task) if task else None
+        cost = cost_of(run) - task.run_usd if task and run else 0.0
+        self._state.change_ledger(
+            lambda ledger: ledger.release(name, lane.host).spend(lane, cost, day_of(time.time()))
+        )
+        if task is not None and cost:
+            self._tasks.update(task.id, partial(_with_cost, run=task.run, cost=cost))
+
+    def _run_of(self, task: Task) -> Run | None:
+        """Return a task's run, if it is one of this host."""
+        run = self._shop.runs.peek(task.run) if task.run else None
+        return run if run is not None and run.host == self._shop.host else None
+
+
+def cost_of(run: Run | None) -> float:
+    return (run.usage.cost_usd or 0.0) if run else 0.0
+
+
+def _with_cost(task: Task, run: RunId | None, cost: float) -> Task:
+    if task.run != run:
+        return task
+    return replace(task, spent_usd=task.spent_usd + cost, run_usd=task.run_usd + cost)
