@@ -128,7 +128,9 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.coders.models import resolve_model
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
+    from fleet.adapters.workspaces.checkouts import GitCheckouts
     from fleet.adapters.workspaces.git import GitWorkspaces
+    from fleet.adapters.workspaces.merging import GitMerging
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
@@ -146,6 +148,8 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         database_url=url,
         workspaces=GitWorkspaces(),
         repositories=_make_repositories(),
+        checkouts=GitCheckouts(),
+        merging=GitMerging(),
         transport=transport,
         shim=Shim(transport, script_path(str(home))),
         hook_script=HOOK,

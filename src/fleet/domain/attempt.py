@@ -21,6 +21,12 @@ GATE_SAID_NO = """Your work was checked, and a gate said no:
 
 Make it pass, then close the task {id} again: run `fleet task close {id} --reason "<one line>"`."""
 
+GATE_ASKS_AGAIN = """Your work was checked, and a gate said no:
+
+{said}
+
+Make it pass."""
+
 JUST_OVER_SECONDS, BREATH_SECONDS = 60.0, 2.0
 
 GO_ON = (
@@ -87,8 +93,8 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
         return Decision(step=Step.BLOCK, reason="its agent was ended by a person")
     if ending.question:
         return Decision(step=Step.BLOCK, reason=f"it asks: {ending.question}")
-    if result.cause is Cause.NONE and task.close_reason is not None:
-        return Decision(step=Step.CLOSE, reason=task.close_reason)
+    if result.cause is Cause.NONE and (task.close_reason is not None or task.ends_with_turn):
+        return Decision(step=Step.CLOSE, reason=task.close_reason or result.summary.partition("\n")[0])
     if ending.is_budget_spent or result.cause is Cause.BUDGET:
         return Decision(
             step=Step.BLOCK, reason=result.reason or f"its budget is spent (${task.spent_usd:.2f})"
@@ -180,6 +186,7 @@ def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:
         )
     later = ending.now + patience.pause(failures)
     if result.cause is Cause.GATE and ending.can_resume:
-        prompt = GATE_SAID_NO.format(id=task.id, said=result.reason)
+        words = GATE_ASKS_AGAIN if task.ends_with_turn else GATE_SAID_NO
+        prompt = words.format(id=task.id, said=result.reason)
         return Decision(step=Step.PROMPT, prompt=prompt, is_failure=True, reason=result.reason)
     return Decision(step=Step.RESTART, reason=result.reason, not_before=later, is_failure=True)

@@ -63,6 +63,21 @@ def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: 
     )
 
 
+AGAIN = """{description}
+
+---
+An earlier attempt at this ended like this: {reason}
+What it did is on your branch; go on from there.
+"""
+
+
+def tell(task: Task, *, last_end: str = "") -> str:
+    """Return the first prompt of a run at a task that is done when its turn has ended: its own words."""
+    if not last_end:
+        return task.description
+    return AGAIN.format(description=task.description, reason=last_end)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStatus:
     is_completed: bool = False

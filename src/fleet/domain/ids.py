@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+from hashlib import sha256
 from typing import NewType
 
 RunId = NewType("RunId", str)
 BatchId = NewType("BatchId", str)
 TaskId = NewType("TaskId", str)
 QuestionId = NewType("QuestionId", str)
+TrialId = NewType("TrialId", str)
+WorkflowId = NewType("WorkflowId", str)
+PairId = NewType("PairId", str)
+RaceId = NewType("RaceId", str)
+TrainId = NewType("TrainId", str)
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford: no i, l, o, u to misread
 
@@ -22,6 +28,11 @@ def new_run_id(now: float | None = None) -> RunId:
     """
     milliseconds = int((time.time() if now is None else now) * 1000)
     return RunId(_base32(milliseconds, 9) + _random(5))
+
+
+def derived_run_id(name: str) -> RunId:
+    """Return an id as long as a fresh one, always the same for a name."""
+    return RunId(_base32(int.from_bytes(sha256(name.encode()).digest()[:9], "big"), 14))
 
 
 def new_batch_id() -> BatchId:
@@ -37,6 +48,23 @@ def new_task_id(now: float) -> TaskId:
 def new_question_id(now: float) -> QuestionId:
     """Return a fresh id of 11 characters; ids of later seconds sort after earlier ones."""
     return QuestionId(f"q-{_base32(int(now), 7)}{_random(2)}")
+
+
+def new_workflow_id(now: float) -> WorkflowId:
+    """Return a fresh id of 12 characters; ids of later seconds sort after earlier ones. So do those below."""
+    return WorkflowId(f"w-{_base32(int(now), 7)}{_random(3)}")
+
+
+def new_pair_id(now: float) -> PairId:
+    return PairId(f"p-{_base32(int(now), 7)}{_random(3)}")
+
+
+def new_race_id(now: float) -> RaceId:
+    return RaceId(f"r-{_base32(int(now), 7)}{_random(3)}")
+
+
+def new_train_id(now: float) -> TrainId:
+    return TrainId(f"m-{_base32(int(now), 7)}{_random(3)}")
 
 
 def _random(width: int) -> str:

@@ -119,6 +119,7 @@ class Run:
     task: TaskId | None = None  # what it is an attempt at …
     token: int = 0  # … and by which claim
     budget_usd: float = 0.0  # what it may cost; 0: no limit
+    turn_seconds: float = 0.0  # how long a turn may take; 0: as the settings say
     model: str = ""
     mode: Mode = Mode.HEADLESS
     mode_wanted: Mode | None = None  # how it is to go on once its live turn was brought to an end

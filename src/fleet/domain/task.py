@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import RunId, TaskId
+from fleet.domain.run import Role
 from fleet.errors import Conflict, InvalidInput
 
 TIERS = ("cheap", "standard", "premium")
@@ -50,6 +51,15 @@ class Task:
     batch: str = ""  # tasks that share one purse
     needs: tuple[str, ...] = ()  # names or labels of the host that may do it
     budget_usd: float | None = None
+    part_of: str = ""  # the workflow, pair or race that wants it
+    role: Role = Role.DOER
+    flags: tuple[str, ...] = ()  # for its agent's CLI, besides those of the settings
+    attempts: int = 0  # how often it may fail; 0: as the settings say
+    turn_seconds: float = 0.0  # how long a turn may take; 0: as the settings say
+    ends_with_turn: bool = (
+        False  # its description is all its agent is told, and done is when the turn ended well
+    )
+    keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more
     updated_at: float = 0.0
     state: TaskState = TaskState.OPEN
     reason: str = ""  # why it is blocked, or waits

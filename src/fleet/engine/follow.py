@@ -256,7 +256,7 @@ class Follower:
         return Watch(
             silence_seconds=settings.silence_seconds,
             tool_seconds=settings.tool_seconds,
-            turn_seconds=settings.turn_seconds,
+            turn_seconds=run.turn_seconds or settings.turn_seconds,
             context_tokens=window * settings.context_pct // 100,
             budget_usd=run.budget_usd,
         )

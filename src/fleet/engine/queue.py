@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
-from fleet.domain.briefing import PLAN, brief, read_plan
+from fleet.domain.briefing import PLAN, brief, read_plan, tell
 from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId, new_run_id
 from fleet.domain.queue import Limits, Reach, in_order
@@ -146,7 +146,7 @@ class Queue:
             if not is_ours or not run.has_workspace or run.removed_at is not None:
                 continue
             task = self._tasks.peek(run.task or "")
-            if task is None or not task.is_attempt(run.id, run.token):
+            if task is None or not (task.is_attempt(run.id, run.token) or task.keeps_workspace):
                 self._clean(run.id)
 
     def _clean(self, run_id: RunId | None) -> None:
@@ -234,7 +234,9 @@ class Queue:
             budget_usd=self._money_left(task),
             model=task.model_used,
             mode=Mode.HEADLESS,
-            flags=tuple(settings.coder_flags(coder.facts.name)),
+            role=task.role,
+            flags=(*settings.coder_flags(coder.facts.name), *task.flags),
+            turn_seconds=task.turn_seconds,
             skip_permissions=settings.skips_permissions(coder.facts.name),
             quick=settings.setup_quick,
             base_ref=start.base_ref or base,
@@ -323,13 +325,13 @@ class Queue:
             now=time.time(),
             can_resume=self._can_resume(run),
             resets_at=result.resets_at,
-            question=asked.text if asked else self._trouble(task) if task.close_reason is None else "",
+            question=asked.text if asked else self._trouble(task),
             plan=str(self._shop.task_folder(task.id) / PLAN),
             has_fallback=bool(self._fallback(task, task.coder_used)),
             is_budget_spent=self._is_spent(task, run),
         )
         task = self._as_its_plan_says(task, ending)
-        if task.gates and result.cause is Cause.NONE and not result.tests:
+        if task.gates and result.cause is Cause.NONE and not result.tests and not task.ends_with_turn:
             task = replace(task, close_reason=None)  # it said so after the gates could have been asked
         answers = self._questions.unheard(task)
         is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
@@ -343,6 +345,8 @@ class Queue:
 
     def _trouble(self, task: Task) -> str:
         """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
+        if task.close_reason is not None or task.ends_with_turn:
+            return ""
         plan = read_plan(read_plain(self._shop.task_folder(task.id) / PLAN))
         return (
             f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
@@ -391,7 +395,8 @@ class Queue:
             "task.judged",
             extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
         )
-        if run is not None and decision.step in (Step.CLOSE, Step.RESTART):
+        is_over = decision.step is Step.RESTART or (decision.step is Step.CLOSE and not task.keeps_workspace)
+        if run is not None and is_over:
             self._clean(run.id)
         return judged
 
@@ -424,7 +429,7 @@ class Queue:
     def _patience(self, task: Task) -> Patience:
         settings = self._shop.settings_for(task.project)
         return Patience(
-            max_failures=max(1, settings.max_failures),
+            max_failures=max(1, task.attempts or settings.max_failures),
             backoff_seconds=settings.backoff_seconds,
             limit_pause_seconds=settings.limit_pause_seconds,
         )
@@ -513,7 +518,11 @@ class Queue:
                 raise Fenced(task.id, task.token, newest.token)
             held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
             last_end = newest.reason if newest.failures else ""
-            prompt = brief(held, branch=held.branch, artifacts=str(folder), last_end=last_end, deps=deps)
+            prompt = (
+                tell(held, last_end=last_end)
+                if held.ends_with_turn
+                else brief(held, branch=held.branch, artifacts=str(folder), last_end=last_end, deps=deps)
+            )
             told = f"\n{tell_answers(answers)}\n" if answers else ""
             return replace(held, prompt=prompt + told, run_usd=0.0)
 

@@ -16,15 +16,26 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import flows
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
+from fleet.engine.direction import Direction, Sight
 from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
+from fleet.engine.trials import Bench
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)
 
-WISHES = ("task/", "question/", "queue/pause", "hold/")  # kinds of records that may be wishes of other hosts
+WISHES = (
+    "task/",
+    "question/",
+    "queue/pause",
+    "hold/",
+    "workflow/",
+    "pair/",
+    "race/",
+    "train/",
+)  # kinds of records that may be wishes of other hosts
 LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 
 
@@ -32,6 +43,9 @@ class Supervisor:
     def __init__(self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None) -> None:
         self._shop = workshop
         self._queue = Queue(workshop)
+        self._direction = Direction(workshop)
+        self._sight = Sight(is_busy=False, has_moved=False)
+        self._bench = Bench(workshop)
         self._notices = Notices(workshop)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
@@ -106,8 +120,11 @@ class Supervisor:
     async def _look(self) -> None:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
         try:
-            self._outlook = await self._shop.in_queue_thread(self._queue.look)
+            await self._shop.in_queue_thread(self._look_at_work)
+            if self._sight.has_moved:
+                self._knocked.set()
             working = await self._shop.working()
+            self._bench.see_to(await self._shop.trying())
         except Exception as problem:  # the store is away for a while: the next look tries again
             log.error("supervisor.blind", extra={"reason": str(problem)})
             self._is_busy = True
@@ -119,10 +136,19 @@ class Supervisor:
         for run, outcome in zip(working, outcomes, strict=True):
             if isinstance(outcome, BaseException):  # one bad run must not stop the others
                 log.error("job.unstarted", extra={"run_id": run.id, "reason": str(outcome)})
-        self._is_busy = bool(working) or flows.is_driving() or self._outlook.is_busy
+        self._is_busy = bool(working or flows.is_driving() or self._bench.is_busy)
+        is_directing = self._sight.is_busy and not self._queue.is_draining  # else it is left to the next one
+        self._is_busy = self._is_busy or is_directing or self._outlook.is_busy
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
+
+    def _look_at_work(self) -> None:
+        """Hear what came of the tasks, bring further what is made of them, and start what that wants."""
+        self._outlook = self._queue.look()
+        self._sight = self._direction.look()
+        if self._sight.has_moved:
+            self._outlook = self._queue.look()
 
     async def _say_goodbye(self) -> None:
         """Let other hosts know that this one is not dead, if it leaves nothing behind that must go on."""

@@ -15,20 +15,24 @@ from typing import TypeVar
 from fleet.config import Settings
 from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.event import Event, Kind
-from fleet.domain.ids import RunId, TaskId
+from fleet.domain.ids import RunId, TaskId, TrialId
 from fleet.domain.run import Run, RunState
+from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.ports.artifacts import read_plain
+from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
+from fleet.ports.merging import Merging
 from fleet.ports.records import Runs
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
 from fleet.ports.transport import Transport
+from fleet.ports.trials import Trials
 from fleet.ports.workspace import Place, Workspaces
 from fleet.shim.client import Shim
 
@@ -45,6 +49,8 @@ class Workshop:
     store: Store
     workspaces: Workspaces
     repositories: Repositories
+    checkouts: Checkouts
+    merging: Merging
     transport: Transport
     shim: Shim
     hook_script: Path
@@ -60,6 +66,7 @@ class Workshop:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.store)
+        self.trials = Trials(self.store)
         self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
         self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
         self.notice_thread = ThreadPoolExecutor(1, thread_name_prefix="notices")
@@ -84,7 +91,7 @@ class Workshop:
 
     def _says_closed(self, task_id: TaskId) -> bool:
         task = Tasks(self.store).peek(task_id)
-        if task is not None and task.close_reason is not None:
+        if task is not None and (task.close_reason is not None or task.ends_with_turn):
             return True
         return read_plan(read_plain(self.task_folder(task_id) / PLAN)).is_completed
 
@@ -103,6 +110,16 @@ class Workshop:
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""
         return await self._in_store_thread(self.runs.find, "work", self.host)
+
+    async def trial(self, trial_id: TrialId) -> Trial:
+        return await self._in_store_thread(self.trials.get, trial_id)
+
+    async def trying(self) -> list[Trial]:
+        """Return the trials of this host that are to be made."""
+        return await self._in_store_thread(self.trials.find, "work", self.host)
+
+    async def update_trial(self, trial_id: TrialId, change: Callable[[Trial], Trial]) -> Trial:
+        return await self._in_store_thread(self.trials.update, trial_id, change)
 
     async def become(
         self,
@@ -168,6 +185,9 @@ class Workshop:
 
     def turn_folder(self, run_id: str, turn: int) -> str:
         return str(self.run_folder(run_id) / f"turn-{turn}")
+
+    def trial_folder(self, trial_id: TrialId) -> Path:
+        return self.home / "trials" / trial_id
 
     def task_folder(self, task_id: TaskId) -> Path:
         """Return where a task's plan, knowledge and questions are kept, over all of its runs."""

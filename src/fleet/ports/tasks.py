@@ -12,6 +12,7 @@ from fleet.domain.event import Json
 from fleet.domain.ids import QuestionId, RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.queue import Lane, Ledger
+from fleet.domain.run import Role
 from fleet.domain.task import Claim, Task, TaskState
 from fleet.errors import Fenced, Stale
 from fleet.ports.shelf import Form, Shelf, encode_value
@@ -56,6 +57,8 @@ TASK_FORM = Form(
         "gates": tuple,
         "labels": tuple,
         "needs": tuple,
+        "role": Role,
+        "flags": tuple,
         "state": TaskState,
         "run": RunId,
     },

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,8 +84,9 @@ def run_git(
     input: bytes | None = None,
     timeout: float = 600,
     umask: int = -1,
+    codes: Container[int] = (0,),
 ) -> subprocess.CompletedProcess[bytes]:
-    """Do as `git` does, for callers that also want its warnings."""
+    """Do as `git` does, for callers that also want its warnings, or take other exit codes for an answer."""
     try:
         process = subprocess.Popen(
             ("git", *_ALWAYS, *args),
@@ -105,7 +106,7 @@ def run_git(
         raise GitFailed(_spell(args), f"it took longer than {timeout:.0f} seconds") from exc
     except (OSError, ValueError) as exc:
         raise GitFailed(_spell(args), str(exc)) from exc
-    if completed.returncode != 0:
+    if completed.returncode not in codes:
         raise _failure(args, completed)
     return completed
 

@@ -64,12 +64,13 @@ def write_tree(folder: Path, env: Mapping[str, str]) -> str:
     return git(*DURABLE, "write-tree", "--missing-ok", cwd=folder, env=env).decode().strip()
 
 
-def write_commit(common: Path, tree: str, parents: Iterable[str], message: str) -> str:
-    """Make a commit of ours: signed by nobody, with no regard to the user's settings."""
+def write_commit(common: Path, tree: str, parents: Iterable[str], message: str, *, date: str = "") -> str:
+    """Make a commit of ours: signed by nobody, with no regard to the user's settings; of now, if undated."""
     options = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
     command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", "--no-gpg-sign", *options, tree)
     text = message.encode(errors="replace")
-    return git(*DURABLE, *command, cwd=common, env=_IDENTITY, input=text).decode().strip()
+    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+    return git(*DURABLE, *command, cwd=common, env={**_IDENTITY, **dates}, input=text).decode().strip()
 
 
 def point(common: Path, env: Mapping[str, str], ref: str, *, to: str, before: str, why: str) -> None:

@@ -1,0 +1,70 @@
+"""The Checkouts port: repositories of their own that borrow the objects of the user's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.folders import BUSY, delete_tree, in_our_words, write_whole
+from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.domain.trial import Patch
+
+MADE = "fleet-made"  # a file in its git folder: it is whole
+
+
+class GitCheckouts:
+    def make(self, repository: str, commit: str, path: str, *, patches: Sequence[Patch] = ()) -> None:
+        folder = Path(path)
+        made = folder / ".git" / MADE
+        if made.exists():
+            return
+        with in_our_words("making a checkout"):
+            delete_tree(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            git("init", "--quiet", "--template=", path, cwd=folder.parent)
+            info = folder / ".git" / "objects" / "info"
+            info.mkdir(exist_ok=True)
+            write_whole(info / "alternates", f"{common_git_dir(repository) / 'objects'}\n", durable=False)
+            with BUSY:
+                git("checkout", "--quiet", "--detach", commit, "--", cwd=folder)
+                for patch in patches:
+                    _apply(folder, patch)
+            write_whole(made, "", durable=False)
+
+    def lock(self, path: str) -> None:
+        with in_our_words("locking a checkout"):
+            for folder, _, files in os.walk(path, topdown=False):
+                for name in files:
+                    _take_right_to_write(Path(folder, name))
+                _take_right_to_write(Path(folder))
+
+    def discard(self, path: str) -> None:
+        with in_our_words("removing a checkout"):
+            delete_tree(Path(path))
+
+
+def _apply(folder: Path, patch: Patch) -> None:
+    """Take the paths as they are in the patch's commit, and nothing of them where it has none."""
+    listed = git("ls-tree", "-r", "-z", "--name-only", "--full-tree", patch.commit, cwd=folder)
+    there = set(listed.decode(errors="surrogateescape").split("\0"))
+    for name in patch.paths:
+        if not _is_there(name, there):
+            delete_tree(folder / name)
+    kept = [name for name in patch.paths if _is_there(name, there)]
+    if kept:
+        wanted = "".join(f":(literal){name}\0" for name in kept).encode(errors="surrogateescape")
+        from_file = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        git("checkout", "--quiet", *from_file, patch.commit, cwd=folder, input=wanted)
+
+
+def _is_there(name: str, there: set[str]) -> bool:
+    return name in there or any(one.startswith(f"{name}/") for one in there)
+
+
+def _take_right_to_write(path: Path) -> None:
+    mode = path.lstat().st_mode
+    if not stat.S_ISLNK(mode):
+        path.chmod(stat.S_IMODE(mode) & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))

@@ -1,0 +1,77 @@
+"""What is made of several tasks and trials is directed here: it is looked at, and brought further.
+
+Like the queue, a director keeps nothing: it reads records, decides by pure functions, and changes one
+record at a time by compare-and-set. What it starts has a name that follows from what it is started for, so
+that starting it again, after a kill between two writes, starts nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from fleet.engine.workshop import Workshop
+from fleet.errors import Conflict, FleetError, StoreUnusable
+
+log = logging.getLogger(__name__)
+
+
+class Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+Work = TypeVar("Work", bound=Named)
+
+
+class Director(Protocol[Work]):
+    """Brings one kind of work further. Its calls block for a while."""
+
+    def live(self) -> Sequence[Work]:
+        """Return what is under way on this host."""
+        ...
+
+    def advance(self, work: Work) -> bool:
+        """Do what can be done for it now; tell whether anything was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    is_busy: bool  # something is under way
+    has_moved: bool  # it is worth to look again at once
+
+
+class Direction:
+    def __init__(self, shop: Workshop) -> None:
+        self._directors: tuple[Director[Any], ...] = _directors(shop)
+
+    def look(self) -> Sight:
+        """Bring everything further that can be."""
+        is_busy = has_moved = False
+        for director in self._directors:
+            for work in director.live():
+                is_busy = True
+                has_moved = self._advance(director, work) or has_moved
+        return Sight(is_busy=is_busy, has_moved=has_moved)
+
+    def _advance(self, director: Director[Any], work: Named) -> bool:
+        """Bring one work further; what is wrong with it must not stop the others."""
+        try:
+            return director.advance(work)
+        except StoreUnusable:
+            raise  # it is not about this work
+        except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
+            log.info("work.changed", extra={"work_id": work.id, "reason": changed.message})
+            return True
+        except FleetError as problem:
+            log.error("work.problem", extra={"work_id": work.id, "reason": problem.message})
+        except Exception:  # a bug in how one is dealt with is not the others' fault
+            log.exception("work.problem", extra={"work_id": work.id})
+        return False
+
+
+def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
+    return ()

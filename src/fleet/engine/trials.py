@@ -1,0 +1,137 @@
+"""Makes trials: a checkout, the commands in it one after the other, and what they said into the record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from fleet.domain.ids import TrialId, derived_run_id
+from fleet.domain.process import AgentProcess
+from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.engine.steps import reason_of
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+
+log = logging.getLogger(__name__)
+
+SAID_KEPT = 4000  # bytes of a command's last words
+LOOK_SECONDS = 5.0  # between two looks whether anybody still wants to know
+
+
+class Bench:
+    """The trials that are being made in this process. One that is cut off is taken up by the next."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._making: dict[TrialId, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(os.cpu_count() or 1)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._making)
+
+    def see_to(self, trials: Sequence[Trial]) -> None:
+        """See to it that the trials are being made, each of them once."""
+        for trial in trials:
+            if trial.id not in self._making:
+                job = asyncio.create_task(self._make(trial.id), name=f"trial {trial.id}")
+                self._making[trial.id] = job
+
+    async def _make(self, trial_id: TrialId) -> None:
+        try:
+            async with self._room:
+                await _try_out(self._shop, trial_id)
+        except Exception as problem:  # the store is away, say: the next look tries again
+            log.error("trial.failed", extra={"trial_id": trial_id, "reason": str(problem)})
+        finally:
+            self._making.pop(trial_id, None)
+            self._shop.nudge_supervisor()
+
+
+async def _try_out(shop: Workshop, trial_id: TrialId) -> None:
+    """Make a trial, or go on with one that was begun; to do it again is to change nothing."""
+    trial = await shop.trial(trial_id)
+    if trial.has_ended:
+        return
+    tree = str(shop.trial_folder(trial_id) / "tree")
+    make = partial(shop.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
+    try:
+        await shop.in_git_thread(make)
+    except FleetError as problem:
+        await _end(shop, trial, TrialState.IMPOSSIBLE, reason=reason_of(problem))
+    else:
+        trial = await _run_commands(shop, trial, tree)
+        await _end(shop, trial, TrialState.ENDED if trial.is_wanted else TrialState.STOPPED)
+    await shop.in_git_thread(partial(shop.checkouts.discard, tree))
+
+
+async def _run_commands(shop: Workshop, trial: Trial, tree: str) -> Trial:
+    """Run what was not run yet, and record each answer as it comes; return the trial then."""
+    for place, command in enumerate(command for command in trial.commands for _ in range(trial.times)):
+        if place < len(trial.answers):
+            continue
+        if trial.stops_at_no and not all(answer.is_yes for answer in _before(trial, command)):
+            return trial
+        answer = await _ask(shop, trial, command, tree, place)
+        trial = await shop.update_trial(trial.id, partial(_with_answer, place=place, answer=answer))
+        if not trial.is_wanted:
+            return trial
+    return trial
+
+
+def _before(trial: Trial, command: str) -> tuple[Answer, ...]:
+    """Return what the commands before one said, every time."""
+    return tuple(answer for answer in trial.answers if answer.command != command)
+
+
+async def _ask(shop: Workshop, trial: Trial, command: str, tree: str, place: int) -> Answer:
+    folder = str(shop.trial_folder(trial.id) / f"command-{place}")
+    marker = derived_run_id(f"{trial.id} {place}")
+    began = time.time()
+    await shop.shim.start(
+        folder,
+        argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
+        env={"FLEET_RUN": marker, "FLEET_TRIAL": trial.id},
+        cwd=tree,
+        stdin=None,
+        marker=marker,
+    )
+    process = await _until_ended(shop, trial, folder, shop.settings_for(trial.project).gate_seconds)
+    await shop.shim.stop(folder, grace_seconds=0)  # also whatever it left running
+    size = await shop.transport.size(f"{folder}/out")
+    said = await shop.transport.read(f"{folder}/out", offset=max(0, size - SAID_KEPT))
+    return Answer(
+        command=command,
+        code=process.code if process.has_ended else None,
+        seconds=round(time.time() - began, 3),
+        said=said.decode(errors="replace").strip(),
+    )
+
+
+async def _until_ended(shop: Workshop, trial: Trial, folder: str, patience: float) -> AgentProcess:
+    """Return the process when it has ended, when its time is over, or when nobody wants to know any more."""
+    deadline = time.monotonic() + patience
+    while True:
+        process = await shop.shim.state(folder)
+        left = deadline - time.monotonic()
+        if process.has_ended or left <= 0 or not (await shop.trial(trial.id)).is_wanted:
+            return process
+        watched = [one for one in (process.agent, process.shim) if one]
+        patience = max(0.1, min(LOOK_SECONDS, left))
+        await shop.transport.changed(folder, {"exit": 0}, watched, timeout_seconds=patience)
+
+
+def _with_answer(trial: Trial, place: int, answer: Answer) -> Trial:
+    return replace(trial, answers=(*trial.answers, answer)) if len(trial.answers) == place else trial
+
+
+async def _end(shop: Workshop, trial: Trial, state: TrialState, *, reason: str = "") -> None:
+    def ended(newest: Trial) -> Trial:
+        return newest if newest.has_ended else replace(newest, state=state, reason=reason)
+
+    await shop.update_trial(trial.id, ended)

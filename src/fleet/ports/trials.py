@@ -1,0 +1,54 @@
+"""Trials as typed records on the Store port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from fleet.domain.ids import TrialId
+from fleet.domain.trial import Answer, Patch, Trial, TrialState
+from fleet.errors import Stale
+from fleet.ports.shelf import Form, Shelf
+from fleet.ports.store import Store
+
+
+def _index_of(trial: Trial) -> dict[str, str]:
+    return {} if trial.has_ended else {"work": trial.host}
+
+
+def _patches(bodies: Iterable[Mapping[str, Any]]) -> tuple[Patch, ...]:
+    return tuple(Patch(commit=body["commit"], paths=tuple(body["paths"])) for body in bodies)
+
+
+def _answers(bodies: Iterable[Mapping[str, Any]]) -> tuple[Answer, ...]:
+    return tuple(Answer(**body) for body in bodies)
+
+
+TRIAL_FORM = Form(
+    kind="trial",
+    make=Trial,
+    decoders={
+        "id": TrialId,
+        "commands": tuple,
+        "patches": _patches,
+        "state": TrialState,
+        "answers": _answers,
+    },
+    index=_index_of,
+)
+
+
+class Trials(Shelf[Trial]):
+    """The trials in a store."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, TRIAL_FORM)
+
+    def ensure(self, trial: Trial) -> Trial:
+        """Return the trial of that id, wished for now if it was not before."""
+        if (known := self.peek(trial.id)) is not None:
+            return known
+        with suppress(Stale):  # somebody else was first
+            self.add(trial)
+        return self.get(trial.id)
