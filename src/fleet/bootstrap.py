@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleet.services.logs import LogService
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
+    from fleet.services.workflows import WorkflowService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -56,6 +57,7 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_tasks=_make_tasks,
+        make_workflows=_make_workflows,
         make_gauge=_make_gauge,
     )
 
@@ -130,6 +132,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.checkouts import GitCheckouts
     from fleet.adapters.workspaces.git import GitWorkspaces
+    from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
@@ -150,6 +153,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         repositories=_make_repositories(),
         checkouts=GitCheckouts(),
         merging=GitMerging(),
+        history=GitHistory(),
         transport=transport,
         shim=Shim(transport, script_path(str(home))),
         hook_script=HOOK,
@@ -222,21 +226,33 @@ class Later:
 def _make_runs(fleet: Fleet) -> RunService:
     from fleet.services.runs import RunService
 
-    def settings() -> Settings:
-        return fleet.settings
-
-    def coder(name: str) -> Coder:
-        from fleet import plugins
-
-        return plugins.coder_named(name, fleet.settings)
-
     return RunService(
         home=fleet.home,
         host=fleet.host,
-        settings=settings,
+        settings=lambda: fleet.settings,
         store=fleet.store,
         repositories=cast("Repositories", Later(_make_repositories)),
-        coder=coder,
+        coder=lambda name: _coder_of(fleet, name),
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _coder_of(fleet: Fleet, name: str) -> Coder:
+    from fleet import plugins
+
+    return plugins.coder_named(name, fleet.settings)
+
+
+def _make_workflows(fleet: Fleet) -> WorkflowService:
+    from fleet.services.workflows import WorkflowService
+
+    return WorkflowService(
+        home=fleet.home,
+        host=fleet.host,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        repositories=_make_repositories(),
+        coder=lambda name: _coder_of(fleet, name),
         door=cast("Door", Later(lambda: door_of(fleet.home))),
     )
 
@@ -244,16 +260,11 @@ def _make_runs(fleet: Fleet) -> RunService:
 def _make_tasks(fleet: Fleet) -> TaskService:
     from fleet.services.tasks import TaskService
 
-    def check_coder(name: str) -> object:
-        from fleet import plugins
-
-        return plugins.coder_named(name, fleet.settings)
-
     return TaskService(
         home=fleet.home,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        check_coder=check_coder,
+        check_coder=lambda name: _coder_of(fleet, name),
         door=cast("Door", Later(lambda: door_of(fleet.home))),
     )
 

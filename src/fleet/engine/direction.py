@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from fleet.engine.workflows import WorkflowDirector
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, StoreUnusable
 
@@ -74,4 +75,4 @@ class Direction:
 
 
 def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
-    return ()
+    return (WorkflowDirector(shop),)

@@ -203,7 +203,10 @@ def told_session(shop: Workshop, run: Run) -> str:
 
 
 def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
-    return (str(shop.task_folder(run.task)),) if run.task else ()
+    if run.task is None:
+        return ()
+    inputs = shop.inputs_folder(run.task)
+    return (str(shop.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
 
 
 def _git_folders(run: Run) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from fleet.errors import FleetError
 from fleet.ports.artifacts import read_plain
 from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
+from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.records import Runs
 from fleet.ports.repository import Repositories
@@ -51,6 +52,7 @@ class Workshop:
     repositories: Repositories
     checkouts: Checkouts
     merging: Merging
+    history: History
     transport: Transport
     shim: Shim
     hook_script: Path
@@ -189,12 +191,23 @@ class Workshop:
     def trial_folder(self, trial_id: TrialId) -> Path:
         return self.home / "trials" / trial_id
 
+    def inputs_folder(self, task_id: TaskId) -> Path:
+        """Return where a task's agent finds what it is to read and must not change."""
+        return self.home / "inputs" / task_id
+
     def task_folder(self, task_id: TaskId) -> Path:
         """Return where a task's plan, knowledge and questions are kept, over all of its runs."""
         return self.home / "tasks" / task_id / "artifacts"
 
     def coder(self, run: Run) -> Coder:
         return self.coder_for(run.coder, run.project)
+
+    def can_resume(self, run: Run) -> bool:
+        """Whether an ended run can be asked for more in its own session."""
+        try:
+            return bool(run.session) and self.coder(run).facts.resumes and run.has_workspace
+        except FleetError:  # the coder was taken out of the configuration meanwhile
+            return False
 
     def priced(self, run: Run, story: Story) -> Usage:
         """Return what a run used; tokens without a cost are priced by the model, if that is known."""

@@ -15,6 +15,7 @@ from fleet.domain.question import Question
 from fleet.domain.run import Diff, Result, Run
 from fleet.domain.task import Task
 from fleet.domain.usage import Usage
+from fleet.domain.workflow import Outcome, Workflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -286,6 +287,64 @@ def imported(imported: Imported) -> dict[str, Json]:
         "added": list(imported.added),
         "present": list(imported.present),
         "renamed": {old: str(new) for old, new in imported.renamed.items()},
+    }
+
+
+def workflow(one: Workflow) -> dict[str, Json]:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "state": str(one.state),
+        "needs_person": one.needs_person,
+        "is_paused": one.is_paused,
+        "reason": one.reason,
+        "project": one.project,
+        "base": one.base,
+        "host": one.host,
+        "task_prompt": one.task_prompt,
+        "variables": dict(one.variables),
+        "parent": one.parent or None,
+        "created_at": moment(one.created_at),
+        "ended_at": moment(one.ended_at),
+        "cost_usd": one.cost_usd,
+        "stages": [stage(one, index) for index in range(len(one.stages))],
+        "result": None if one.final is None else outcome(one.final),
+    }
+
+
+def stage(one: Workflow, index: int) -> dict[str, Json]:
+    wanted, at = one.stages[index], one.progress[index]
+    return {
+        "index": index,
+        "name": wanted.name,
+        "kind": str(wanted.kind),
+        "coder": wanted.coder,
+        "model": wanted.model,
+        "depends_on": [one.stages[need].name for need in wanted.needs],
+        "strategy": str(wanted.strategy),
+        "state": str(at.state),
+        "reason": at.reason,
+        "round": at.round,
+        "tries": at.tries,
+        "items": list(at.items),
+        "tasks": list(one.units(index)) if at.started_at else [],
+        "started_at": moment(at.started_at),
+        "ended_at": moment(at.ended_at),
+        "results": [outcome(each) for each in at.outcomes],
+    }
+
+
+def outcome(outcome: Outcome) -> dict[str, Json]:
+    return {
+        "status": outcome.status,
+        "summary": outcome.summary,
+        "reason": outcome.reason,
+        "files_changed": list(outcome.files),
+        "next_steps": list(outcome.next_steps),
+        "branch": outcome.branch or None,
+        "base_sha": outcome.start or None,
+        "head_sha": outcome.head or None,
+        "cost_usd": outcome.cost_usd,
     }
 
 

@@ -38,6 +38,14 @@ class Repositories(Protocol):
         """
         ...
 
+    def diff_between(self, folder: str, old: str, new: str) -> str:
+        """Return what one commit changes in another, as a patch."""
+        ...
+
+    def drop_branch(self, folder: str, branch: str) -> None:
+        """Delete a branch, unless a working tree has it checked out. Raises `GitFailed`."""
+        ...
+
     def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
         """Push a commit to a ref of a remote that nobody else writes to. Raises `GitFailed`."""
         ...

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleet.ports.vitals import Gauge
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
+    from fleet.services.workflows import WorkflowService
 
 
 @dataclass(kw_only=True)
@@ -27,6 +28,7 @@ class Fleet:
     make_store: Callable[[], Store]
     make_runs: Callable[[Fleet], RunService]
     make_tasks: Callable[[Fleet], TaskService]
+    make_workflows: Callable[[Fleet], WorkflowService]
     make_gauge: Callable[[], Gauge]
 
     @cached_property
@@ -44,6 +46,10 @@ class Fleet:
     @cached_property
     def tasks(self) -> TaskService:
         return self.make_tasks(self)
+
+    @cached_property
+    def workflows(self) -> WorkflowService:
+        return self.make_workflows(self)
 
     @cached_property
     def gauge(self) -> Gauge:

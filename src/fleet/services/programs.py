@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+from fleet.errors import CoderMissing
+
+if TYPE_CHECKING:
+    from fleet.ports.coder import Facts
 
 
 def is_installed(program: str) -> bool:
@@ -12,6 +18,12 @@ def is_installed(program: str) -> bool:
     """
     folders = [""] if os.sep in program else os.get_exec_path()
     return any(_can_run(os.path.join(folder, program)) for folder in folders)  # noqa: PTH118  as above
+
+
+def require_binary(facts: Facts) -> None:
+    """Raise `CoderMissing` if the program of a coder is not installed."""
+    if not is_installed(facts.binary):
+        raise CoderMissing(facts.name, facts.binary, facts.install)
 
 
 def _can_run(path: str) -> bool:

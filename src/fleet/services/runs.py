@@ -26,7 +26,7 @@ from fleet.errors import (
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
 from fleet.services.disk import require_room
-from fleet.services.programs import is_installed
+from fleet.services.programs import is_installed, require_binary
 from fleet.services.projects import project_at
 
 if TYPE_CHECKING:  # most commands need few of these, and loading them takes time
@@ -104,7 +104,7 @@ class RunService:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
         coder = self._coder(how.coder or self._settings().coder_default)
         facts = coder.facts
-        _require_binary(facts)
+        require_binary(facts)
         mode = self._mode_for(facts, how)
         for wish in wishes:
             _check_prompt(wish, mode)
@@ -576,11 +576,6 @@ def _just_taken(branch: str) -> BranchTaken:
     return BranchTaken(
         f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
     )
-
-
-def _require_binary(facts: Facts) -> None:
-    if not is_installed(facts.binary):
-        raise CoderMissing(facts.name, facts.binary, facts.install)
 
 
 def _check_prompt(wish: Wish, mode: Mode) -> None:

@@ -88,6 +88,7 @@ class ClaudeCoder:
         signals_turns=True,
         tiers=Tiers(cheap="haiku", standard="sonnet", premium="opus"),
         context_window=200_000,
+        effort_flags=("--effort", "{}"),
     )
 
     def __init__(self, *, is_root: bool | None = None) -> None:

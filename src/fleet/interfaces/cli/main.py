@@ -70,6 +70,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "log": Entry("queue:log", "Print the supervisor's log."),
         "bd": Entry("bd:bd", "Speak to the queue in the words of beads."),
     },
+    "Workflows": {
+        "workflow": Entry("workflow:workflow", "Run stages that build on each other's results."),
+    },
     "Questions": {
         "questions": Entry("questions:questions", "Show what agents want to know."),
         "answer": Entry("questions:answer", "Answer a question; its task goes on."),

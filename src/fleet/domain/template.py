@@ -1,0 +1,53 @@
+"""Variables in the prompts of stages. What is put in is never looked at again; all other braces stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+FIELDS = ("summary", "files", "next_steps", "status", "result", "diff", "branch")
+
+_VARIABLE = re.compile(r"\{(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)\}")
+_BY_NUMBER = re.compile(rf"stage_(?P<number>\d{{1,4}})_(?P<field>{'|'.join(FIELDS)})")
+
+
+class Reference(NamedTuple):
+    """A field of an earlier stage's result, as a template names it."""
+
+    stage: int
+    field: str
+
+
+def references_in(template: str, names: Sequence[str]) -> dict[str, Reference]:
+    """Return the variables of a template that name results of stages, by how they are written."""
+    found = {match["name"] for match in _VARIABLE.finditer(template)}
+    read = {name: _read(name, names) for name in sorted(found)}
+    return {name: reference for name, reference in read.items() if reference}
+
+
+def _read(name: str, names: Sequence[str]) -> Reference | None:
+    if (numbered := _BY_NUMBER.fullmatch(name)) and int(numbered["number"]) < len(names):
+        return Reference(int(numbered["number"]), numbered["field"])
+    stage, dot, field = name.rpartition(".")
+    if dot and field in FIELDS and stage in names:
+        return Reference(names.index(stage), field)
+    return None
+
+
+def fill_in(
+    template: str,
+    names: Sequence[str],
+    value_of: Callable[[Reference], str],
+    others: Mapping[str, str],
+) -> str:
+    """Return a template with its variables filled in, all at once: a value that has braces keeps them."""
+    references = references_in(template, names)
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name in references:
+            return value_of(references[name])
+        return others.get(name, match[0])
+
+    return _VARIABLE.sub(value, template)

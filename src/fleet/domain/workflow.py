@@ -1,0 +1,442 @@
+"""A workflow: stages that build on each other's results. Which may start, and what comes of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from fleet.domain.condition import holds
+from fleet.domain.ids import TaskId, WorkflowId
+from fleet.domain.naming import slug
+from fleet.domain.run import Role
+from fleet.errors import Conflict, NotFound
+
+
+class Strategy(StrEnum):
+    """Where a stage's work begins."""
+
+    NEW = "new"  # at the workflow's base
+    INHERIT = "inherit"  # where the first of the stages that it needs ended
+    MERGE = "merge"  # at a merge of all the stages that it needs
+
+
+class Kind(StrEnum):
+    AGENT = "agent"
+    APPROVAL = "approval"  # a person says yes or no
+    GATE = "gate"  # commands decide, and no agent
+    PAIR = "pair"  # a doer and a reviewer
+    RACE = "race"  # several attempts, the best of which goes on
+    WORKFLOW = "workflow"  # a workflow of its own
+
+
+class OnFailure(StrEnum):
+    FAIL = "fail"  # the workflow fails, and what runs is ended
+    SKIP = "skip"  # what needs the stage is skipped, the rest goes on
+    CONTINUE = "continue"  # what needs the stage goes on all the same
+
+
+class StageState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ASKING = "asking"  # a person must say something first
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+
+class WorkflowState(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+SETTLED = frozenset({StageState.DONE, StageState.FAILED, StageState.SKIPPED, StageState.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage, as it is wanted."""
+
+    name: str
+    kind: Kind = Kind.AGENT
+    coder: str = ""
+    model: str = ""
+    effort: str = ""  # how hard the model is to think, in the words of its CLI
+    role: Role = Role.DOER
+    flags: tuple[str, ...] = ()
+    prompt: str = "{task_prompt}"
+    strategy: Strategy = Strategy.NEW
+    needs: tuple[int, ...] = ()
+    when: str = ""  # a condition on earlier results; without it, always
+    foreach: tuple[str, ...] = ()  # once for each of these, side by side …
+    foreach_from: str = ""  # … or for each line of an earlier result, written `stage.field`
+    until: str = ""  # again until this holds …
+    most_rounds: int = 1  # … but no more often
+    gates: tuple[str, ...] = ()
+    retries: int = 0
+    on_failure: OnFailure = OnFailure.FAIL
+    seconds: float = 0.0  # how long a turn may take; 0: as the settings say
+    budget_usd: float | None = None
+    reviewer: str = ""  # of a pair
+    racers: int = 0  # of a race …
+    coders: tuple[str, ...] = ()  # … and who they are, in turn
+    stages: tuple[Stage, ...] = ()  # of a workflow within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a stage, or of one of its parts. All of it stays readable when everything else is gone."""
+
+    status: str
+    summary: str = ""
+    reason: str = ""
+    files: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    branch: str = ""
+    start: str = ""  # the commit that it began from …
+    head: str = ""  # … and the one that it ended at
+    cost_usd: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return self.status not in ("failed", "blocked", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a stage is."""
+
+    state: StageState = StageState.WAITING
+    reason: str = ""
+    is_cut: bool = False  # skipped because something that it needs failed
+    items: tuple[str, ...] = ()  # what it is done for, where it is done for each of several
+    round: int = 1
+    tries: int = 1  # a person may have it done again
+    outcomes: tuple[Outcome, ...] = ()  # of the last round that ended, item by item
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state in SETTLED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    id: WorkflowId
+    name: str
+    project: str
+    base: str  # commit
+    host: str
+    created_at: float
+    task_prompt: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    stages: tuple[Stage, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    state: WorkflowState = WorkflowState.RUNNING
+    reason: str = ""
+    parent: str = ""  # the stage of a workflow that wants it
+    is_paused: bool = False
+    is_cancelled: bool = False  # a person wants it ended
+    ended_at: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is not WorkflowState.RUNNING
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether nothing will happen until a person does something."""
+        if self.has_ended:
+            return False
+        states = {one.state for one in self.progress}
+        return StageState.ASKING in states and StageState.RUNNING not in states and not startable(self)
+
+    def index_of(self, name: str) -> int:
+        """Return the number of a stage, given its name or number."""
+        for index, stage in enumerate(self.stages):
+            if name in (stage.name, str(index)):
+                return index
+        known = ", ".join(stage.name for stage in self.stages)
+        raise NotFound(f"workflow {self.id} has no stage {name!r}", hint=f"it has {known}")
+
+    def with_progress(self, index: int, progress: Progress) -> Workflow:
+        return replace(self, progress=_replaced(self.progress, index, progress))
+
+    def unit(self, index: int, item: int = 0) -> TaskId:
+        """Name the task of a stage, or of one of its parts: the same for the same try and round."""
+        progress = self.progress[index]
+        words = [str(self.id), str(index), slug(self.stages[index].name)]
+        words += [f"i{item}"] if progress.items else []
+        words += [f"r{progress.round}"] if progress.round > 1 else []
+        words += [f"t{progress.tries}"] if progress.tries > 1 else []
+        return TaskId("-".join(words))
+
+    def units(self, index: int) -> tuple[TaskId, ...]:
+        parts = max(1, len(self.progress[index].items))
+        return tuple(self.unit(index, item) for item in range(parts))
+
+    @property
+    def final(self) -> Outcome | None:
+        """The result of the whole: of the last stage, in the order of the stages, that nothing else needs."""
+        needed = {need for stage in self.stages for need in stage.needs}
+        ends = [one for index, one in enumerate(self.progress) if index not in needed and one.outcomes]
+        return ends[-1].outcomes[-1] if ends else None
+
+    @property
+    def cost_usd(self) -> float:
+        return sum(outcome.cost_usd for one in self.progress for outcome in one.outcomes)
+
+
+def begin(workflow: Workflow) -> Workflow:
+    return replace(workflow, progress=tuple(Progress() for _ in workflow.stages))
+
+
+# deciding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    index: int
+    reason: str
+    is_cut: bool = False
+
+
+def startable(workflow: Workflow) -> tuple[int, ...]:
+    """Return the stages that may start now."""
+    if workflow.has_ended or workflow.is_paused or workflow.is_cancelled:
+        return ()
+    return tuple(index for index in _due(workflow) if _skip_of(workflow, index) is None)
+
+
+def skippable(workflow: Workflow) -> tuple[Skip, ...]:
+    """Return the stages that will never start."""
+    if workflow.has_ended or workflow.is_cancelled:
+        return ()
+    return tuple(skip for index in _due(workflow) if (skip := _skip_of(workflow, index)))
+
+
+def _due(workflow: Workflow) -> Iterator[int]:
+    """Yield the stages that wait for nothing any more."""
+    for index, stage in enumerate(workflow.stages):
+        is_waiting = workflow.progress[index].state is StageState.WAITING
+        if is_waiting and all(workflow.progress[need].is_settled for need in stage.needs):
+            yield index
+
+
+def _skip_of(workflow: Workflow, index: int) -> Skip | None:
+    stage = workflow.stages[index]
+    for need in stage.needs:
+        before, policy = workflow.progress[need], workflow.stages[need].on_failure
+        name = workflow.stages[need].name
+        is_lost = before.state in (StageState.FAILED, StageState.CANCELLED)
+        if before.is_cut or (is_lost and policy is not OnFailure.CONTINUE):
+            return Skip(index=index, reason=f"it needs {name!r}, which has no result", is_cut=True)
+    if stage.needs and all(workflow.progress[need].state is StageState.SKIPPED for need in stage.needs):
+        return Skip(index=index, reason="everything that it needs was skipped")
+    if stage.when and not holds(stage.when, facts_of(workflow)):
+        return Skip(index=index, reason=f"its condition does not hold: {stage.when}")
+    return None
+
+
+def facts_of(workflow: Workflow) -> dict[str, str]:
+    """Return what conditions can ask for, by `stage.field`."""
+    facts = {f"vars.{name}": value for name, value in workflow.variables.items()}
+    for index, stage in enumerate(workflow.stages):
+        for name, value in _fields_of(workflow.progress[index]).items():
+            facts[f"{stage.name}.{name}"] = value
+            facts[f"stage_{index}.{name}"] = value
+    return facts
+
+
+def _fields_of(progress: Progress) -> dict[str, str]:
+    last = combine(progress.outcomes)
+    return {
+        "state": str(progress.state),
+        "status": last.status,
+        "summary": last.summary,
+        "files": ", ".join(last.files),
+        "next_steps": "\n".join(last.next_steps),
+        "reason": last.reason,
+        "round": str(progress.round),
+    }
+
+
+def combine(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return one outcome for those of several parts; the worst of them says what it is."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    if not outcomes:
+        return Outcome(status="")
+    worst = next((outcome for outcome in outcomes if not outcome.is_good), outcomes[-1])
+    return replace(
+        worst,
+        summary="\n\n".join(outcome.summary for outcome in outcomes if outcome.summary),
+        files=tuple(dict.fromkeys(name for outcome in outcomes for name in outcome.files)),
+        next_steps=tuple(step for outcome in outcomes for step in outcome.next_steps),
+        cost_usd=sum(outcome.cost_usd for outcome in outcomes),
+    )
+
+
+# what happens to stages
+
+
+def started(workflow: Workflow, index: int, items: tuple[str, ...], now: float) -> Workflow:
+    progress = workflow.progress[index]
+    state = StageState.ASKING if workflow.stages[index].kind is Kind.APPROVAL else StageState.RUNNING
+    begun = replace(progress, state=state, items=items, started_at=progress.started_at or now, reason="")
+    return workflow.with_progress(index, begun)
+
+
+def skipped(workflow: Workflow, skip: Skip, now: float) -> Workflow:
+    before = workflow.progress[skip.index]
+    progress = replace(before, state=StageState.SKIPPED, reason=skip.reason, is_cut=skip.is_cut, ended_at=now)
+    return workflow.with_progress(skip.index, progress)
+
+
+def settled(workflow: Workflow, index: int, outcomes: tuple[Outcome, ...], now: float) -> Workflow:
+    """Return the workflow after all parts of a stage's round have ended."""
+    progress, stage = workflow.progress[index], workflow.stages[index]
+    whole = combine(outcomes)
+    ended = replace(progress, outcomes=outcomes, ended_at=now)
+    if not whole.is_good:
+        failed = replace(ended, state=StageState.FAILED, reason=whole.reason or whole.status)
+        return workflow.with_progress(index, failed)
+    done = workflow.with_progress(index, replace(ended, state=StageState.DONE, reason=""))
+    if not stage.until or holds(stage.until, facts_of(done)):
+        return done
+    if progress.round >= stage.most_rounds:
+        reason = f"after {progress.round} rounds it still does not hold: {stage.until}"
+        return workflow.with_progress(index, replace(ended, state=StageState.FAILED, reason=reason))
+    again = replace(ended, state=StageState.WAITING, round=progress.round + 1, ended_at=None)
+    return workflow.with_progress(index, again)
+
+
+def concluded(workflow: Workflow, now: float) -> Workflow:
+    """Return the workflow as it ends, if it does: when a stage failed that must not, or nothing is left."""
+    if workflow.has_ended:
+        return workflow
+    if workflow.is_cancelled:
+        return _ended(workflow, WorkflowState.CANCELLED, "cancelled", now)
+    lost = [index for index in range(len(workflow.stages)) if _is_fatal(workflow, index)]
+    if lost:
+        name, why = workflow.stages[lost[0]].name, workflow.progress[lost[0]].reason
+        return _ended(workflow, WorkflowState.FAILED, f"stage {name!r} failed: {why}", now)
+    if not all(progress.is_settled for progress in workflow.progress):
+        return workflow
+    failed = [
+        workflow.stages[index].name
+        for index, progress in enumerate(workflow.progress)
+        if progress.state is StageState.FAILED
+    ]
+    told = f"without {', '.join(failed)}, which failed" if failed else ""
+    return _ended(workflow, WorkflowState.SUCCEEDED, told, now)
+
+
+def _is_fatal(workflow: Workflow, index: int) -> bool:
+    is_failed = workflow.progress[index].state is StageState.FAILED
+    return is_failed and workflow.stages[index].on_failure is OnFailure.FAIL
+
+
+def _ended(workflow: Workflow, state: WorkflowState, reason: str, now: float) -> Workflow:
+    """Return the ended workflow; what was not settled in it is cancelled."""
+    progress = tuple(
+        one if one.is_settled else replace(one, state=StageState.CANCELLED, ended_at=now)
+        for one in workflow.progress
+    )
+    return replace(workflow, state=state, reason=reason, ended_at=now, progress=progress)
+
+
+# what people do
+
+
+def approved(workflow: Workflow, index: int, answer: Outcome, now: float) -> Workflow:
+    if workflow.progress[index].state is not StageState.ASKING:
+        state = workflow.progress[index].state
+        raise Conflict(f"stage {workflow.stages[index].name!r} asks for nothing: it is {state}")
+    return settled(workflow, index, (answer,), now)
+
+
+def retried(workflow: Workflow, index: int) -> Workflow:
+    """Return the workflow with a stage, and all that builds on it, to be done again."""
+    if workflow.progress[index].state in (StageState.RUNNING, StageState.ASKING):
+        raise Conflict(f"stage {workflow.stages[index].name!r} is under way")
+    again = {index, *descendants(workflow.stages, index)}
+    if not workflow.has_ended and any(_is_open(workflow.progress[one]) for one in again):
+        raise Conflict(
+            "something that builds on it is under way", hint=f"`fleet workflow cancel {workflow.id}`"
+        )
+    # What was cut off with the failure, and needs nothing that is done again, goes on too.
+    again |= {one for one, progress in enumerate(workflow.progress) if progress.state is StageState.CANCELLED}
+    progress = tuple(
+        Progress(tries=one.tries + 1)
+        if number in again and one.started_at
+        else one
+        if number not in again
+        else Progress(tries=one.tries)
+        for number, one in enumerate(workflow.progress)
+    )
+    return replace(
+        workflow,
+        progress=progress,
+        state=WorkflowState.RUNNING,
+        reason="",
+        ended_at=None,
+        is_cancelled=False,
+    )
+
+
+def _is_open(progress: Progress) -> bool:
+    return progress.state in (StageState.RUNNING, StageState.ASKING)
+
+
+def descendants(stages: Sequence[Stage], index: int) -> set[int]:
+    """Return the stages that build on one, also by way of others."""
+    found = {index}
+    for number in _in_order(stages):
+        if not found.isdisjoint(stages[number].needs):
+            found.add(number)
+    return found - {index}
+
+
+def ancestors(stages: Sequence[Stage], index: int) -> set[int]:
+    """Return the stages that one builds on, also by way of others."""
+    found, waiting = set[int](), [*stages[index].needs]
+    while waiting:
+        need = waiting.pop()
+        if need not in found:
+            found.add(need)
+            waiting += stages[need].needs
+    return found
+
+
+def _in_order(stages: Sequence[Stage]) -> Iterator[int]:
+    """Yield the stages' numbers, each after those that it needs; those on a cycle never come."""
+    left, done = list(range(len(stages))), set[int]()
+    while ready := [number for number in left if done.issuperset(stages[number].needs)]:
+        yield from ready
+        done.update(ready)
+        left = [number for number in left if number not in done]
+
+
+def cyclic(stages: Sequence[Stage]) -> tuple[int, ...]:
+    """Return the stages that can never start, because they wait for each other."""
+    return tuple(sorted(set(range(len(stages))) - set(_in_order(stages))))
+
+
+def levels(stages: Sequence[Stage]) -> list[list[int]]:
+    """Return the stages in columns, each after those that it needs, as a graph of them is drawn."""
+    level: dict[int, int] = {}
+    for number in _in_order(stages):
+        level[number] = max((level[need] + 1 for need in stages[number].needs), default=0)
+    columns: list[list[int]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+    for number in sorted(level):
+        columns[level[number]].append(number)
+    return columns
+
+
+def _replaced(old: Iterable[Progress], index: int, new: Progress) -> tuple[Progress, ...]:
+    return tuple(new if number == index else one for number, one in enumerate(old))

@@ -1,0 +1,489 @@
+"""Workflows: stages that build on each other's results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from fleet.domain.blueprint import preview
+from fleet.domain.workflow import StageState, Workflow, WorkflowState
+from fleet.errors import InvalidInput, NotFound
+from fleet.interfaces import graph, wire
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import caller, confirm, json_option, leaving, opened
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from fleet.services.fleet import Fleet
+
+STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
+STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
+NEEDS_PERSON = 5
+GOES_ON = "the workflow goes on in the background; look with `fleet workflow status`"
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from fleet.errors import FleetError
+
+    try:
+        with opened() as fleet:
+            found = fleet.workflows.list()
+    except (FleetError, OSError):
+        return []
+    return [
+        CompletionItem(one.id, help=f"{one.state} · {render.printable(one.name)}")
+        for one in reversed(found)
+        if one.id.startswith(incomplete)
+    ]
+
+
+workflow_argument = click.argument("name", metavar="ID", shell_complete=_complete)
+
+
+@click.group()
+def workflow() -> None:
+    """Run stages that build on each other's results."""
+
+
+@workflow.command()
+@click.argument("source", metavar="FILE|NAME")
+@click.option("--repo", "folder", default=".", metavar="FOLDER", help="The repository to work in.")
+@click.option("-p", "--prompt", default="", help="The task: what {task_prompt} stands for.")
+@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="What {vars.NAME} stands for.")
+@click.option(
+    "-a", "--coder", "coders", multiple=True, metavar="[STAGE=]CODER", help="Who does a stage, or all."
+)
+@click.option("--base", default="", metavar="REF", help="Where it begins. [default: HEAD]")
+@click.option("--check", is_flag=True, help="Only say whether it could run, and draw it.")
+@click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it came out.")
+@json_option
+def run(
+    source: str,
+    folder: str,
+    prompt: str,
+    variables: Sequence[str],
+    coders: Sequence[str],
+    base: str,
+    check: bool,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    """Run a workflow from a file (JSON, YAML, TOML) or by its name.
+
+    Everything about it is checked before anything starts.
+
+    \b
+    Example:
+      fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait
+      fleet workflow run pipeline.yaml --var area=billing -a review=gemini
+    """
+    from fleet.services.workflows import WorkflowWish
+
+    wish = WorkflowWish(
+        folder=folder,
+        task_prompt=prompt,
+        base=base,
+        variables=dict(_pair(one, "--var") for one in variables),
+        coders=dict(_pair(one, "--coder") if "=" in one else ("", one) for one in coders),
+    )
+    with opened() as fleet:
+        if check:
+            return _check(fleet, source, folder, as_json=as_json)
+        begun = fleet.workflows.run(source, wish)
+        if not wait:
+            _announce(begun, as_json=as_json)
+            return 0
+        if not as_json:
+            render.say(f"started {_what(begun)}")
+        return _follow(fleet, begun, as_json=as_json)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"{option} {text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _check(fleet: Fleet, source: str, folder: str, *, as_json: bool) -> int:
+    found = fleet.workflows.blueprint(source, folder=folder)
+    if as_json:
+        render.out_json(wire.workflow(preview(found)))
+        return 0
+    render.out_lines(graph.lines_of(preview(found)))
+    render.say(f"{found.name} can run: {render.plural(len(found.stages), 'stage')}")
+    return 0
+
+
+def _announce(begun: Workflow, *, as_json: bool) -> None:
+    if as_json:
+        render.out_json(wire.workflow(begun))
+        return
+    render.out(f"started {_what(begun)}")
+    render.say(f"  fleet workflow status {begun.id}  see how it goes")
+    render.say(f"  fleet workflow cancel {begun.id}  end it")
+
+
+def _what(one: Workflow) -> str:
+    return f"{render.printable(one.name)}  (workflow {one.id}, {render.plural(len(one.stages), 'stage')})"
+
+
+def _follow(fleet: Fleet, begun: Workflow, *, as_json: bool) -> int:
+    told = ""
+    with leaving(GOES_ON):
+        while True:
+            found = fleet.workflows.wait(begun.id, seconds=1.0)
+            if found.has_ended or found.needs_person:
+                break
+            if told != (told := _short_status(found)) and not as_json:
+                render.say(told)
+    if as_json:
+        render.out_json(wire.workflow(found))
+    else:
+        _show(fleet, found)
+    return _code(found)
+
+
+def _short_status(one: Workflow) -> str:
+    running = [
+        stage.name
+        for stage, at in zip(one.stages, one.progress, strict=True)
+        if at.state is StageState.RUNNING
+    ]
+    settled = sum(at.is_settled for at in one.progress)
+    return f"{settled} of {len(one.stages)} stages; now: {', '.join(running) or '-'}"
+
+
+def _code(one: Workflow) -> int:
+    if one.needs_person:
+        return NEEDS_PERSON
+    return 0 if one.state in (WorkflowState.SUCCEEDED, WorkflowState.RUNNING) else 1
+
+
+@workflow.command(name="list")
+@click.option("-a", "--all", "everything", is_flag=True, help="Those that have ended, too.")
+@click.option("--known", is_flag=True, help="Those that can be run by name, instead.")
+@json_option
+def list_workflows(everything: bool, known: bool, as_json: bool) -> None:
+    """Show the workflows that are under way.
+
+    \b
+    Example:
+      fleet workflow list --all
+      fleet workflow list --known
+    """
+    with opened() as fleet:
+        if known:
+            rows = [(one.name, one.description, one.path) for one in fleet.workflows.known()]
+            if as_json:
+                render.out_json(
+                    [{"name": name, "description": told, "path": path} for name, told, path in rows]
+                )
+            else:
+                render.show_table(("name", "what it does", "file"), rows)
+            return
+        found = fleet.workflows.list(everything=everything)
+    if as_json:
+        render.out_json([wire.workflow(one) for one in found])
+        return
+    if found:
+        render.show_table(("id", "name", "state", "stages", "age", "project"), [_row(one) for one in found])
+    render.say(
+        render.plural(len(found), "workflow") + ("" if everything else " under way (--all: all of them)")
+    )
+
+
+def _row(one: Workflow) -> tuple[str, ...]:
+    settled = sum(at.is_settled for at in one.progress)
+    state = "needs you" if one.needs_person else "paused" if one.is_paused else str(one.state)
+    return (
+        one.id,
+        render.printable(one.name),
+        state,
+        f"{settled}/{len(one.stages)}",
+        render.age(time.time() - one.created_at),
+        render.printable(one.project),
+    )
+
+
+@workflow.command()
+@workflow_argument
+@click.option("--wait", is_flag=True, help="Wait for the end first.")
+@json_option
+def status(name: str, wait: bool, as_json: bool) -> int:
+    """Show a workflow and its stages.
+
+    \b
+    Example:
+      fleet workflow status w-1m7hjhjc0a
+    """
+    with opened() as fleet:
+        found = fleet.workflows.get(name)
+        if wait:
+            return _follow(fleet, found, as_json=as_json)
+        if as_json:
+            render.out_json(wire.workflow(found))
+        else:
+            _show(fleet, found)
+    return 0
+
+
+def _show(fleet: Fleet, one: Workflow) -> None:
+    state = render.paint(str(one.state), STATE_COLOURS[one.state])
+    paused = " (paused)" if one.is_paused and not one.has_ended else ""
+    reason = f": {render.printable(one.reason)}" if one.reason else ""
+    render.out(f"{render.paint(render.printable(one.name), 'bold')}  {one.id}  {state}{paused}{reason}")
+    rows = [_stage_row(fleet, one, index) for index in range(len(one.stages))]
+    render.show_table(("#", "stage", "who", "state", "took", "branch", "what it says"), rows)
+    for index, at in enumerate(one.progress):
+        if at.state is StageState.ASKING:
+            stage = one.stages[index].name
+            render.say(f"  fleet workflow approve {one.id} {stage}  (or `reject`)")
+
+
+def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
+    stage, at = one.stages[index], one.progress[index]
+    took = (at.ended_at or time.time()) - at.started_at if at.started_at else 0.0
+    last = at.outcomes[-1] if at.outcomes else None
+    said = at.reason or (last.summary if last else "") or _doing(fleet, one, index)
+    rounds = f" (round {at.round})" if at.round > 1 else ""
+    return (
+        str(index),
+        render.printable(stage.name) + rounds,
+        graph.who(stage),
+        render.paint(str(at.state), STAGE_COLOURS.get(at.state, "")),
+        render.age(took) if at.started_at else "",
+        last.branch if last else "",
+        render.printable(said.partition("\n")[0]),
+    )
+
+
+def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
+    """Say what is known of a stage that runs."""
+    tasks = fleet.workflows.tasks_of(one, index)
+    blocked = [task for task in tasks if task.question]
+    if blocked:
+        return f"it asks a question: `fleet questions` ({blocked[0].reason})"
+    waiting = [task for task in tasks if task.state == "open"]
+    return f"waits for room ({len(waiting)} of {len(tasks)})" if waiting else ""
+
+
+@workflow.command()
+@workflow_argument
+@click.argument("stage", default="")
+@json_option
+def logs(name: str, stage: str, as_json: bool) -> None:
+    """Show what happened to a stage's tasks, or to all.
+
+    What its agent said and did is in `fleet logs BRANCH`.
+
+    \b
+    Example:
+      fleet workflow logs w-1m7hjhjc0a review
+    """
+    with opened() as fleet:
+        found = fleet.workflows.get(name)
+        wanted = [found.index_of(stage)] if stage else range(len(found.stages))
+        entries = [
+            (found.stages[index].name, task.branch, wire.note(entry))
+            for index in wanted
+            for task in fleet.workflows.tasks_of(found, index)
+            for entry in fleet.tasks.log(task)
+        ]
+    if as_json:
+        render.out_json([{"stage": at, "branch": branch, **entry} for at, branch, entry in entries])
+        return
+    for at, branch, entry in entries:
+        text = render.printable(str(entry["text"]))
+        render.out(f"{entry['at']}  {render.printable(at)}  {entry['kind']}  {text}  ({branch})")
+
+
+@workflow.command()
+@workflow_argument
+@click.argument("stage", default="")
+@json_option
+def result(name: str, stage: str, as_json: bool) -> int:
+    """Show what came of a workflow, or of one stage.
+
+    Of the whole it is the result of the last stage that nothing else builds on.
+
+    \b
+    Example:
+      fleet workflow result w-1m7hjhjc0a
+      fleet workflow result w-1m7hjhjc0a review --json
+    """
+    with opened() as fleet:
+        found = fleet.workflows.get(name)
+    outcomes = found.progress[found.index_of(stage)].outcomes if stage else (found.final,)
+    there = [outcome for outcome in outcomes if outcome is not None]
+    if not there:
+        raise NotFound(
+            f"{stage or found.name!r} has no result yet", hint=f"`fleet workflow status {found.id}`"
+        )
+    if as_json:
+        bodies = [wire.outcome(outcome) for outcome in there]
+        render.out_json(bodies[0] if len(bodies) == 1 else list(bodies))
+        return _code(found)
+    for outcome in there:
+        branch = f"  {outcome.branch}" if outcome.branch else ""
+        render.out(f"{outcome.status}{branch}")
+        render.out_lines(render.printable_lines(outcome.summary or outcome.reason))
+        render.out_lines(f"  next: {render.printable(step)}" for step in outcome.next_steps)
+        render.out_lines(f"  file: {render.printable(file)}" for file in outcome.files)
+    return _code(found)
+
+
+@workflow.command()
+@workflow_argument
+def cancel(name: str) -> None:
+    """End everything of a workflow.
+
+    What its agents did so far stays on their branches.
+
+    \b
+    Example:
+      fleet workflow cancel w-1m7hjhjc0a
+    """
+    with opened() as fleet:
+        found = fleet.workflows.cancel(name)
+    render.out(f"workflow {found.id} is being cancelled")
+
+
+@workflow.command()
+@workflow_argument
+def pause(name: str) -> None:
+    """Start no more stages; those that run go on.
+
+    \b
+    Example:
+      fleet workflow pause w-1m7hjhjc0a
+    """
+    with opened() as fleet:
+        found = fleet.workflows.pause(name)
+    render.out(f"workflow {found.id} is paused; go on with `fleet workflow resume {found.id}`")
+
+
+@workflow.command()
+@workflow_argument
+def resume(name: str) -> None:
+    """Start stages again.
+
+    \b
+    Example:
+      fleet workflow resume w-1m7hjhjc0a
+    """
+    with opened() as fleet:
+        found = fleet.workflows.resume(name)
+    render.out(f"workflow {found.id} goes on")
+
+
+@workflow.command()
+@workflow_argument
+@click.argument("stage")
+def retry(name: str, stage: str) -> None:
+    """Have a stage done again, and all that builds on it.
+
+    \b
+    Example:
+      fleet workflow retry w-1m7hjhjc0a review
+    """
+    with opened() as fleet:
+        found = fleet.workflows.retry(name, stage)
+    render.out(f"stage {stage!r} of {found.id} is done again")
+
+
+def _decide(name: str, stage: str, message: str, *, yes: bool) -> None:
+    with opened() as fleet:
+        found = fleet.workflows.decide(name, stage, yes=yes, words=message, by=caller())
+    render.out(f"stage {stage!r} of {found.id}: {'yes' if yes else 'no'}")
+
+
+@workflow.command()
+@workflow_argument
+@click.argument("stage")
+@click.option("-m", "--message", default="", help="What to tell the stages after it.")
+def approve(name: str, stage: str, message: str) -> None:
+    """Say yes to a stage that asks for a person.
+
+    \b
+    Example:
+      fleet workflow approve w-1m7hjhjc0a approve -m "but leave the old flag"
+    """
+    _decide(name, stage, message, yes=True)
+
+
+@workflow.command()
+@workflow_argument
+@click.argument("stage")
+@click.option("-m", "--message", default="", help="Why not.")
+def reject(name: str, stage: str, message: str) -> None:
+    """Say no to a stage that asks for a person: it fails.
+
+    \b
+    Example:
+      fleet workflow reject w-1m7hjhjc0a approve -m "too risky before the release"
+    """
+    _decide(name, stage, message, yes=False)
+
+
+@workflow.command()
+@workflow_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def cleanup(name: str, yes: bool) -> None:
+    """Remove what a workflow left, except work that is not merged.
+
+    Its workspaces are removed when a stage ends; this deletes branches whose work is in the workflow's result
+    or in your current branch. The others are named.
+
+    \b
+    Example:
+      fleet workflow cleanup w-1m7hjhjc0a --yes
+    """
+    with opened() as fleet:
+        found = fleet.workflows.get(name)
+        confirm(f"delete the merged branches of {found.id}?", is_sure=yes, flag="--yes")
+        cleaned = fleet.workflows.clean_up(found.id)
+    for branch in cleaned.deleted:
+        render.out(f"deleted {branch}")
+    for branch in cleaned.kept:
+        render.out(f"kept    {branch}  (its work is nowhere else)")
+
+
+@workflow.command(name="graph")
+@click.argument("source", metavar="ID|FILE|NAME")
+@click.option("--svg", metavar="FILE", help="Write it as SVG to a file (- is stdout).")
+def draw(source: str, svg: str | None) -> None:
+    """Draw a workflow, in the terminal or as SVG.
+
+    \b
+    Example:
+      fleet workflow graph write-review-refine
+      fleet workflow graph w-1m7hjhjc0a --svg pipeline.svg
+    """
+    with opened() as fleet:
+        try:
+            found = fleet.workflows.get(source)
+        except NotFound:
+            found = preview(fleet.workflows.blueprint(source))
+    if svg is None:
+        render.out_lines(render.printable(line) for line in graph.lines_of(found))
+    elif svg == "-":
+        render.out_bytes(graph.svg_of(found).encode())
+    else:
+        _write(svg, graph.svg_of(found))
+
+
+def _write(path: str, text: str) -> None:
+    from pathlib import Path
+
+    try:
+        Path(path).write_text(text)
+    except OSError as problem:
+        raise InvalidInput(f"cannot write {path!r}: {problem.strerror}") from problem
+    render.say(f"wrote {path}")

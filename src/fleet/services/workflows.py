@@ -1,0 +1,321 @@
+"""Start workflows, look at them, and say what a person has to say about them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain.blueprint import Blueprint, read_blueprint, with_usual_coder
+from fleet.domain.ids import new_workflow_id
+from fleet.domain.workflow import (
+    Kind,
+    Outcome,
+    Stage,
+    StageState,
+    Workflow,
+    approved,
+    begin,
+    retried,
+)
+from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
+from fleet.ports.tasks import Tasks
+from fleet.ports.workflows import Workflows
+from fleet.services.programs import require_binary
+
+if TYPE_CHECKING:
+    from fleet.config import Settings
+    from fleet.domain.task import Task
+    from fleet.ports.coder import Coder
+    from fleet.ports.door import Door
+    from fleet.ports.repository import Repositories
+    from fleet.ports.store import Store
+
+FORMS = (".toml", ".yaml", ".yml", ".json")
+LONGEST_FILE = 4 << 20
+BUILT_IN = Path(__file__).resolve().parent.parent / "workflows"
+
+
+class WorkflowWish(NamedTuple):
+    """How a workflow is to be run; what is empty comes from its file or from the settings."""
+
+    folder: str = "."
+    task_prompt: str = ""
+    base: str = ""
+    variables: Mapping[str, str] = {}
+    coders: Mapping[str, str] = {}  # by stage; "" is for all that have none of their own here
+
+
+class Known(NamedTuple):
+    """A workflow that can be run by its name."""
+
+    name: str
+    path: str
+    description: str
+
+
+class CleanedUp(NamedTuple):
+    """What became of a workflow's branches."""
+
+    deleted: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+class WorkflowService:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        host: str,
+        settings: Callable[[], Settings],
+        store: Store,
+        repositories: Repositories,
+        coder: Callable[[str], Coder],
+        door: Door,
+    ) -> None:
+        self._home = home
+        self._host = host
+        self._settings = settings
+        self._workflows = Workflows(store)
+        self._tasks = Tasks(store)
+        self._repositories = repositories
+        self._coder = coder
+        self._door = door
+
+    # starting
+
+    def blueprint(self, source: str, *, folder: str = ".") -> Blueprint:
+        """Return the workflow of a file, or the one of that name; everything about it is checked."""
+        path = self._find(source, folder)
+        found = read_blueprint(
+            _read(path), name=path.stem, within=lambda name: _read(self._find(name, str(path.parent)))
+        )
+        return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
+
+    def run(self, source: str, wish: WorkflowWish) -> Workflow:
+        return self.start(self.blueprint(source, folder=wish.folder), wish)
+
+    def start(self, blueprint: Blueprint, wish: WorkflowWish) -> Workflow:
+        """Record a workflow and wake the supervisor. All is checked before anything is recorded."""
+        stages = _with_coders(blueprint.stages, wish.coders)
+        self._check_coders(stages)
+        prompt = wish.task_prompt or blueprint.task_prompt
+        if not prompt and any("{task_prompt}" in stage.prompt for stage in stages):
+            raise InvalidInput(
+                f"workflow {blueprint.name!r} needs a task", hint='add -p "what is to be done"'
+            )
+        repository = self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        now = time.time()
+        workflow = Workflow(
+            id=new_workflow_id(now),
+            name=blueprint.name,
+            project=repository.top,
+            base=repository.base_sha,
+            host=self._host,
+            created_at=now,
+            task_prompt=prompt,
+            variables={**blueprint.variables, **wish.variables},
+            stages=stages,
+        )
+        self._workflows.add(begin(workflow))
+        self._door.knock()
+        return self._workflows.get(workflow.id)
+
+    def known(self, *, folder: str = ".") -> list[Known]:
+        """Return the workflows that have a name: the project's, the user's, those that come with fleet."""
+        found: dict[str, Known] = {}
+        for place in self._places(folder):
+            for path in sorted(place.glob("*")):
+                if path.suffix in FORMS and path.stem not in found:
+                    found[path.stem] = Known(path.stem, str(path), _description(path))
+        return sorted(found.values())
+
+    def _places(self, folder: str) -> tuple[Path, ...]:
+        from fleet.services.projects import project_at
+
+        project = project_at(folder)
+        own = (Path(project) / ".fleet" / "workflows",) if project else ()
+        return (*own, self._home / "workflows", BUILT_IN)
+
+    def _find(self, source: str, folder: str) -> Path:
+        for path in (Path(source), Path(folder) / source):
+            if path.is_file():
+                return path
+        if "/" not in source:
+            for place in self._places(folder):
+                for form in FORMS:
+                    if (path := place / f"{source}{form}").is_file():
+                        return path
+        hint = "`fleet workflow list --known` shows those that have a name"
+        raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
+
+    def _check_coders(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            names = () if stage.kind in (Kind.GATE, Kind.APPROVAL, Kind.WORKFLOW) else (stage.coder,)
+            for name in (*names, *stage.coders, *([stage.reviewer] if stage.reviewer else [])):
+                try:
+                    require_binary(self._coder(name.partition(":")[0]).facts)
+                except FleetError as problem:
+                    problem.message = f"stage {stage.name!r}: {problem.message}"
+                    raise
+            self._check_coders(stage.stages)
+
+    # looking
+
+    def list(self, *, everything: bool = True, folder: str | None = None) -> list[Workflow]:
+        """Return workflows, oldest first; those within others are not listed."""
+        found = self._workflows.find()
+        return [one for one in found if not one.parent and (everything or not one.has_ended)]
+
+    def get(self, name: str) -> Workflow:
+        """Return a workflow by its id, or the newest of a name."""
+        if (found := self._workflows.peek(name)) is not None:
+            return found
+        named = [one for one in self._workflows.find() if one.name == name and not one.parent]
+        if not named:
+            raise NotFound(f"there is no workflow {name!r}", hint="see them with `fleet workflow list`")
+        return named[-1]
+
+    def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:
+        """Return the tasks that a stage became, as far as it has."""
+        return [task for name in workflow.units(index) if (task := self._tasks.peek(name))]
+
+    def within(self, workflow: Workflow) -> list[Workflow]:
+        return self._workflows.find("parent", workflow.id)
+
+    # what people do
+
+    def pause(self, name: str) -> Workflow:
+        """Have no more stages started; those that run go on."""
+        return self._change(name, lambda one: _live(replace(one, is_paused=True)))
+
+    def resume(self, name: str) -> Workflow:
+        return self._change(name, lambda one: _live(replace(one, is_paused=False)))
+
+    def cancel(self, name: str) -> Workflow:
+        """Have everything of a workflow ended; what was done stays on its branches."""
+        return self._change(name, lambda one: _live(replace(one, is_cancelled=True)))
+
+    def retry(self, name: str, stage: str) -> Workflow:
+        """Have a stage, and all that builds on it, done again."""
+        return self._change(name, lambda one: retried(one, one.index_of(stage)))
+
+    def decide(self, name: str, stage: str, *, yes: bool, words: str, by: str) -> Workflow:
+        """Answer a stage that asks for a person's approval."""
+
+        def decided(one: Workflow) -> Workflow:
+            index = one.index_of(stage)
+            said = words or ("yes" if yes else "no")
+            answer = Outcome(
+                status="approved" if yes else "failed",
+                summary=said,
+                reason="" if yes else f"{by} said no: {said}",
+            )
+            return approved(one, index, answer, time.time())
+
+        return self._change(name, decided)
+
+    def _change(self, name: str, change: Callable[[Workflow], Workflow]) -> Workflow:
+        changed = self._workflows.update(self.get(name).id, change)
+        self._door.knock()
+        return changed
+
+    def branches(self, workflow: Workflow) -> list[str]:
+        """Return the branches that a workflow's stages left, its inner workflows' too."""
+        own = [outcome.branch for one in workflow.progress for outcome in one.outcomes if outcome.branch]
+        return own + [branch for child in self.within(workflow) for branch in self.branches(child)]
+
+    def clean_up(self, name: str) -> CleanedUp:
+        """Delete the branches of an ended workflow whose work is in its result, or in the current branch."""
+        workflow = self.get(name)
+        if not workflow.has_ended:
+            raise Conflict(
+                f"workflow {workflow.id} is under way", hint=f"`fleet workflow cancel {workflow.id}`"
+            )
+        result = workflow.final.branch if workflow.final else ""
+        deleted: list[str] = []
+        kept: list[str] = []
+        for branch in dict.fromkeys(self.branches(workflow)):
+            safe = [f"refs/heads/{result}"] if result and branch != result else []
+            is_safe = any(
+                self._repositories.contains(workflow.project, f"refs/heads/{branch}", ref)
+                for ref in ("HEAD", *safe)
+            )
+            if is_safe:
+                self._repositories.drop_branch(workflow.project, branch)
+            (deleted if is_safe else kept).append(branch)
+        return CleanedUp(tuple(deleted), tuple(kept))
+
+    def wait(self, name: str, *, seconds: float | None = None, every: float = 0.1) -> Workflow:
+        """Return a workflow when it has ended, waits for a person, or the time is over."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            found = self.get(name)
+            is_over = deadline is not None and time.monotonic() >= deadline
+            if found.has_ended or found.needs_person or is_over:
+                return found
+            time.sleep(every)
+
+
+def asking(workflow: Workflow) -> list[str]:
+    """Return the stages that wait for a person's word."""
+    return [
+        stage.name
+        for stage, progress in zip(workflow.stages, workflow.progress, strict=True)
+        if progress.state is StageState.ASKING
+    ]
+
+
+def _live(workflow: Workflow) -> Workflow:
+    if workflow.has_ended:
+        raise Conflict(f"workflow {workflow.id} has ended: {workflow.state}", hint="`fleet workflow retry`")
+    return workflow
+
+
+def _with_coders(stages: Sequence[Stage], coders: Mapping[str, str]) -> tuple[Stage, ...]:
+    names = {stage.name for stage in stages}
+    for name in coders:
+        if name and name not in names:
+            raise NotFound(f"there is no stage {name!r}", hint=f"there are {', '.join(sorted(names))}")
+    return tuple(
+        replace(stage, coder=coders.get(stage.name) or coders.get("") or stage.coder) for stage in stages
+    )
+
+
+def _read(path: Path) -> object:
+    """Return the document in a file."""
+    try:
+        if path.stat().st_size > LONGEST_FILE:
+            raise InvalidInput(f"{str(path)!r} is larger than {LONGEST_FILE >> 20} MB")
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidInput(f"cannot read {str(path)!r}: {problem}") from problem
+    try:
+        return _parse(text, path.suffix)
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(f"{str(path)!r} is not valid: {problem}") from problem
+
+
+def _parse(text: str, form: str) -> object:
+    if form == ".toml":
+        import tomllib
+
+        return tomllib.loads(text)
+    if form in (".yaml", ".yml"):
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as problem:
+            raise ValueError(str(problem)) from problem
+    return json.loads(text)
+
+
+def _description(path: Path) -> str:
+    try:
+        return read_blueprint(_read(path), within=lambda name: {"stages": [{"name": name}]}).description
+    except FleetError as problem:
+        return f"broken: {problem.message}"
