@@ -1,9 +1,12 @@
-"""Merges without a checkout: what would come of them, and landing them. No working tree is ever touched."""
+"""Merges without a checkout: what would come of them, and landing them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+UNRELATED = "their histories have nothing in common"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,10 +15,19 @@ class Merged:
 
     commit: str = ""
     conflicts: tuple[str, ...] = ()
+    reason: str = ""  # why there is no commit, where no path is to blame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clash:
+    """Why `git merge` would not merge one commit into another by itself."""
+
+    paths: tuple[str, ...] = ()
+    reason: str = ""  # where no path is to blame
 
 
 class Merging(Protocol):
-    """All calls block (use a thread)."""
+    """All calls block (use a thread). No working tree is touched unless a call says so."""
 
     def merge(self, repository: str, ours: str, theirs: str, message: str) -> Merged:
         """Merge one commit into another. Where one has all of the other, that is the result.
@@ -24,14 +36,39 @@ class Merging(Protocol):
         """
         ...
 
+    def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
+        """Return what `git merge` would say to each pair: what is in the way, or None for a clean merge.
+
+        The first of a pair is what is checked out, the second what is merged into it.
+        """
+        ...
+
     def tip(self, repository: str, ref: str) -> str:
         """Return the commit that a full ref points to; "" if there is no such ref."""
         ...
 
-    def land(self, repository: str, ref: str, commit: str, *, before: str, why: str) -> None:
+    def checked_out_in(self, repository: str, ref: str) -> str:
+        """Return the working tree that has a branch checked out, or is rebasing it; "" if none does."""
+        ...
+
+    def land(
+        self, repository: str, ref: str, commit: str, *, before: str, why: str, with_checkout: bool = False
+    ) -> None:
         """Point a ref to a commit if it still points to the one before ("": if it is not there yet).
 
         Raises `Conflict` if it does not, and where a working tree has the branch checked out: that would
-        show everything that landed as undone.
+        show everything that landed as undone. `with_checkout` brings that working tree forward, too, if
+        nothing in it is changed; cut off in between, the next call finishes it.
         """
+        ...
+
+    def push(self, repository: str, remote: str, branch: str) -> None:
+        """Push a branch to the branch of that name, never over what others have pushed.
+
+        Raises `Conflict` if they have, `GitFailed` if it cannot be done.
+        """
+        ...
+
+    def leftover_markers(self, repository: str, commit: str, *, since: Sequence[str]) -> tuple[str, ...]:
+        """Return the paths in which a commit has conflict markers that none of the others has."""
         ...

@@ -2,45 +2,159 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
-from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.command import git, git_patiently, run_git
 from fleet.adapters.workspaces.commits import is_ancestor, point, write_commit
+from fleet.adapters.workspaces.folders import in_our_words, read_text
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.errors import Conflict, GitFailed
-from fleet.ports.merging import Merged
+from fleet.ports.merging import UNRELATED, Clash, Merged
+
+Attributes: TypeAlias = tuple[tuple[str, str], ...]  # the paths of `.gitattributes` files, and their blobs
+_OPTIONS = ("--stdin", "--name-only", "--messages", "--allow-unrelated-histories")
+_MARKER = ": leftover conflict marker"
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What merge-tree says of one pair."""
+
+    is_clean: bool
+    tree: str
+    paths: tuple[str, ...]
 
 
 class GitMerging:
     def merge(self, repository: str, ours: str, theirs: str, message: str) -> Merged:
         common = common_git_dir(repository)
-        if is_ancestor(common, theirs, ours):
-            return Merged(commit=ours)
-        if is_ancestor(common, ours, theirs):
-            return Merged(commit=theirs)
-        options = ("--write-tree", "-z", "--name-only", "--no-messages", "--allow-unrelated-histories")
-        told = run_git("merge-tree", *options, ours, theirs, cwd=common, codes=(0, 1))
-        tree, *paths = told.stdout.decode(errors="surrogateescape").split("\0")
-        if told.returncode:
-            return Merged(conflicts=tuple(path for path in paths if path))
+        base = _merge_base(common, ours, theirs)
+        if not base:
+            return Merged(reason=UNRELATED)
+        if base in (ours, theirs):  # one has all of the other
+            return Merged(commit=theirs if base == ours else ours)
+        (told,) = _merge_trees(common, _attributes_of(common, ours), [(ours, theirs)])
+        if not told.is_clean:
+            return Merged(conflicts=told.paths)
         date = _later_date(common, ours, theirs)
-        return Merged(commit=write_commit(common, tree, (ours, theirs), message, date=date))
+        return Merged(commit=write_commit(common, told.tree, (ours, theirs), message, date=date))
+
+    def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
+        common = common_git_dir(repository)
+        unrelated = _unrelated(common, pairs)
+        related = [pair for pair in dict.fromkeys(pairs) if pair not in unrelated]
+        attributes = {ours: _attributes_of(common, ours) for ours in {ours for ours, _ in related}}
+        groups: dict[Attributes, list[tuple[str, str]]] = {}
+        for pair in related:
+            groups.setdefault(attributes[pair[0]], []).append(pair)
+        told = {
+            pair: found
+            for files, group in groups.items()
+            for pair, found in zip(group, _merge_trees(common, files, group), strict=True)
+        }
+        return [Clash(reason=UNRELATED) if pair in unrelated else _clash(told[pair]) for pair in pairs]
 
     def tip(self, repository: str, ref: str) -> str:
-        names = ("--verify", "--quiet", f"{ref}^{{commit}}")
+        names = ("--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         found = run_git("rev-parse", *names, cwd=common_git_dir(repository), codes=(0, 1))
         return found.stdout.decode().strip()
 
-    def land(self, repository: str, ref: str, commit: str, *, before: str, why: str) -> None:
+    def checked_out_in(self, repository: str, ref: str) -> str:
+        return _where_checked_out(common_git_dir(repository), ref)
+
+    def land(
+        self, repository: str, ref: str, commit: str, *, before: str, why: str, with_checkout: bool = False
+    ) -> None:
         common = common_git_dir(repository)
-        if folder := _where_checked_out(common, ref):
+        folder = _where_checked_out(common, ref)
+        if folder and not with_checkout:
             raise Conflict(f"{ref} is checked out in {folder}", hint=f"check out another branch in {folder}")
+        if self.tip(repository, ref) != before:
+            raise _moved(ref)
+        if folder:
+            _bring_forward(Path(folder), common, ref, commit, before=before)
         try:
             point(common, {}, ref, to=commit, before=before, why=why)
         except GitFailed as exc:
             if self.tip(repository, ref) == before:
                 raise
-            raise Conflict(f"{ref} was moved by somebody else meanwhile", hint="look again") from exc
+            raise _moved(ref) from exc
+
+    def push(self, repository: str, remote: str, branch: str) -> None:
+        ref = f"refs/heads/{branch}"
+        try:
+            git(
+                "push", "--quiet", "--no-verify", "--", remote, f"{ref}:{ref}", cwd=common_git_dir(repository)
+            )
+        except GitFailed as exc:
+            if "[rejected]" not in exc.reason:
+                raise
+            hint = f"fetch it, merge it into your {branch}, then try again"
+            raise Conflict(f"others have pushed to {branch!r} of {remote!r}", hint=hint) from exc
+
+    def leftover_markers(self, repository: str, commit: str, *, since: Sequence[str]) -> tuple[str, ...]:
+        common = common_git_dir(repository)
+        found = [_marked(common, before, commit) for before in since]
+        return tuple(sorted(set[str].intersection(*found))) if found else ()
+
+
+# merging
+
+
+def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str, str]]) -> Sequence[_Told]:
+    """Merge commits, all with one git process, by the attributes that our side has checked out."""
+    wanted = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
+    with _checked_out(common, attributes) as (folder, env):
+        told = git("merge-tree", *_OPTIONS, cwd=folder, env=env, input=wanted)
+    return list(_read(told.decode(errors="surrogateescape").split("\0"), pairs))
+
+
+def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[_Told]:
+    """Read what merge-tree printed. Each part of it, and each merge, ends with an empty word."""
+    at = 0
+    for pair in pairs:
+        status, tree = words[at], words[at + 1]
+        end = words.index("", at + 2)
+        paths, at = words[at + 2 : end], end + 1
+        blamed: list[str] = []
+        while words[at]:  # a message: how many paths, these, its kind, its text
+            last = at + 1 + int(words[at])
+            if words[last].startswith("CONFLICT"):
+                blamed += words[at + 1 : last]
+            at = last + 2
+        at += 1
+        # A folder whose files went several ways is in the way, though no path of it is unmerged.
+        named = dict.fromkeys(_without_side(path, pair) for path in paths or blamed)
+        yield _Told(is_clean=status == "1", tree=tree, paths=tuple(named))
+
+
+def _without_side(path: str, pair: tuple[str, str]) -> str:
+    """Return a path as people know it: git adds whose it is to a file that a folder is in the way of."""
+    name, _, side = path.rpartition("~")
+    return name if name and side.partition("_")[0] in pair else path
+
+
+def _clash(told: _Told) -> Clash | None:
+    return None if told.is_clean else Clash(paths=told.paths)
+
+
+def _merge_base(common: Path, *commits: str) -> str:
+    """Return the best commit that all of them have in common; "" if there is none."""
+    found = run_git("merge-base", "--octopus", *commits, cwd=common, codes=(0, 1))
+    return found.stdout.decode().strip()
+
+
+def _unrelated(common: Path, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    commits = dict.fromkeys(commit for pair in pairs for commit in pair)
+    if not commits or _merge_base(common, *commits):  # what all have in common, each two have
+        return set()
+    return {pair for pair in dict.fromkeys(pairs) if not _merge_base(common, *pair)}
 
 
 def _later_date(common: Path, *commits: str) -> str:
@@ -49,11 +163,92 @@ def _later_date(common: Path, *commits: str) -> str:
     return f"{max(int(line) for line in told.split())} +0000"
 
 
+# `.gitattributes`: merge-tree itself sees the topmost one at most, `git merge` all that are checked out
+
+
+def _attributes_of(common: Path, commit: str) -> Attributes:
+    nothing = git("hash-object", "-t", "tree", "--stdin", cwd=common).decode().strip()
+    where = (nothing, commit, "--", ":(glob)**/.gitattributes")
+    told = git("diff-tree", "-r", "-z", "--no-renames", *where, cwd=common)
+    words = told.decode(errors="surrogateescape").split("\0")
+    facts = [(path, line.split(" ")) for line, path in zip(words[::2], words[1::2], strict=False)]
+    return tuple((path, fields[3]) for path, fields in facts if fields[1].startswith("100"))
+
+
+@contextmanager
+def _checked_out(common: Path, attributes: Attributes) -> Generator[tuple[Path, dict[str, str]]]:
+    """Give a folder with these attributes for git to work in; the git folder itself if there are none."""
+    if not attributes:
+        yield common, {}
+        return
+    with in_our_words("making room for a merge"), TemporaryDirectory(prefix="fleet-merge-") as folder:
+        for path, blob in attributes:
+            file = Path(folder, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(git("cat-file", "blob", blob, cwd=common))
+        yield Path(folder), {"GIT_DIR": str(common), "GIT_WORK_TREE": folder}
+
+
+# landing
+
+
+def _moved(ref: str) -> Conflict:
+    return Conflict(f"{ref} was moved by somebody else meanwhile", hint="look again")
+
+
 def _where_checked_out(common: Path, ref: str) -> str:
-    """Return the working tree that has a branch checked out, if any."""
     listed = git("worktree", "list", "--porcelain", "-z", cwd=common).decode(errors="surrogateescape")
     for one in listed.split("\0\0"):
         lines = one.strip("\0").split("\0")
-        if f"branch {ref}" in lines and "bare" not in lines:
-            return lines[0].removeprefix("worktree ")
+        folder = lines[0].removeprefix("worktree ")
+        if "bare" not in lines and (f"branch {ref}" in lines or ref in _rebased_in(folder)):
+            return folder
     return ""
+
+
+def _rebased_in(folder: str) -> set[str]:
+    """Return the branch that a working tree will point elsewhere once its rebase is through."""
+    own = Path(folder, ".git")
+    named = read_text(own).removeprefix("gitdir:").strip() if own.is_file() else ""
+    git_dir = Path(folder, named) if named else own
+    notes = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
+    return {read_text(note).strip() for note in notes}
+
+
+def _bring_forward(folder: Path, common: Path, ref: str, commit: str, *, before: str) -> None:
+    """Let a working tree have a commit checked out before its branch points there.
+
+    The other way round, a cut in between would leave a tree that shows what landed as undone. Git itself
+    overwrites no file that is changed, or that it does not know.
+    """
+    if not is_ancestor(common, before, commit):
+        raise Conflict(f"{ref} cannot be brought forward to {commit[:12]}: that has not all of it")
+    if _is_changed(folder, since=commit):  # else it was cut off right before the branch was moved
+        if _is_changed(folder, since=before):
+            raise Conflict(
+                f"{folder} has changes that are not committed, and {ref} is checked out in it",
+                hint=f"commit them or put them aside with `git stash` in {folder}",
+            )
+        try:
+            git_patiently("read-tree", "-m", "-u", before, commit, cwd=folder)
+        except GitFailed as exc:
+            raise Conflict(f"{folder} cannot be brought forward: {exc.reason}") from exc
+
+
+def _is_changed(folder: Path, *, since: str) -> bool:
+    """Whether files that git knows, or its index, differ from a commit."""
+    git_patiently("update-index", "-q", "--really-refresh", "--unmerged", cwd=folder)
+    quiet = ("--quiet", "--no-ext-diff", "--ignore-submodules=none")
+    trees = run_git("diff-index", *quiet, since, "--", cwd=folder, codes=(0, 1))
+    index = run_git("diff-index", *quiet, "--cached", since, "--", cwd=folder, codes=(0, 1))
+    return bool(trees.returncode or index.returncode)
+
+
+# markers
+
+
+def _marked(common: Path, before: str, after: str) -> set[str]:
+    codes = (0, 1, 2, 3)
+    checked = run_git("diff-tree", "-p", "--check", before, after, "--", cwd=common, codes=codes)
+    lines = os.fsdecode(checked.stdout).splitlines()
+    return {line.removesuffix(_MARKER).rpartition(":")[0] for line in lines if line.endswith(_MARKER)}
