@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
+    from fleet.services.pairs import PairService
+    from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
@@ -58,6 +60,8 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_runs=_make_runs,
         make_tasks=_make_tasks,
         make_workflows=_make_workflows,
+        make_pairs=_make_pairs,
+        make_races=_make_races,
         make_gauge=_make_gauge,
     )
 
@@ -131,6 +135,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.checkouts import GitCheckouts
+    from fleet.adapters.workspaces.differences import GitComparing
     from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
@@ -152,6 +157,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         workspaces=GitWorkspaces(),
         repositories=_make_repositories(),
         checkouts=GitCheckouts(),
+        comparing=GitComparing(),
         merging=GitMerging(),
         history=GitHistory(),
         transport=transport,
@@ -265,6 +271,37 @@ def _make_tasks(fleet: Fleet) -> TaskService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         check_coder=lambda name: _coder_of(fleet, name),
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _make_pairs(fleet: Fleet) -> PairService:
+    from fleet.services.pairs import PairService
+
+    def coder_names() -> list[str]:
+        from fleet import plugins
+
+        return plugins.coder_names(fleet.settings)
+
+    return PairService(
+        host=fleet.host,
+        store=fleet.store,
+        repositories=_make_repositories(),
+        coder=lambda name: _coder_of(fleet, name),
+        coder_names=coder_names,
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _make_races(fleet: Fleet) -> RaceService:
+    from fleet.services.races import RaceService
+
+    return RaceService(
+        host=fleet.host,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        repositories=_make_repositories(),
+        coder=lambda name: _coder_of(fleet, name),
         door=cast("Door", Later(lambda: door_of(fleet.home))),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypedDict
 
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role
@@ -13,6 +14,19 @@ from fleet.errors import Conflict, InvalidInput
 TIERS = ("cheap", "standard", "premium")
 PRIORITIES = range(5)  # 0 goes first
 LONGEST_TITLE = 500
+
+
+class CleanRecord(TypedDict):
+    """What went wrong with a task, all forgotten."""
+
+    failures: int
+    restarts: int
+    handovers: int
+    limits: int
+    was_asked_again: bool
+
+
+_CLEAN_RECORD = CleanRecord(failures=0, restarts=0, handovers=0, limits=0, was_asked_again=False)
 
 
 class TaskState(StrEnum):
@@ -59,7 +73,8 @@ class Task:
     ends_with_turn: bool = (
         False  # its description is all its agent is told, and done is when the turn ended well
     )
-    keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more
+    keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more …
+    asks: int = 0  # … and how often it was
     updated_at: float = 0.0
     state: TaskState = TaskState.OPEN
     reason: str = ""  # why it is blocked, or waits
@@ -140,14 +155,29 @@ class Task:
             run=None,
             turn=0,
             prompt="",
-            failures=0,
-            restarts=0,
-            handovers=0,
-            limits=0,
-            was_asked_again=False,
             question="",
             updated_at=now,
+            **_CLEAN_RECORD,
         )
+
+    # what those do that it is a part of
+
+    def ask_more(self, number: int, prompt: str, *, owner: str, given: int) -> Task:
+        """Return it, at rest, under way again: its run is asked for more, for the Nth time; once each."""
+        if self.asks >= number or not self.is_at_rest:
+            return self
+        again = replace(self.go_on(prompt, given=given), owner=owner)
+        return replace(again, asks=number, closed_at=None, **_CLEAN_RECORD)
+
+    def ask_anew(self, number: int, description: str, now: float) -> Task:
+        """Return it, at rest, open again: a fresh agent is asked for more, for the Nth time; once each."""
+        if self.asks >= number or not self.is_at_rest:
+            return self
+        return replace(self.reopen(now), asks=number, description=description)
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self.state in (TaskState.CLOSED, TaskState.BLOCKED)
 
     # what the queue does
 

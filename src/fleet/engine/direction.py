@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from fleet.engine.pairs import PairDirector
+from fleet.engine.races import RaceDirector
 from fleet.engine.workflows import WorkflowDirector
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, StoreUnusable
@@ -75,4 +77,4 @@ class Direction:
 
 
 def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
-    return (WorkflowDirector(shop),)
+    return (WorkflowDirector(shop), PairDirector(shop), RaceDirector(shop))

@@ -323,7 +323,7 @@ class Queue:
         ending = Ending(
             result=result,
             now=time.time(),
-            can_resume=self._can_resume(run),
+            can_resume=self._shop.can_resume(run),
             resets_at=result.resets_at,
             question=asked.text if asked else self._trouble(task),
             plan=str(self._shop.task_folder(task.id) / PLAN),
@@ -413,12 +413,6 @@ class Queue:
         except FleetError:
             return ""
         return found.base_sha
-
-    def _can_resume(self, run: Run) -> bool:
-        try:
-            return bool(run.session) and self._shop.coder(run).facts.resumes and run.has_workspace
-        except FleetError:
-            return False
 
     def _fallback(self, task: Task, coder: str) -> str:
         """Return the coder that may go on in place of another; "" if there is none just now."""
@@ -567,7 +561,7 @@ class Queue:
         if task.question not in {question.id for question in answers}:
             return
         run = self._shop.runs.peek(task.run) if task.run else None
-        if run is None or not self._can_resume(run):  # the next agent gets the answers with its task
+        if run is None or not self._shop.can_resume(run):  # the next agent gets the answers with its task
             self._tasks.update(task.id, lambda newest: _given_back(newest, task.question))
             return
         told, given = tell_answers(answers), run.prompts

@@ -20,11 +20,17 @@ from fleet.domain.workflow import Outcome, Workflow
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleet.domain.pair import Round
+    from fleet.domain.race import Race
+    from fleet.domain.review import Finding
+    from fleet.domain.scorecard import Gate, Score
     from fleet.ports.tasks import Hold
     from fleet.services.doctor import Check
     from fleet.services.exchange import Imported
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
+    from fleet.services.pairs import PairDetail
+    from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
     from fleet.services.tasks import Activity, Choice, Detail
 
@@ -345,6 +351,141 @@ def outcome(outcome: Outcome) -> dict[str, Json]:
         "base_sha": outcome.start or None,
         "head_sha": outcome.head or None,
         "cost_usd": outcome.cost_usd,
+    }
+
+
+# pairs
+
+
+def pair(detail: PairDetail) -> dict[str, Json]:
+    pair = detail.pair
+    return {
+        "id": pair.id,
+        "state": str(pair.state),
+        "reason": pair.reason,
+        "prompt": pair.prompt,
+        "project": pair.project,
+        "doer": str(pair.doer),
+        "reviewer": str(pair.reviewer),
+        "gates": list(pair.gates),
+        "round": pair.round,
+        "rounds": [pair_round(heard) for heard in pair.rounds],
+        "most_rounds": pair.bound,
+        "findings": [finding(found) for found in pair.findings],
+        "branch": detail.branch,
+        "base": pair.base,
+        "head": pair.head or None,
+        "task": pair.doer_task,
+        "run": detail.doer.run if detail.doer else None,
+        "is_good": pair.is_good,
+        "has_ended": pair.has_ended,
+        "decided_by": pair.decided_by or None,
+        "part_of": pair.part_of or None,
+        "created_at": moment(pair.created_at),
+        "ended_at": moment(pair.ended_at),
+    }
+
+
+def pair_round(round: Round) -> dict[str, Json]:
+    return {
+        "number": round.number,
+        "head": round.head,
+        "verdict": round.word or None,
+        "raised": round.raised,
+        "edits": list(round.edits),
+        "reason": round.reason,
+    }
+
+
+def finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "id": finding.id,
+        "severity": str(finding.severity),
+        "standing": str(finding.standing),
+        "file": finding.file,
+        "line": finding.line,
+        "claim": finding.claim,
+        "evidence": finding.evidence,
+        "round": finding.round,
+    }
+
+
+# races
+
+
+def race_line(race: Race) -> dict[str, Json]:
+    return {
+        "id": race.id,
+        "state": str(race.state),
+        "end": None if race.end is None else str(race.end),
+        "winner": race.winner,
+        "reason": race.reason,
+        "is_asking": race.is_asking,
+        "prompt": race.prompt,
+        "project": race.project,
+        "size": race.size,
+        "created_at": moment(race.created_at),
+        "ended_at": moment(race.ended_at),
+    }
+
+
+def race(detail: RaceDetail) -> dict[str, Json]:
+    race, card = detail.race, detail.card
+    branch = next((row.entry.branch for row in card.rows if row.number == race.winner), None)
+    return {
+        **race_line(race),
+        "base": race.base,
+        "gates": list(race.gates),
+        "hidden_gates": list(race.hidden_gates),
+        "lint": race.lint or None,
+        "judge": race.judge or None,
+        "coders": list(race.coders),
+        "times": race.times,
+        "winner_branch": branch,
+        "tasks": [task.id for task in detail.tasks],
+        "base_gates": [gate_row(gate) for gate in card.base],
+        "candidates": [candidate(row) for row in card.rows],
+    }
+
+
+def candidate(row: Score) -> dict[str, Json]:
+    entry = row.entry
+    return {
+        "number": entry.number,
+        "coder": entry.coder,
+        "branch": entry.branch or None,
+        "commit": entry.commit or None,
+        "standing": str(row.standing),
+        "reason": row.reason,
+        "diff": diff(entry.diff),
+        "gates": [gate_row(gate) for gate in row.gates],
+        "lint": None if row.lint is None else gate_row(row.lint),
+        "restored": list(entry.restored),
+        "tests": list(entry.tests),
+        "flags": [
+            {"path": flag.path, "what": flag.what, "is_tampering": flag.is_tampering} for flag in entry.flags
+        ],
+        "suites": [
+            {
+                "author": suite.author,
+                "say": str(suite.say) if suite.say else None,
+                "is_accepted": suite.is_accepted,
+            }
+            for suite in row.suites
+        ],
+    }
+
+
+def gate_row(gate: Gate) -> dict[str, Json]:
+    return {
+        "command": gate.command,
+        "say": str(gate.say),
+        "reason": gate.reason,
+        "codes": list(gate.codes),
+        "seconds": gate.seconds,
+        "tests": None
+        if gate.tests is None
+        else {"ran": gate.tests.ran, "failed": gate.tests.failed, "skipped": gate.tests.skipped},
     }
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.pairs import PairService
+    from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
@@ -29,6 +31,8 @@ class Fleet:
     make_runs: Callable[[Fleet], RunService]
     make_tasks: Callable[[Fleet], TaskService]
     make_workflows: Callable[[Fleet], WorkflowService]
+    make_pairs: Callable[[Fleet], PairService]
+    make_races: Callable[[Fleet], RaceService]
     make_gauge: Callable[[], Gauge]
 
     @cached_property
@@ -50,6 +54,14 @@ class Fleet:
     @cached_property
     def workflows(self) -> WorkflowService:
         return self.make_workflows(self)
+
+    @cached_property
+    def pairs(self) -> PairService:
+        return self.make_pairs(self)
+
+    @cached_property
+    def races(self) -> RaceService:
+        return self.make_races(self)
 
     @cached_property
     def gauge(self) -> Gauge:

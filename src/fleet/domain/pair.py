@@ -1,0 +1,303 @@
+"""A doer and a reviewer: what is known of their work, and what comes next. It always ends (see `measure`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import assert_never
+
+from fleet.domain.hunks import Changed
+from fleet.domain.ids import PairId, TaskId
+from fleet.domain.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
+from fleet.errors import Conflict, InvalidInput
+
+MOST_ROUNDS = 20
+
+
+class PairState(StrEnum):
+    DOING = "doing"
+    REVIEWING = "reviewing"
+    UNDECIDED = "undecided"  # a person must decide
+    APPROVED = "approved"
+    ACCEPTED_WITH_NOTES = "accepted_with_notes"  # nothing grave was left at the bound
+    ACCEPTED = "accepted"  # by a person
+    REJECTED = "rejected"  # by a person
+    CANCELLED = "cancelled"
+
+
+UNDER_WAY = frozenset({PairState.DOING, PairState.REVIEWING})
+GOOD = frozenset({PairState.APPROVED, PairState.ACCEPTED_WITH_NOTES, PairState.ACCEPTED})
+
+
+class Decision(StrEnum):
+    """What a person may say about a pair that cannot decide itself."""
+
+    ACCEPT = "accept"
+    REJECT = "reject"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """A coder, and which model of it ("" leaves that to the settings)."""
+
+    coder: str
+    model: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.coder}:{self.model}" if self.model else self.coder
+
+
+def parse_who(text: str) -> Who:
+    """Read CODER or CODER:MODEL."""
+    coder, colon, model = text.partition(":")
+    if not coder or (colon and not model):
+        raise InvalidInput(f"{text!r} names no coder", hint="write `claude`, or `codex:gpt-5.5`")
+    return Who(coder=coder, model=model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that the doer is asked for before its work is reviewed."""
+
+    prompt: str
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One review, as it was heard."""
+
+    number: int
+    head: str  # the commit that was looked at
+    word: str = ""  # what the reviewer said; "" if nothing could be read
+    raised: int = 0  # how many findings it added
+    edits: tuple[str, ...] = ()  # files that the reviewer changed, which it may not
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One piece of work that is done by one coder and reviewed by another, round by round."""
+
+    id: PairId
+    prompt: str
+    project: str
+    host: str
+    base: str  # the commit that the work begins at
+    doer: Who
+    reviewer: Who
+    secret: str  # the marks in its prompts come from it
+    created_at: float
+    cwd: str = ""
+    steps: tuple[Step, ...] = ()  # none: the prompt is all that is asked for
+    gates: tuple[str, ...] = ()
+    bound: int = 3  # how many reviews there may be
+    advice: str = ""  # what the reviewer is to look at besides
+    review_base: str = ""  # what the reviewer sees the work since; "": the base
+    part_of: str = ""  # what it belongs to
+    budget_usd: float | None = None
+    state: PairState = PairState.DOING
+    round: int = 1
+    step: int = 0
+    asked: int = 0  # how often the doer was to be asked for more
+    was_asked_again: bool = False  # the reviewer, in this round, because its answer could not be read
+    head: str = ""  # the doer's newest commit
+    seen: str = ""  # the commit that the last review was of
+    findings: Ledger = ()
+    rounds: tuple[Round, ...] = ()
+    word_of_person: str = ""  # for the doer
+    reason: str = ""  # why it is undecided, or ended as it did
+    decided_by: str = ""
+    is_tidy: bool = False  # nothing of it is left to be ended or removed
+    ended_at: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in UNDER_WAY and self.state is not PairState.UNDECIDED
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the engine has something to do for it."""
+        return self.state in UNDER_WAY or (self.has_ended and not self.is_tidy)
+
+    @property
+    def is_good(self) -> bool:
+        return self.state in GOOD
+
+    @property
+    def doer_task(self) -> TaskId:
+        return TaskId(f"{self.id}-doer")
+
+    @property
+    def review_task(self) -> TaskId:
+        return self.review_of(self.round)
+
+    def review_of(self, round: int) -> TaskId:
+        return TaskId(f"{self.id}-review-{round}")
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks that it may have had so far."""
+        return (self.doer_task, *(self.review_of(number) for number in range(1, self.round + 1)))
+
+    @property
+    def branch(self) -> str:
+        """Where the work is, unless its doer had to start over: then its task knows."""
+        return f"fleet/{self.doer_task}"
+
+
+def check_pair(pair: Pair) -> Pair:
+    if not pair.prompt.strip():
+        raise InvalidInput("a pair needs a prompt", hint='add -p "what is to be done"')
+    if "\0" in pair.prompt:
+        raise InvalidInput("a prompt cannot have a NUL in it")
+    if not 1 <= pair.bound <= MOST_ROUNDS:
+        raise InvalidInput(f"there can be 1 to {MOST_ROUNDS} rounds, not {pair.bound}")
+    return pair
+
+
+def measure(pair: Pair) -> tuple[int, int, int]:
+    """Return what every step of the engine makes smaller, compared from left to right.
+
+    Reviews that may still begin, things that the doer is still to be asked for, and how far this round is.
+    """
+    stages = {PairState.DOING: 3, PairState.REVIEWING: 1 if pair.was_asked_again else 2}
+    return (pair.bound - pair.round, len(pair.steps) - pair.step, stages.get(pair.state, 0))
+
+
+# what the engine hears
+
+
+def doer_ended(pair: Pair, head: str) -> Pair:
+    """The doer's turn ended well, its gates said yes, and its branch is at a commit."""
+    pair = replace(pair, head=head, word_of_person="")
+    if pair.step + 1 < len(pair.steps):
+        return replace(pair, step=pair.step + 1, asked=pair.asked + 1)
+    if head == pair.base:
+        return _leave_to_person(pair, "the doer changed nothing")
+    return replace(pair, state=PairState.REVIEWING, was_asked_again=False)
+
+
+def doer_failed(pair: Pair, reason: str) -> Pair:
+    return _leave_to_person(pair, f"the doer did not get done: {reason}")
+
+
+def review_unreadable(pair: Pair, reason: str) -> Pair:
+    """The reviewer's answer is none. It is asked once more; what cannot be read is never an approval."""
+    if not pair.was_asked_again:
+        return replace(pair, was_asked_again=True)
+    return _without_verdict(pair, f"the reviewer's answer could not be read: {reason}")
+
+
+def review_failed(pair: Pair, reason: str) -> Pair:
+    return _without_verdict(pair, f"there is no review: {reason}")
+
+
+def _without_verdict(pair: Pair, reason: str) -> Pair:
+    heard = Round(number=pair.round, head=pair.head, reason=reason)
+    return _leave_to_person(replace(pair, rounds=(*pair.rounds, heard)), reason)
+
+
+def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed: Changed) -> Pair:
+    """Take a review into the ledger, and let the ledger decide.
+
+    `changed` are the lines that were changed since the last review. What a reviewer finds counts also if it
+    changed files itself, which is forbidden; what it calls good or resolved does not: nobody knows what of.
+    """
+    counted = replace(review, resolved=()) if edits else review
+    findings = take_review(
+        pair.findings,
+        counted,
+        round=pair.round,
+        changed=changed if pair.seen else None,
+        is_further=pair.head != pair.seen,
+    )
+    heard = Round(
+        number=pair.round,
+        head=pair.head,
+        word=str(review.word),
+        raised=len(findings) - len(pair.findings),
+        edits=edits,
+    )
+    pair = replace(pair, findings=findings, rounds=(*pair.rounds, heard), seen=pair.head)
+    after = _judge(pair, review.word)
+    return _look_again(pair) if edits and after.is_good else after
+
+
+def _judge(pair: Pair, word: Word) -> Pair:
+    grave, is_last = grave_in(pair.findings), pair.round >= pair.bound
+    if word is Word.APPROVED and not grave:
+        return replace(pair, state=PairState.APPROVED, reason="")
+    if open_in(pair.findings) and not is_last:
+        return _ask_doer(pair)
+    if grave:
+        told = ", ".join(finding.id for finding in grave)
+        return _leave_to_person(pair, f"grave findings are left after {pair.round} rounds: {told}")
+    if notes_in(pair.findings):
+        return replace(pair, state=PairState.ACCEPTED_WITH_NOTES, reason="")
+    return _leave_to_person(pair, "the reviewer wants changes and names none")
+
+
+def _ask_doer(pair: Pair) -> Pair:
+    return replace(pair, state=PairState.DOING, round=pair.round + 1, asked=pair.asked + 1)
+
+
+def _look_again(pair: Pair) -> Pair:
+    """Have the same work reviewed by another agent: the one that was content with it had changed files."""
+    if pair.round >= pair.bound:
+        return _leave_to_person(pair, "the reviewer changed files, so that its approval does not count")
+    return replace(pair, state=PairState.REVIEWING, round=pair.round + 1, was_asked_again=False)
+
+
+def branch_moved(pair: Pair) -> Pair:
+    return _leave_to_person(pair, "the doer's branch was moved by somebody else while it was reviewed")
+
+
+def _leave_to_person(pair: Pair, reason: str) -> Pair:
+    return replace(pair, state=PairState.UNDECIDED, reason=reason)
+
+
+# what people do
+
+
+def decide(pair: Pair, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
+    if pair.state is not PairState.UNDECIDED:
+        raise Conflict(
+            f"pair {pair.id} is {pair.state}: there is nothing to decide", hint=f"`fleet pair show {pair.id}`"
+        )
+    decided = replace(pair, decided_by=by)
+    match decision:
+        case Decision.ACCEPT if not pair.head or pair.head == pair.base:
+            raise Conflict(f"pair {pair.id} has no work to accept", hint="reject it, or let it go on")
+        case Decision.ACCEPT:
+            return replace(decided, state=PairState.ACCEPTED, reason=word)
+        case Decision.REJECT:
+            return replace(decided, state=PairState.REJECTED, reason=word)
+        case Decision.CONTINUE:
+            return _go_on(decided, word, rounds)
+        case _:
+            assert_never(decision)
+
+
+def _go_on(pair: Pair, word: str, rounds: int) -> Pair:
+    """Return the pair with more rounds; what its doer was asked for last is asked for again, and the word."""
+    after_review = bool(pair.rounds) and pair.rounds[-1].number == pair.round
+    bound = max(pair.bound, pair.round) + rounds if after_review else pair.bound
+    if bound > MOST_ROUNDS * 10:
+        raise InvalidInput(f"{bound} rounds are too many")
+    return replace(
+        pair,
+        state=PairState.DOING,
+        round=pair.round + after_review,
+        bound=bound,
+        asked=pair.asked + 1,
+        word_of_person=word,
+        reason="",
+    )
+
+
+def cancel(pair: Pair, *, by: str) -> Pair:
+    if pair.has_ended:
+        raise Conflict(f"pair {pair.id} has ended: it is {pair.state}", hint=f"`fleet pair show {pair.id}`")
+    return replace(pair, state=PairState.CANCELLED, decided_by=by, reason="")

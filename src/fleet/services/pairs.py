@@ -1,0 +1,227 @@
+"""Have one coder's work reviewed by another: start pairs, look at them, and decide what they cannot."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain.ids import new_pair_id
+from fleet.domain.pair import Decision, Pair, Who, cancel, check_pair, decide, parse_who
+from fleet.domain.run import Role
+from fleet.errors import CoderMissing, Conflict, FleetError, InvalidInput, NotFound, Unavailable
+from fleet.ports.coder import Turn
+from fleet.ports.pairs import Pairs
+from fleet.ports.records import Runs
+from fleet.ports.tasks import Tasks
+from fleet.services.programs import is_installed
+from fleet.services.runs import DoorKeeper
+from fleet.services.tasks import check_text
+
+if TYPE_CHECKING:
+    from fleet.domain.run import Run
+    from fleet.domain.task import Task
+    from fleet.ports.coder import Coder
+    from fleet.ports.door import Door
+    from fleet.ports.repository import Repositories
+    from fleet.ports.store import Store
+
+LOOK_EVERY_SECONDS = 0.1
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
+FOR_TESTS = ("scripted",)
+
+
+class PairWish(NamedTuple):
+    """What is wanted of a pair; what is empty comes from the settings."""
+
+    doer: str  # CODER or CODER:MODEL
+    prompt: str
+    reviewer: str = ""  # "": another coder that is installed
+    rounds: int = 3
+    gates: tuple[str, ...] = ()
+    base: str = "HEAD"
+    folder: str = "."
+    budget_usd: float | None = None
+
+
+class PairDetail(NamedTuple):
+    """A pair, and what there is of its doer and of its present reviewer."""
+
+    pair: Pair
+    doer: Task | None
+    doer_run: Run | None
+    reviewer: Task | None
+    branch: str
+
+
+class PairService:
+    def __init__(
+        self,
+        *,
+        host: str,
+        store: Store,
+        repositories: Repositories,
+        coder: Callable[[str], Coder],
+        coder_names: Callable[[], Sequence[str]],
+        door: Door,
+    ) -> None:
+        self._host = host
+        self._store = store
+        self._pairs = Pairs(store)
+        self._tasks = Tasks(store)
+        self._runs = Runs(store)
+        self._repositories = repositories
+        self._coder = coder
+        self._coder_names = coder_names
+        self._door = door
+
+    # starting
+
+    def start(self, wish: PairWish) -> Pair:
+        """Record a pair and wake the supervisor. All is checked before anything is recorded."""
+        pair = self.draft(wish)
+        self._pairs.add(pair)
+        self._door.knock()
+        return pair
+
+    def draft(self, wish: PairWish) -> Pair:
+        """Return the pair that `start` would record, checked but not recorded."""
+        check_text(wish.prompt, *wish.gates)
+        doer = parse_who(wish.doer)
+        _require_program(self._coder(doer.coder))
+        reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
+        _require_reviewer(self._coder(reviewer.coder))
+        repository = self._repositories.inspect(wish.folder, wish.base, ())
+        now = time.time()
+        return check_pair(
+            Pair(
+                id=new_pair_id(now),
+                prompt=wish.prompt,
+                project=repository.top,
+                host=self._host,
+                base=repository.base_sha,
+                doer=doer,
+                reviewer=reviewer,
+                secret=secrets.token_hex(16),
+                created_at=now,
+                gates=tuple(gate for gate in wish.gates if gate.strip()),
+                bound=wish.rounds,
+                budget_usd=wish.budget_usd,
+            )
+        )
+
+    def _another(self, doer: Who) -> Who:
+        """Return a reviewer that is no coder of the doer's kind, if one is installed."""
+        names = dict.fromkeys((*PREFERRED, *self._coder_names()))
+        for name in names:
+            if name not in (doer.coder, *FOR_TESTS) and self._can_review(name):
+                return Who(coder=name)
+        return Who(coder=doer.coder)
+
+    def _can_review(self, name: str) -> bool:
+        try:
+            _require_reviewer(self._coder(name))
+        except FleetError:
+            return False
+        return True
+
+    # looking
+
+    def list(self) -> list[Pair]:
+        """Return all pairs, oldest first."""
+        return self._pairs.find()
+
+    def get(self, name: str) -> Pair:
+        """Return the pair of an id, or of its end if no other ends so."""
+        check_text(name)
+        if name and (pair := self._pairs.peek(name)):
+            return pair
+        found = [pair for pair in self.list() if pair.id.endswith(name)] if len(name) >= SHORTEST_END else []
+        if len(found) > 1:
+            raise Conflict(f"{len(found)} pairs end with {name!r}", hint="give more of the id")
+        if not found:
+            raise NotFound(f"there is no pair {name!r}", hint="see them with `fleet pair list`")
+        return found[0]
+
+    def detail(self, pair: Pair) -> PairDetail:
+        doer = self._tasks.peek(pair.doer_task)
+        return PairDetail(
+            pair=pair,
+            doer=doer,
+            doer_run=self._runs.peek(doer.run) if doer and doer.run else None,
+            reviewer=self._tasks.peek(pair.review_task),
+            branch=doer.branch if doer else pair.branch,
+        )
+
+    def waits_for_answer(self, pair: Pair) -> str:
+        """Return the id of the question that an agent of a pair waits for; "" if there is none."""
+        detail = self.detail(pair)
+        return next((task.question for task in (detail.doer, detail.reviewer) if task and task.question), "")
+
+    def wait(
+        self,
+        name: str,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Callable[[Pair], None] = lambda pair: None,
+    ) -> Pair:
+        """Block until a pair has ended, or waits for a person; return it as it is then."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        stamp, keeper = None, DoorKeeper(self._door)
+        while True:
+            newest = self._store.stamp()
+            if newest != stamp:
+                stamp = newest
+                pair = self.get(name)
+                progress(pair)
+                if not pair.has_work or self.waits_for_answer(pair):
+                    return pair
+            keeper.look()
+            if deadline is not None and time.monotonic() > deadline:
+                raise Unavailable(
+                    f"pair {name} is still at work after {timeout_seconds:g} s", hint="wait again"
+                )
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    # what people say
+
+    def decide(
+        self, name: str, decision: Decision, *, by: str, run: str = "", word: str = "", rounds: int = 1
+    ) -> Pair:
+        """Decide what a pair could not. No agent may (`run` names the one that calls)."""
+        check_text(word)
+        if rounds < 1:
+            raise InvalidInput(f"there can be no {rounds} more rounds")
+        return self._change(name, run, lambda pair: decide(pair, decision, by=by, word=word, rounds=rounds))
+
+    def cancel(self, name: str, *, by: str, run: str = "") -> Pair:
+        """End a pair and its agents; what they did is kept."""
+        return self._change(name, run, lambda pair: cancel(pair, by=by))
+
+    def _change(self, name: str, run: str, change: Callable[[Pair], Pair]) -> Pair:
+        if run:
+            raise Conflict("an agent cannot decide about a pair", hint='ask a person with `fleet ask "…"`')
+        now = time.time()
+
+        def changed(pair: Pair) -> Pair:
+            after = change(pair)
+            return replace(after, ended_at=now) if after.has_ended else after
+
+        pair = self._pairs.update(self.get(name).id, changed)
+        self._door.knock()
+        return pair
+
+
+def _require_program(coder: Coder) -> None:
+    facts = coder.facts
+    if not is_installed(facts.binary):
+        raise CoderMissing(facts.name, facts.binary, facts.install)
+
+
+def _require_reviewer(coder: Coder) -> None:
+    """Raise what keeps a coder from being a reviewer: it is not here, or cannot be kept from writing."""
+    _require_program(coder)
+    coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
