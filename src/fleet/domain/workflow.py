@@ -284,10 +284,12 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
 # what happens to stages
 
 
-def started(workflow: Workflow, index: int, items: tuple[str, ...], now: float) -> Workflow:
+def started(
+    workflow: Workflow, index: int, items: tuple[str, ...], now: float, *, asks: str = ""
+) -> Workflow:
     progress = workflow.progress[index]
     state = StageState.ASKING if workflow.stages[index].kind is Kind.APPROVAL else StageState.RUNNING
-    begun = replace(progress, state=state, items=items, started_at=progress.started_at or now, reason="")
+    begun = replace(progress, state=state, items=items, started_at=progress.started_at or now, reason=asks)
     return workflow.with_progress(index, begun)
 
 
@@ -371,14 +373,7 @@ def retried(workflow: Workflow, index: int) -> Workflow:
         )
     # What was cut off with the failure, and needs nothing that is done again, goes on too.
     again |= {one for one, progress in enumerate(workflow.progress) if progress.state is StageState.CANCELLED}
-    progress = tuple(
-        Progress(tries=one.tries + 1)
-        if number in again and one.started_at
-        else one
-        if number not in again
-        else Progress(tries=one.tries)
-        for number, one in enumerate(workflow.progress)
-    )
+    progress = tuple(_afresh(one) if number in again else one for number, one in enumerate(workflow.progress))
     return replace(
         workflow,
         progress=progress,
@@ -387,6 +382,11 @@ def retried(workflow: Workflow, index: int) -> Workflow:
         ended_at=None,
         is_cancelled=False,
     )
+
+
+def _afresh(progress: Progress) -> Progress:
+    """Return the progress of a stage that is to be done again, under another name if it was begun before."""
+    return Progress(tries=progress.tries + 1 if progress.started_at else progress.tries)
 
 
 def _is_open(progress: Progress) -> bool:

@@ -56,10 +56,10 @@ async def await_end(shop: Workshop, run_id: RunId, folder: str, *, timeout_secon
         run = await shop.get(run_id)
         if run.wanted is not Wanted.RUN or time.monotonic() > deadline:
             return await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
-        await _wait_for_change(shop, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
+        await wait_for_change(shop, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
 
 
-async def _wait_for_change(
+async def wait_for_change(
     shop: Workshop,
     run_id: RunId,
     folder: str,
@@ -192,7 +192,7 @@ class Follower:
         if run.task is not None:
             due = look_within(self._story, self._watch(run), **self._times(run))
             patience = min(patience, LOOK_AGAIN_SECONDS if due is None else due + 0.1)
-        await _wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
+        await wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
         """Read to the end, after ending whatever the agent left running: that could write for ever."""

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from fleet.domain.ids import TrialId, derived_run_id
+from fleet.domain.ids import RunId, TrialId, derived_run_id
 from fleet.domain.process import AgentProcess
 from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.engine.follow import wait_for_change
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
@@ -20,7 +21,6 @@ from fleet.errors import FleetError
 log = logging.getLogger(__name__)
 
 SAID_KEPT = 4000  # bytes of a command's last words
-LOOK_SECONDS = 5.0  # between two looks whether anybody still wants to know
 
 
 class Bench:
@@ -38,7 +38,9 @@ class Bench:
     def see_to(self, trials: Sequence[Trial]) -> None:
         """See to it that the trials are being made, each of them once."""
         for trial in trials:
-            if trial.id not in self._making:
+            if trial.id in self._making and not trial.is_wanted:
+                self._shop.nudge_of(_nudged(trial.id)).set()
+            elif trial.id not in self._making:
                 job = asyncio.create_task(self._make(trial.id), name=f"trial {trial.id}")
                 self._making[trial.id] = job
 
@@ -50,6 +52,7 @@ class Bench:
             log.error("trial.failed", extra={"trial_id": trial_id, "reason": str(problem)})
         finally:
             self._making.pop(trial_id, None)
+            self._shop.forget(_nudged(trial_id))
             self._shop.nudge_supervisor()
 
 
@@ -121,9 +124,12 @@ async def _until_ended(shop: Workshop, trial: Trial, folder: str, patience: floa
         left = deadline - time.monotonic()
         if process.has_ended or left <= 0 or not (await shop.trial(trial.id)).is_wanted:
             return process
-        watched = [one for one in (process.agent, process.shim) if one]
-        patience = max(0.1, min(LOOK_SECONDS, left))
-        await shop.transport.changed(folder, {"exit": 0}, watched, timeout_seconds=patience)
+        await wait_for_change(shop, _nudged(trial.id), folder, {"exit": 0}, process, left)
+
+
+def _nudged(trial_id: TrialId) -> RunId:
+    """Return the name under which whoever waits for a trial is woken."""
+    return RunId(trial_id)
 
 
 def _with_answer(trial: Trial, place: int, answer: Answer) -> Trial:

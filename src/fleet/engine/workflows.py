@@ -122,7 +122,7 @@ class WorkflowDirector:
         try:
             items = self._items(work, index)
             work_with_items = work.with_progress(index, replace(work.progress[index], items=items))
-            self._order_all(work_with_items, index)
+            asks = self._order_all(work_with_items, index)
         except StoreUnusable:
             raise
         except FleetError as problem:
@@ -131,21 +131,23 @@ class WorkflowDirector:
                 settled, index=index, outcomes=(failed,), now=time.time()
             )
         else:
-            change = partial(started, index=index, items=items, now=time.time())
+            change = partial(started, index=index, items=items, now=time.time(), asks=asks)
         seen = work.progress[index]
         return self._workflows.update(
             work.id, lambda newest: change(newest) if newest.progress[index] == seen else newest
         )
 
-    def _order_all(self, work: Workflow, index: int) -> None:
+    def _order_all(self, work: Workflow, index: int) -> str:
+        """Order all parts of a stage; return what is asked of a person instead, if that is what it is."""
         stage = work.stages[index]
-        if stage.kind is Kind.APPROVAL:
-            return
         start = self._start_of(work, index)
+        if stage.kind is Kind.APPROVAL:
+            return self._prompt(work, index, "", start)
         for number, name in enumerate(work.units(index)):
             item = work.progress[index].items[number] if work.progress[index].items else ""
             prompt = self._prompt(work, index, item, start) + self._inputs(work, index, name, start)
             self._crafts[stage.kind].begin(self._order(work, index, name, prompt, start))
+        return ""
 
     def _order(self, work: Workflow, index: int, name: TaskId, prompt: str, start: str) -> Order:
         return Order(name=name, workflow=work, stage=work.stages[index], prompt=prompt, start=start)
