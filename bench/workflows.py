@@ -1,0 +1,121 @@
+"""What a stage costs beyond its worktree and its process: `python -m bench.workflows`.
+
+A chain of 50 stages, a fan-out of 50 with a fan-in, and a grid of ten by ten, with agents that do nothing.
+Beside each, in the same run, the same number of `git worktree add` and of the same agent's process, by hand:
+one after the other for the chain, as many side by side as there are processors for the others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench.common import Row, Scratch, scratch
+from fleet.bootstrap import door_of, open_fleet
+from fleet.domain.blueprint import read_blueprint
+from fleet.services.workflows import WorkflowWish
+
+GOAL = 1.5
+CONFIG = """
+[coder]
+default = "idler"
+[coders.idler]
+command = ["true"]
+prompt = "stdin"
+output = "text"
+[limits]
+max_concurrent = 100
+[supervisor]
+idle_seconds = 3600
+"""
+
+
+def chain(length: int) -> list[dict[str, object]]:
+    return [
+        _stage(f"s{number}", [number - 1] if number else [], "inherit" if number else "new")
+        for number in range(length)
+    ]
+
+
+def fan(width: int) -> list[dict[str, object]]:
+    return [
+        *(_stage(f"s{number}", [], "new") for number in range(width)),
+        _stage("end", [*range(width)], "new"),
+    ]
+
+
+def grid(side: int) -> list[dict[str, object]]:
+    """Each stage needs its neighbours above and to the left."""
+    stages: list[dict[str, object]] = []
+    for number in range(side * side):
+        row, column = divmod(number, side)
+        needs = [number - side] * bool(row) + [number - 1] * bool(column)
+        stages.append(_stage(f"s{number}", needs, "inherit" if needs else "new"))
+    return stages
+
+
+def _stage(name: str, needs: list[int], strategy: str) -> dict[str, object]:
+    return {"name": name, "coder": "idler", "depends_on": needs, "strategy": strategy, "prompt": "go"}
+
+
+def measure(place: Scratch, name: str, stages: list[dict[str, object]], *, at_once: int) -> Row:
+    """Return the milliseconds that a stage takes, beside what it takes by hand."""
+    repository = place.repository(20)
+    bare = _by_hand(repository, place.folder / "bare", len(stages), at_once)
+    took = _by_fleet(place, repository, stages)
+    return Row(f"{name}, a stage of {len(stages)}", took / len(stages), "ms", bare / len(stages), GOAL)
+
+
+def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
+    with open_fleet(place.home, str(repository)) as fleet:
+        warm = read_blueprint({"name": "warm", "stages": chain(1)})
+        fleet.workflows.wait(fleet.workflows.start(warm, WorkflowWish(folder=str(repository))).id)
+        begin = time.perf_counter()
+        blueprint = read_blueprint({"name": "bench", "stages": stages})
+        work = fleet.workflows.start(blueprint, WorkflowWish(folder=str(repository)))
+        ended = fleet.workflows.wait(work.id, every=0.005)
+        took = (time.perf_counter() - begin) * 1000
+    if str(ended.state) != "succeeded":
+        raise SystemExit(f"the workflow {ended.state}: {ended.reason}")
+    return took
+
+
+def _by_hand(repository: Path, folder: Path, count: int, at_once: int) -> float:
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as hands:
+        list(hands.map(lambda number: _one_by_hand(repository, folder / str(number), number), range(count)))
+    return (time.perf_counter() - begin) * 1000
+
+
+def _one_by_hand(repository: Path, path: Path, number: int) -> None:
+    add = ["git", "worktree", "add", "-q", "-b", f"bare-{number}", str(path)]
+    while subprocess.run(add, cwd=repository, capture_output=True).returncode:
+        pass  # git was in its own way
+    subprocess.run(["true"], cwd=path, check=True)
+
+
+def rows() -> Iterator[Row]:
+    processors = os.cpu_count() or 1
+    shapes = (
+        ("chain", chain(50), 1),
+        ("fan-out with fan-in", fan(50), processors),
+        ("grid", grid(10), processors),
+    )
+    for name, stages, at_once in shapes:
+        with scratch() as place:
+            (place.home / "config.toml").write_text(CONFIG)
+            door_of(place.home).start_in_background()
+            yield measure(place, name, stages, at_once=at_once)
+
+
+def main() -> None:
+    for row in rows():
+        print(row.text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
