@@ -127,7 +127,7 @@ def test_an_answer_is_read_out_of_the_words_around_it() -> None:
         f'{{"review": "{TICKET}", "verdict": "APPROVED", "resolved": [1]}}',
         answer("CHANGES_NEEDED", remark("fatal")),
         answer("CHANGES_NEEDED", remark(claim=" ")),
-        answer("CHANGES_NEEDED", remark(claim=None)),
+        answer("CHANGES_NEEDED", remark() | {"claim": None}),
         answer("CHANGES_NEEDED", remark(line="3")),
         answer("CHANGES_NEEDED", remark(line=True)),
         answer("CHANGES_NEEDED", remark(line=-1)),
