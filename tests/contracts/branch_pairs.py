@@ -40,7 +40,8 @@ class Importer:
             self.stream.append(f"{'merge' if number else 'from'} :{parent}\n".encode())
         self.stream.append(b"deleteall\n")
         for path, (mode, content) in tree.items():
-            self.stream.append(f"M {mode} inline {_quoted(path)}\n".encode() + _data(content))
+            line = f"M {mode} inline {_quoted(path)}\n"
+            self.stream.append(line.encode(errors="surrogateescape") + _data(content))
         return mark
 
     def run(self, repository: Path) -> dict[int, str]:
@@ -80,6 +81,7 @@ def base_tree() -> Tree:
         'odd "näme"\n.txt',
     )
     tree: Tree = {name: (FILE, text(name)) for name in names}
+    tree["not \udcff text"] = (FILE, text("not text"))
     tree["-dash"] = (FILE, text("-dash"))
     tree["run.sh"] = (PROGRAM, text("run.sh"))
     tree["link"] = (LINK, b"readme")
@@ -275,7 +277,7 @@ def really_merge(checkout: Path, pair: Pair) -> Fact:
     merged = git("merge", "-q", "--no-edit", "-m", "merge", pair.theirs, codes=(0, 1, 128))
     if merged.returncode != 1:
         return Fact(merged.returncode, frozenset())
-    entries = git("ls-files", "-u", "-z").stdout.decode(errors="surrogateescape").split("\0")
+    entries = git("ls-files", "-u", "-z").stdout.decode(errors="backslashreplace").split("\0")
     git("reset", "-q", "--hard")
     git("clean", "-q", "-ffdx")
     return Fact(1, frozenset(_plain(entry.partition("\t")[2], pair) for entry in entries if entry))

@@ -118,6 +118,7 @@ class Train:
     good: int = 0  # so many links from below are green …
     bad: int = 0  # … and so many are red; 0: not known yet
     moves: int = 0  # how often others moved the target since something landed
+    resumes: int = 0  # how often a person let it go on: what was tried before that says nothing any more
     flaky: tuple[str, ...] = ()  # commits that were red first and green then
 
     @property
@@ -172,6 +173,7 @@ def resumed(train: Train, *, with_checkout: bool = False) -> Train:
         state=TrainState.OPEN,
         reason="",
         moves=0,
+        resumes=train.resumes + 1,
         with_checkout=with_checkout or train.with_checkout,
     )
 
@@ -179,7 +181,7 @@ def resumed(train: Train, *, with_checkout: bool = False) -> Train:
 def cancelled(train: Train) -> Train:
     if train.has_ended:
         raise Conflict(f"train {train.id} is {train.state} already", hint="see them with `fleet train list`")
-    return replace(train, is_wanted=False, state=TrainState.OPEN, reason="")
+    return replace(train, is_wanted=False, state=TrainState.OPEN, reason="", moves=0)
 
 
 # a round
@@ -221,6 +223,8 @@ def assemble(
     stack: list[Link] = []
     for car in candidates(train):
         seen, top = look(car), stack[-1].commit if stack else base
+        if seen.is_at_work and car.goes_first:
+            break
         if seen.is_at_work:
             continue
         if seen.trouble:

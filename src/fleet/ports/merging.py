@@ -62,6 +62,10 @@ class Merging(Protocol):
         """
         ...
 
+    def remote_url(self, repository: str, remote: str) -> str:
+        """Return where a remote is; "" if there is none of that name."""
+        ...
+
     def push(self, repository: str, remote: str, branch: str) -> None:
         """Push a branch to the branch of that name, never over what others have pushed.
 

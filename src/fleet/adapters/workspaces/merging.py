@@ -86,6 +86,11 @@ class GitMerging:
                 raise
             raise _moved(ref) from exc
 
+    def remote_url(self, repository: str, remote: str) -> str:
+        common = common_git_dir(repository)
+        found = run_git("config", "--get", f"remote.{remote}.url", cwd=common, codes=(0, 1))
+        return os.fsdecode(found.stdout).strip()
+
     def push(self, repository: str, remote: str, branch: str) -> None:
         ref = f"refs/heads/{branch}"
         try:
@@ -112,7 +117,8 @@ def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str
     wanted = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
     with _checked_out(common, attributes) as (folder, env):
         told = git("merge-tree", *_OPTIONS, cwd=folder, env=env, input=wanted)
-    return list(_read(told.decode(errors="surrogateescape").split("\0"), pairs))
+    # The paths are for people, and records hold nothing but UTF-8.
+    return list(_read(told.decode(errors="backslashreplace").split("\0"), pairs))
 
 
 def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[_Told]:
@@ -250,5 +256,5 @@ def _is_changed(folder: Path, *, since: str) -> bool:
 def _marked(common: Path, before: str, after: str) -> set[str]:
     codes = (0, 1, 2, 3)
     checked = run_git("diff-tree", "-p", "--check", before, after, "--", cwd=common, codes=codes)
-    lines = os.fsdecode(checked.stdout).splitlines()
+    lines = checked.stdout.decode(errors="backslashreplace").splitlines()
     return {line.removesuffix(_MARKER).rpartition(":")[0] for line in lines if line.endswith(_MARKER)}

@@ -1,0 +1,35 @@
+"""Where people review branches before they are merged: GitHub, by its own program or its API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A pull request that is wanted, of a branch that was pushed."""
+
+    repository: str  # the folder
+    remote_url: str
+    branch: str
+    into: str
+    title: str
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    branch: str
+    url: str
+    is_new: bool  # it was opened just now
+
+
+class Forge(Protocol):
+    def ensure_request(self, draft: Draft) -> PullRequest:
+        """Return the open pull request of a branch; open one if there is none.
+
+        Blocks. Raises `Unavailable` where it cannot be reached or does not let us in, `Failed` where it
+        refuses.
+        """
+        ...
