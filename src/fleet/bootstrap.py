@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fleet.engine.supervisor import Supervisor
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
+    from fleet.ports.forge import Forge
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
+    from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
@@ -61,6 +63,7 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_tasks=_make_tasks,
         make_workflows=_make_workflows,
         make_pairs=_make_pairs,
+        make_merges=_make_merges,
         make_races=_make_races,
         make_gauge=_make_gauge,
     )
@@ -303,6 +306,40 @@ def _make_races(fleet: Fleet) -> RaceService:
         repositories=_make_repositories(),
         coder=lambda name: _coder_of(fleet, name),
         door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _make_merges(fleet: Fleet) -> MergeService:
+    from fleet.adapters.workspaces.merging import GitMerging
+    from fleet.services.merges import MergeService
+
+    return MergeService(
+        host=fleet.host,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        merging=GitMerging(),
+        repositories=_make_repositories(),
+        forge=lambda: _make_forge(fleet.settings),
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
+def _make_forge(settings: Settings) -> Forge:
+    """Make what opens pull requests: as the settings say, else `gh` where it is installed, else the API."""
+    from shutil import which
+
+    from fleet.adapters.forges.gh import GhForge
+    from fleet.adapters.forges.github import GithubForge
+    from fleet.errors import Unavailable
+
+    variable = settings.merge_token_variable
+    if settings.merge_forge == "gh" or (not settings.merge_forge and which("gh")):
+        return GhForge()
+    if token := os.environ.get(variable):
+        return GithubForge(api_url=settings.merge_api_url, token=token)
+    raise Unavailable(
+        f"nothing is there to open pull requests with: no `gh` on PATH, and ${variable} is not set",
+        hint=f"install `gh` and run `gh auth login`, or set {variable}",
     )
 
 

@@ -133,6 +133,12 @@ def check_queue(value: object) -> str:
     return str(value)
 
 
+def check_forge(value: object) -> str:
+    if value not in ("", "gh", "github"):
+        raise ValueError(f'must be "gh", "github" or "", not {value!r}')
+    return str(value)
+
+
 def check_money(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse("an amount in USD", value)
@@ -145,6 +151,7 @@ TEXT = Kind("text", check_text, str)
 NAME = Kind("text", check_name, str)
 MODE = Kind("text", check_mode, str)
 QUEUE = Kind("text", check_queue, str)
+FORGE = Kind("text", check_forge, str)
 MONEY = Kind("USD", check_money, _parse_number)
 DATABASE = Kind("text", check_database, str, without_password)
 TRUTH = Kind("true or false", check_truth, _parse_truth)

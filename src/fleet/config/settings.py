@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
 from fleet.config.kinds import (
     DATABASE,
+    FORGE,
     LIST,
     MODE,
     MONEY,
@@ -179,6 +180,38 @@ class Settings:
     gate_seconds = Setting("tasks.gate_seconds", SECONDS, 1800, "a gate says no when it takes longer")
     push_to = Setting(
         "tasks.push_to", TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from"
+    )
+    race_lint = Setting(
+        "race.lint", TEXT, "", "a command that orders candidates of a race that are equally good"
+    )
+    race_protect = Setting(
+        "race.protect",
+        LIST,
+        (),
+        "paths that candidates of a race are tried with as they were; a pattern with ! sets free",
+    )
+    merge_into = Setting(
+        "merge.into", TEXT, "", "branch that is merged into; empty: main, or else master", "--into"
+    )
+    merge_gates = Setting(
+        "merge.gates", LIST, (), "shell commands that must succeed on merged work before it lands", "--gate"
+    )
+    merge_remote = Setting("merge.remote", TEXT, "origin", "remote that branches are pushed to for --pr")
+    merge_forge = Setting(
+        "merge.forge",
+        FORGE,
+        "",
+        "what opens pull requests: gh, or github's API; empty: gh where it is installed",
+    )
+    merge_api_url = Setting(
+        "merge.api_url", TEXT, "https://api.github.com", "where github's API is", is_of_home=True
+    )
+    merge_token_variable = Setting(
+        "merge.token_variable",
+        NAME,
+        "GITHUB_TOKEN",
+        "environment variable that has the token for github's API",
+        is_of_home=True,
     )
     notify_command = Setting(
         "notify.command", TEXT, "", "shell command run when a person is needed, with JSON on its stdin"

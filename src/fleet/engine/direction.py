@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fleet.engine.pairs import PairDirector
 from fleet.engine.races import RaceDirector
+from fleet.engine.trains import TrainDirector
 from fleet.engine.workflows import WorkflowDirector
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, StoreUnusable
@@ -68,7 +69,6 @@ class Direction:
             raise  # it is not about this work
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
             log.info("work.changed", extra={"work_id": work.id, "reason": changed.message})
-            return True
         except FleetError as problem:
             log.error("work.problem", extra={"work_id": work.id, "reason": problem.message})
         except Exception:  # a bug in how one is dealt with is not the others' fault
@@ -77,4 +77,4 @@ class Direction:
 
 
 def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
-    return (WorkflowDirector(shop), PairDirector(shop), RaceDirector(shop))
+    return (WorkflowDirector(shop), TrainDirector(shop), PairDirector(shop), RaceDirector(shop))

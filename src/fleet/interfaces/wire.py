@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from fleet.domain.race import Race
     from fleet.domain.review import Finding
     from fleet.domain.scorecard import Gate, Score
+    from fleet.domain.train import Car, Train
+    from fleet.ports.forge import PullRequest
+    from fleet.ports.merging import Clash
     from fleet.ports.tasks import Hold
     from fleet.services.doctor import Check
     from fleet.services.exchange import Imported
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
+    from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
@@ -330,6 +334,7 @@ def stage(one: Workflow, index: int) -> dict[str, Json]:
         "strategy": str(wanted.strategy),
         "state": str(at.state),
         "reason": at.reason,
+        "asks": at.asks,
         "round": at.round,
         "tries": at.tries,
         "items": list(at.items),
@@ -490,6 +495,62 @@ def gate_row(gate: Gate) -> dict[str, Json]:
 
 
 # bd's shapes
+
+
+def train(train: Train) -> dict[str, Json]:
+    return {
+        "id": train.id,
+        "state": str(train.state),
+        "reason": train.reason,
+        "project": train.project,
+        "into": train.target,
+        "gates": list(train.gates),
+        "created_at": moment(train.created_at),
+        "testing": [link.branch for link in train.stack],
+        "flaky": list(train.flaky),
+        "branches": [car(one) for one in train.cars],
+    }
+
+
+def car(car: Car) -> dict[str, Json]:
+    return {
+        "branch": car.branch,
+        "state": str(car.state),
+        "reason": car.reason,
+        "files": list(car.files),
+        "landed_as": car.landed_as or None,
+        "run": car.run,
+        "task": car.task,
+        "returns": car.returns,
+    }
+
+
+def forecast(forecast: Forecast) -> dict[str, Json]:
+    return {
+        "project": forecast.project,
+        "into": forecast.into,
+        "branches": [
+            {
+                "branch": one.branch,
+                "run": one.run.id if one.run else None,
+                "state": str(one.run.state) if one.run else None,
+                "merges": one.clash is None,
+                "conflict": clash(one.clash),
+            }
+            for one in forecast.prospects
+        ],
+        "pairs": [
+            {"branches": list(pair.branches), "conflict": clash(pair.clash)} for pair in forecast.rivals
+        ],
+    }
+
+
+def clash(clash: Clash | None) -> Json:
+    return None if clash is None else {"files": list(clash.paths), "reason": clash.reason}
+
+
+def pull_request(request: PullRequest) -> dict[str, Json]:
+    return {"branch": request.branch, "url": request.url, "is_new": request.is_new}
 
 
 def issue(task: Task) -> dict[str, Json]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
@@ -32,6 +33,7 @@ class Fleet:
     make_tasks: Callable[[Fleet], TaskService]
     make_workflows: Callable[[Fleet], WorkflowService]
     make_pairs: Callable[[Fleet], PairService]
+    make_merges: Callable[[Fleet], MergeService]
     make_races: Callable[[Fleet], RaceService]
     make_gauge: Callable[[], Gauge]
 
@@ -62,6 +64,10 @@ class Fleet:
     @cached_property
     def races(self) -> RaceService:
         return self.make_races(self)
+
+    @cached_property
+    def merges(self) -> MergeService:
+        return self.make_merges(self)
 
     @cached_property
     def gauge(self) -> Gauge:

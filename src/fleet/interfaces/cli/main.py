@@ -75,6 +75,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "race": Entry("race:race", "Have several attempts made, and the best chosen by evidence."),
         "workflow": Entry("workflow:workflow", "Run stages that build on each other's results."),
     },
+    "Merge": {
+        "conflicts": Entry("merge:conflicts", "Tell which branches are in each other's way."),
+        "merge": Entry("merge:merge", "Merge branches, tested together, oldest first."),
+        "train": Entry("merge:train", "Look after merge trains."),
+    },
     "Questions": {
         "questions": Entry("questions:questions", "Show what agents want to know."),
         "answer": Entry("questions:answer", "Answer a question; its task goes on."),

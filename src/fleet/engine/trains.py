@@ -1,0 +1,292 @@
+"""Brings merge trains further, one write at a time; what comes next is decided in `domain/train.py`.
+
+Nothing here is remembered. What has landed is read from the target itself: a commit of the stack that is in
+the target's history has landed, whoever was killed before it was written down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fleet.domain import train as trains
+from fleet.domain.ids import TaskId, TrialId
+from fleet.domain.run import Run, RunState, Wanted
+from fleet.domain.task import Task, TaskState
+from fleet.domain.train import Car, CarState, Joint, Look, Train, TrainState
+from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.engine.steps import reason_of
+from fleet.engine.workshop import Workshop
+from fleet.errors import Conflict, FleetError, OverLimit, Stale, Unavailable
+from fleet.ports.tasks import Tasks
+from fleet.ports.trains import Trains
+
+SAID_KEPT = 3000  # letters of a gate's last words that an agent is told
+BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BLOCKED: "is blocked"}
+
+
+class TrainDirector:
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._trains = Trains(shop.store)
+        self._tasks = Tasks(shop.store)
+
+    def live(self) -> Sequence[Train]:
+        """Return the trains of this host; of several into one target only the oldest has its turn."""
+        found = self._trains.find("work", self._shop.host)
+        oldest = {(train.project, train.target): train for train in reversed(found)}
+        return list(oldest.values())
+
+    def advance(self, work: Train) -> bool:
+        """Take the first step there is to take, and write down what came of it."""
+        steps = (
+            self._hear_agents,
+            self._see_target,
+            self._stack_up,
+            self._land,
+            self._ask_gates,
+            self._send_culprit_back,
+            trains.ended,
+        )
+        for step in steps if work.is_wanted else (self._see_target, self._cancel):
+            newest = self._take(step, work)
+            if newest != work:
+                self._trains.update(work.id, lambda now, newest=newest: _unless_changed(now, work, newest))
+                return True
+        return False
+
+    def _take(self, step: Callable[[Train], Train], train: Train) -> Train:
+        """Take a step; what cannot be done is a person's to see, what will pass is tried again."""
+        try:
+            return step(train)
+        except (Conflict, Unavailable, OverLimit):
+            raise
+        except FleetError as problem:
+            return train.halt(reason_of(problem))
+
+    # what is so
+
+    def _see_target(self, train: Train) -> Train:
+        """See whether the target is where the stack stands; it may have moved by us, or by others."""
+        if not train.stack:
+            return train
+        tip = self._tip_of_target(train)
+        if tip == train.base:
+            return train
+        contains = self._shop.repositories.contains
+        for count in range(len(train.stack), 0, -1):
+            if contains(train.project, train.stack[count - 1].commit, tip):
+                return trains.landed(train, count)
+        return trains.moved(train)
+
+    def _tip_of_target(self, train: Train) -> str:
+        tip = self._shop.merging.tip(train.project, train.ref)
+        if not tip:
+            raise FleetError(f"there is no branch {train.target!r} any more")
+        return tip
+
+    def _look(self, car: Car) -> Look:
+        run = self._shop.runs.peek(car.run) if car.run else None
+        if run is not None and self._is_at_work(run):
+            return Look(is_at_work=True)
+        if run is not None and not car.is_named and not car.returns and run.state in BAD_ENDS:
+            return Look(trouble=_bad_end(run))
+        return Look(has_agent=run is not None and run.host == self._shop.host)
+
+    def _is_at_work(self, run: Run) -> bool:
+        task = self._tasks.peek(run.task) if run.task else None
+        is_open = task is not None and task.state in (TaskState.OPEN, TaskState.IN_PROGRESS)
+        return is_open or not (run.is_at_rest or run.is_removed)
+
+    def _look_at_branch(self, train: Train, car: Car) -> Look:
+        seen = self._look(car)
+        if seen.is_at_work or seen.trouble:
+            return seen
+        tip = self._shop.merging.tip(train.project, f"refs/heads/{car.head}")
+        return replace(seen, tip=tip, trouble="" if tip else f"there is no branch {car.head!r}")
+
+    # a round
+
+    def _stack_up(self, train: Train) -> Train:
+        if train.stack or not trains.candidates(train):
+            return train
+
+        def join(onto: str, tip: str, car: Car) -> Joint:
+            message = f"Merge branch '{car.branch}' into {train.target}"
+            merged = self._shop.merging.merge(train.project, onto, tip, message)
+            return Joint(commit=merged.commit, files=merged.conflicts, reason=merged.reason)
+
+        base = self._tip_of_target(train)
+        return trains.assemble(train, base, lambda car: self._look_at_branch(train, car), join)
+
+    def _land(self, train: Train) -> Train:
+        """Move the target, if it is still where it was when everything was tested."""
+        count = trains.to_land(train)
+        if not count:
+            return train
+        names = ", ".join(link.branch for link in train.stack[:count])
+        try:
+            self._shop.merging.land(
+                train.project,
+                train.ref,
+                train.stack[count - 1].commit,
+                before=train.base,
+                why=f"fleet: train {train.id} lands {names}",
+                with_checkout=train.with_checkout,
+            )
+        except Conflict as refusal:
+            seen = self._see_target(train)
+            return train.halt(reason_of(refusal)) if seen == train else seen
+        return trains.landed(train, count)
+
+    def _ask_gates(self, train: Train) -> Train:
+        commit = trains.to_try(train)
+        if not commit:
+            return train
+        for number in range(1, trains.TRIES + 1):
+            trial = self._shop.trials.ensure(self._trial(train, commit, number))
+            if not trial.has_ended:
+                return train
+            if trial.state is not TrialState.ENDED:
+                return train.halt(f"{commit[:12]} could not be tried: {trial.reason or trial.state}")
+            if trial.is_yes:
+                flaky = (*train.flaky, commit) if number > 1 else train.flaky
+                return replace(trains.heard(train, commit, is_yes=True), flaky=flaky)
+        return trains.heard(train, commit, is_yes=False, said=self._said(train, commit))
+
+    def _trial(self, train: Train, commit: str, number: int) -> Trial:
+        return Trial(
+            id=TrialId(f"{train.id}-{train.resumes}-{commit[:16]}-{number}"),
+            project=train.project,
+            commit=commit,
+            commands=train.gates,
+            host=self._shop.host,
+            created_at=train.created_at,
+        )
+
+    def _said(self, train: Train, commit: str) -> str:
+        """Return the last words of the gate that said no to a commit."""
+        trial = self._shop.trials.get(self._trial(train, commit, trains.TRIES).id)
+        return next((_words(answer) for answer in trial.answers if not answer.is_yes), "")
+
+    def _send_culprit_back(self, train: Train) -> Train:
+        car = trains.culprit(train)
+        if car is None:
+            return train
+        said = self._said(train, train.stack[0].commit)
+        return trains.spoiled(train, said, has_agent=self._look(car).has_agent)
+
+    # agents that mend
+
+    def _hear_agents(self, train: Train) -> Train:
+        for car in train.cars:
+            if car.state is CarState.SENT_BACK and (newest := self._hear(train, car)) != car:
+                return train.with_car(newest)
+        return train
+
+    def _hear(self, train: Train, car: Car) -> Car:
+        run = self._shop.runs.get(car.run or "")
+        if car.task:
+            return self._hear_task(train, car, run, car.task)
+        if car.asked:
+            return self._hear_run(train, car, run)
+        if self._can_hear(run):
+            return replace(car, asked=run.prompts + 1)
+        return replace(car, task=TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.returns}"))
+
+    def _can_hear(self, run: Run) -> bool:
+        """Whether its own agent can be asked. A run of a task whose turn is over is ended if it is."""
+        is_there = run.wanted is Wanted.RUN and not run.is_removed and run.task is None
+        return is_there and (not run.has_ended or self._shop.can_resume(run))
+
+    def _hear_run(self, train: Train, car: Car, run: Run) -> Car:
+        if run.wanted is not Wanted.RUN:
+            return trains.given_up(car, "its agent was ended")
+        given = self._shop.runs.prompt(run.id, car.asked)
+        if given is None:
+            with suppress(Stale):
+                self._shop.runs.add_prompt(run.id, car.asked, car.prompt)
+            given = self._shop.runs.prompt(run.id, car.asked)
+        if given != car.prompt:  # somebody else had the number first
+            return replace(car, asked=max(run.prompts, car.asked) + 1)
+        if run.prompts < car.asked:
+            run = self._shop.runs.update(
+                run.id, lambda run: replace(run, prompts=max(run.prompts, car.asked))
+            )
+        if run.turn < car.asked or not run.is_at_rest:
+            return car
+        if run.state in BAD_ENDS:
+            return trains.given_up(car, _bad_end(run))
+        return self._come_again(train, car, car.head)
+
+    def _hear_task(self, train: Train, car: Car, run: Run, task_id: TaskId) -> Car:
+        task = self._tasks.peek(task_id)
+        if task is None:
+            with suppress(Stale):
+                self._tasks.add(self._task(train, car, run, task_id))
+            return car
+        if task.state is TaskState.BLOCKED and not task.question:
+            return trains.given_up(car, f"task {task_id} could not mend it: {task.reason}")
+        return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
+
+    def _task(self, train: Train, car: Car, run: Run, task_id: TaskId) -> Task:
+        return Task(
+            id=task_id,
+            title=f"Mend {car.branch}"[:200],
+            description=car.prompt,
+            created_at=train.created_at,
+            cwd=train.project,
+            project=train.project,
+            coder=run.coder,
+            model=run.model,
+            base=car.tip,
+            base_host=self._shop.host,
+            part_of=train.id,
+            batch=train.id,
+            ends_with_turn=True,
+        )
+
+    def _come_again(self, train: Train, car: Car, branch: str) -> Car:
+        """Return the car in its old place, if its agent has done something about it."""
+        tip = self._shop.merging.tip(train.project, f"refs/heads/{branch}")
+        if tip in ("", car.tip):
+            return trains.given_up(car, "its agent changed nothing")
+        since = (car.tip, self._tip_of_target(train))
+        if marked := self._shop.merging.leftover_markers(train.project, tip, since=since):
+            return trains.given_up(car, f"its agent left conflict markers in {', '.join(map(repr, marked))}")
+        return trains.returned(car, source="" if branch == car.branch else branch)
+
+    # the end
+
+    def _cancel(self, train: Train) -> Train:
+        for number in range(1, trains.TRIES + 1):
+            trial = self._shop.trials.peek(self._trial(train, trains.to_try(train), number).id)
+            if trial is not None and not trial.has_ended:
+                self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
+        for car in train.cars:
+            task = self._tasks.peek(car.task) if car.task else None
+            if task is not None and task.state is not TaskState.CLOSED:
+                self._tasks.update(task.id, _withdrawn)
+        return replace(train, state=TrainState.CANCELLED, stack=(), good=0, bad=0)
+
+
+def _unless_changed(now: Train, seen: Train, newest: Train) -> Train:
+    if now != seen:
+        raise Stale("train", seen.id)
+    return newest
+
+
+def _withdrawn(task: Task) -> Task:
+    return task if task.state is TaskState.CLOSED else task.close("cancelled", time.time())
+
+
+def _bad_end(run: Run) -> str:
+    why = run.result.reason if run.result else run.state_reason
+    return f"its agent {BAD_ENDS[run.state]}" + (f": {why}" if why else "")
+
+
+def _words(answer: Answer) -> str:
+    how = "took too long" if answer.code is None else f"ended with exit code {answer.code}"
+    return f"`{answer.command}` {how}:\n{answer.said[-SAID_KEPT:]}"

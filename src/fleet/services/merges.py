@@ -1,0 +1,375 @@
+"""Bring branches together: forecasts of what is in whose way, merge trains, and pull requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
+from fleet.domain.run import Run, RunState, Wanted
+from fleet.domain.task import Task
+from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
+from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.ports.forge import Draft, Forge, PullRequest
+from fleet.ports.merging import Clash, Merging
+from fleet.ports.records import Runs, branch_key
+from fleet.ports.repository import Repositories
+from fleet.ports.store import Store
+from fleet.ports.tasks import Tasks
+from fleet.ports.trains import Trains, line_key
+from fleet.services.projects import project_at
+from fleet.services.runs import LOOK_EVERY_SECONDS, DoorKeeper
+
+if TYPE_CHECKING:
+    from fleet.config import Settings
+    from fleet.ports.door import Door
+
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+USUAL_TARGETS = ("main", "master")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeWish:
+    """Branches that are to be merged, and how."""
+
+    names: tuple[str, ...] = ()  # branches, or ids of runs or tasks
+    batch: str = ""  # all that was started together
+    into: str = ""  # "": merge.into, or the usual one
+    gates: tuple[str, ...] = ()  # (): merge.gates
+    is_ungated: bool = False  # a clean merge is enough
+    with_checkout: bool = False
+    folder: str = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """A live branch, and what would come of merging it now."""
+
+    branch: str
+    run: Run | None
+    clash: Clash | None  # with the target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """Two branches that are in each other's way."""
+
+    branches: tuple[str, str]
+    clash: Clash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    project: str
+    into: str
+    prospects: Sequence[Prospect]
+    rivals: Sequence[Rivals]
+
+
+class MergeService:
+    def __init__(
+        self,
+        *,
+        host: str,
+        settings: Callable[[], Settings],
+        store: Store,
+        merging: Merging,
+        repositories: Repositories,
+        forge: Callable[[], Forge],
+        door: Door,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._store = store
+        self._trains = Trains(store)
+        self._runs = Runs(store)
+        self._tasks = Tasks(store)
+        self._merging = merging
+        self._repositories = repositories
+        self._forge = forge
+        self._door = door
+
+    # trains
+
+    def start(self, wish: MergeWish) -> Train:
+        """Have branches merged by a train; one into the same target that is under way takes them along."""
+        project = _project_at(wish.folder)
+        into = self._target(project, wish.into)
+        cars = self._cars(project, wish, into)
+        gates = self._gates(wish)
+        self._refuse_checked_out(project, into, wish)
+        for other in reversed(self._trains.find("line", line_key(self._host, project, into))):
+            if other.is_wanted:
+                return self._join(other, cars, gates, wish)
+        now = time.time()
+        train = Train(
+            id=new_train_id(now),
+            project=project,
+            target=into,
+            host=self._host,
+            created_at=now,
+            cars=tuple(cars),
+            gates=gates,
+            with_checkout=wish.with_checkout,
+        )
+        self._trains.add(train)
+        self._door.knock()
+        return train
+
+    def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
+        if train.gates != gates:
+            raise Conflict(
+                f"train {train.id} is under way into {train.target!r} with other gates",
+                hint=f"`fleet train wait {train.id}` waits for it, `fleet train cancel {train.id}` ends it",
+            )
+
+        def joined(newest: Train) -> Train:
+            with_checkout = newest.with_checkout or wish.with_checkout
+            return replace(joined_by(newest, cars), with_checkout=with_checkout)
+
+        train = self._trains.update(train.id, joined)
+        self._door.knock()
+        return train
+
+    def _target(self, project: str, named: str) -> str:
+        """Return the branch that is merged into; raise `NotFound` if there is none of that name."""
+        wanted = (named or self._settings().merge_into).removeprefix("refs/heads/")
+        for name in (wanted,) if wanted else USUAL_TARGETS:
+            if self._merging.tip(project, f"refs/heads/{name}"):
+                return name
+        told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
+        raise NotFound(f"{told} to merge into", hint="name one with --into")
+
+    def _gates(self, wish: MergeWish) -> tuple[str, ...]:
+        if wish.gates and wish.is_ungated:
+            raise InvalidInput("--gate and --no-gate exclude each other", hint="leave one of them out")
+        gates = () if wish.is_ungated else wish.gates or self._settings().merge_gates
+        if not gates and not wish.is_ungated:
+            raise InvalidInput(
+                "no gate is set to test what is merged before it lands",
+                hint='add --gate "make test" or set merge.gates; --no-gate lands whatever merges cleanly',
+            )
+        if any(not gate.strip() or "\0" in gate for gate in gates):
+            raise InvalidInput("a gate is a command: there is nothing in one of them, or it has a NUL")
+        return gates
+
+    def _refuse_checked_out(self, project: str, into: str, wish: MergeWish) -> None:
+        """Raise `Conflict` if a working tree would be touched, or left behind, without anybody saying so."""
+        folder = self._merging.checked_out_in(project, f"refs/heads/{into}")
+        if folder and not wish.with_checkout:
+            raise Conflict(
+                f"{into!r} is checked out in {folder}, where everything that lands would show as undone",
+                hint="add --update-checkout to bring that working tree forward, too (only if it is clean),"
+                " or check out another branch there",
+            )
+
+    # which branches
+
+    def _cars(self, project: str, wish: MergeWish, into: str) -> list[Car]:
+        named = [self._named(project, name) for name in wish.names]
+        of_batch = self._of_batch(project, wish.batch) if wish.batch else []
+        if not named and not of_batch:
+            raise InvalidInput(
+                "nothing is named to be merged",
+                hint="name branches, or a batch with --batch; see `fleet conflicts`",
+            )
+        now, cars = time.time(), dict[str, Car]()
+        for branch, is_named in [*((branch, True) for branch in named), *((one, False) for one in of_batch)]:
+            if branch == into:
+                raise InvalidInput(f"{branch!r} cannot be merged into itself")
+            run = self._owner(project, branch)
+            since = run.created_at if run else now + len(cars) / 1000
+            cars.setdefault(
+                branch, Car(branch=branch, since=since, run=run.id if run else None, is_named=is_named)
+            )
+        return list(cars.values())
+
+    def _named(self, project: str, name: str) -> str:
+        """Return the branch of a name, which may be that of a run or a task."""
+        branch = name.removeprefix("refs/heads/")
+        for named in self._branches_meant(branch):
+            if self._merging.tip(project, f"refs/heads/{named}"):
+                return named
+        raise NotFound(f"there is no branch, run or task {name!r}", hint="see them with `fleet conflicts`")
+
+    def _branches_meant(self, name: str) -> Iterable[str]:
+        yield name
+        if run := self._runs.peek(RunId(name)):
+            yield run.branch
+        if task := self._tasks.peek(TaskId(name)):
+            yield task.branch
+
+    def _of_batch(self, project: str, batch: str) -> list[str]:
+        runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
+        tasks = [task for task in self._tasks.find("project", project) if batch in (task.batch, task.part_of)]
+        found = [*runs, *(task.branch for task in tasks if task.run and not task.id.startswith("m-"))]
+        if not found:
+            raise NotFound(
+                f"no agent of this project is in a batch {batch!r}", hint="see them with `fleet list --all`"
+            )
+        return found
+
+    def _owner(self, project: str, branch: str) -> Run | None:
+        """Return the newest run that worked on a branch."""
+        found = self._runs.find("branch", branch_key(project, branch))
+        return next((run for run in reversed(found) if run.branch == branch), None)
+
+    # looking after trains
+
+    def list(self, *, everything: bool = False) -> list[Train]:
+        """Return the trains, oldest first: those that are under way, or all."""
+        return [train for train in self._trains.find() if everything or not train.has_ended]
+
+    def get(self, name: str) -> Train:
+        """Return the train of an id, or of the end of one."""
+        found = [train for train in self._trains.find() if train.id == name or _is_end(name, train.id)]
+        if len(found) > 1:
+            ids = " or ".join(train.id for train in found)
+            raise Conflict(f"{name!r} may mean {ids}", hint="give more of the id")
+        if not found:
+            raise NotFound(f"there is no train {name!r}", hint="see them with `fleet train list --all`")
+        return found[0]
+
+    def cancel(self, name: str) -> Train:
+        """End a train; what has landed stays."""
+        train = self._trains.update(self.get(name).id, cancelled)
+        self._door.knock()
+        return train
+
+    def resume(self, name: str, *, with_checkout: bool = False) -> Train:
+        """Let a halted train go on."""
+        train = self._trains.update(
+            self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
+        )
+        self._door.knock()
+        return train
+
+    def wait(
+        self,
+        train_id: TrainId,
+        *,
+        progress: Callable[[Train], None] = lambda train: None,
+        timeout_seconds: float | None = None,
+    ) -> Train:
+        """Block until a train has ended or needs a person; return it as it is then.
+
+        Raises `Unavailable` if that takes too long.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        stamp, helper = None, DoorKeeper(self._door)
+        train = self._trains.get(train_id)
+        while True:
+            newest = self._store.stamp()
+            if newest != stamp:
+                stamp, train = newest, self._trains.get(train_id)
+                progress(train)
+            if train.state is not TrainState.OPEN:
+                return train
+            if deadline is not None and time.monotonic() > deadline:
+                raise Unavailable(
+                    f"train {train_id} has not ended within {timeout_seconds:g} s",
+                    hint=f"see `fleet train show {train_id}`",
+                )
+            helper.look()
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    # forecasts
+
+    def forecast(self, names: Sequence[str] = (), *, into: str = "", folder: str = ".") -> Forecast:
+        """Tell which branches would merge into the target, and which are in each other's way."""
+        project = _project_at(folder)
+        target = self._target(project, into)
+        branches = [self._named(project, name) for name in names] or self._live(project, target)
+        branches = [branch for branch in dict.fromkeys(branches) if branch != target]
+        tips = {name: self._merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
+        couples = [(one, two) for at, one in enumerate(branches) for two in branches[at + 1 :]]
+        asked = [(target, branch) for branch in branches] + couples
+        told = self._merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
+        clashes = dict(zip(asked, told, strict=True))
+        prospects = [
+            Prospect(branch=branch, run=self._owner(project, branch), clash=clashes[target, branch])
+            for branch in branches
+        ]
+        rivals = [Rivals(branches=pair, clash=clash) for pair in couples if (clash := clashes[pair])]
+        return Forecast(project=project, into=target, prospects=prospects, rivals=rivals)
+
+    def _live(self, project: str, target: str) -> list[str]:
+        """Return the agents' branches, oldest first, with work in them that the target has not."""
+        runs = [run for run in self._runs.find("project", project) if self._counts(run)]
+        known = dict.fromkeys(run.branch for run in runs)
+        tips = {branch: self._merging.tip(project, f"refs/heads/{branch}") for branch in known}
+        contains = self._repositories.contains
+        return [
+            branch
+            for branch, tip in tips.items()
+            if tip and not contains(project, tip, f"refs/heads/{target}")
+        ]
+
+    def _counts(self, run: Run) -> bool:
+        """Whether a run's branch is on its way: nobody ended it, and no later attempt took its place."""
+        if run.is_removed and (run.wanted is Wanted.STOP or run.state is RunState.KILLED):
+            return False
+        task: Task | None = self._tasks.peek(run.task) if run.task else None
+        return task is None or task.run == run.id
+
+    # pull requests
+
+    def open_requests(self, wish: MergeWish) -> list[PullRequest]:
+        """Push branches and open a pull request for each; one that is open already is found, not doubled."""
+        project = _project_at(wish.folder)
+        into = self._target(project, wish.into)
+        cars = self._cars(project, wish, into)
+        remote = self._settings().merge_remote
+        url = self._merging.remote_url(project, remote)
+        if not url:
+            raise NotFound(
+                f"there is no remote {remote!r} to push to",
+                hint="add it with `git remote add`, or name another one in merge.remote",
+            )
+        forge = self._forge()
+        made: list[PullRequest] = []
+        for car in cars:
+            self._merging.push(project, remote, car.branch)
+            made.append(forge.ensure_request(self._draft(project, url, car, into)))
+        return made
+
+    def _draft(self, project: str, url: str, car: Car, into: str) -> Draft:
+        run = self._runs.peek(car.run) if car.run else None
+        result = run.result if run else None
+        subject = result.commits[-1].subject if result and result.commits else car.branch
+        return Draft(
+            repository=project,
+            remote_url=url,
+            branch=car.branch,
+            into=into,
+            title=" ".join(subject.split())[:200] or car.branch,
+            body=result.summary if result else "",
+        )
+
+
+def exit_code_of(train: Train) -> int:
+    """Return the exit code that tells how a train came out: 5 where a person must look."""
+    if train.state is TrainState.CANCELLED:
+        return 1
+    is_refused = any(car.state is CarState.REFUSED for car in train.cars)
+    return 5 if is_refused or train.state is TrainState.HALTED else 0
+
+
+def advice(train: Train, car: Car) -> str:
+    """Return the next command to type for a branch that a person must look at."""
+    if not car.files:
+        return f"look at {car.head}, then `fleet merge {car.branch}`"
+    return f"`git switch {car.head} && git merge {train.target}`, then `fleet merge {car.branch}`"
+
+
+def _project_at(folder: str) -> str:
+    project = project_at(folder)
+    if project is None:
+        raise InvalidInput(f"{folder!r} is in no git repository", hint="go to the one that you mean")
+    return project
+
+
+def _is_end(name: str, train_id: str) -> bool:
+    return len(name) >= SHORTEST_END and train_id.endswith(name)
