@@ -1,0 +1,270 @@
+"""A merge train that is cut off after any of its writes: whoever goes on brings it to the same end.
+
+The director is the real one, on real git. Around it stand an agent and a gate without processes, so that all
+places to be killed at can be tried one by one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.adapters.stores.memory import MemoryStore
+from fleet.bootstrap import make_supervisor
+from fleet.domain.ids import RunId, TrainId
+from fleet.domain.run import Run, RunState, WorkspaceState
+from fleet.domain.train import Car, Train
+from fleet.domain.trial import Answer, TrialState
+from fleet.engine.trains import TrainDirector
+from fleet.engine.workshop import Workshop
+from fleet.ports.records import Runs
+from fleet.ports.trains import Trains
+from fleet.ports.trials import Trials
+from tests.support import git, make_repository
+
+pytestmark = pytest.mark.timeout(300)
+
+EFFECTS = {"put", "append", "remove", "land"}
+OWNED = ("first", "rival", "lazy")  # branches with an agent; nobody can be asked about the others
+
+
+class Killed(BaseException):
+    """The process is gone, right after it has done something."""
+
+
+@dataclass
+class Life:
+    """How many things a process may do before it is killed."""
+
+    left: int = 1_000_000
+    done: int = 0
+
+    def spend(self) -> None:
+        self.done += 1
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+class Mortal:
+    """Stands before a store or a git, and lets its user live just so long."""
+
+    def __init__(self, real: object, life: Life) -> None:
+        self._real = real
+        self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        if name not in EFFECTS:
+            return method
+
+        def call(*arguments: object, **options: object) -> object:
+            answer = method(*arguments, **options)
+            self._life.spend()
+            return answer
+
+        return call
+
+
+# the world around the director
+
+
+def branch_off(repository: Path, branch: str, files: dict[str, str]) -> None:
+    git(repository, "checkout", "-q", "-b", branch, "main")
+    for name, text in files.items():
+        (repository / name).write_text(text)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", branch)
+    git(repository, "checkout", "-q", "desk")
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """A repository with five branches, of which two merge as they are."""
+    repository = make_repository(tmp_path / "ground", {"shared": "start\n"})
+    git(repository, "branch", "desk")
+    branch_off(repository, "first", {"shared": "first\n"})
+    branch_off(repository, "second", {"second": "2\n"})
+    branch_off(repository, "rival", {"shared": "rival\n"})
+    branch_off(repository, "spoiler", {"broken": "yes\n"})
+    branch_off(repository, "lazy", {"shared": "lazy\n"})
+    return repository
+
+
+def record_wishes(store: MemoryStore, project: str, host: str) -> None:
+    names = ("first", "second", "rival", "spoiler", "lazy")
+    owned = {name: RunId(f"{name:0<14}") for name in OWNED}
+    for name, run_id in owned.items():
+        run = Run(
+            id=run_id,
+            project=project,
+            branch=name,
+            coder="scripted",
+            created_at=1.0,
+            host=host,
+            session="s",
+            turn=1,
+            state=RunState.COMPLETED,
+            workspace_state=WorkspaceState.READY,
+        )
+        Runs(store).add(run)
+        Runs(store).add_prompt(run_id, 1, "do it")
+    cars = tuple(
+        Car(branch=name, since=float(place), run=owned.get(name)) for place, name in enumerate(names)
+    )
+    Trains(store).add(
+        Train(
+            id=TrainId("m-1"),
+            project=project,
+            target="main",
+            host=host,
+            created_at=1.0,
+            cars=cars,
+            gates=("test ! -e broken",),
+        )
+    )
+
+
+def answer_trials(store: MemoryStore, repository: Path) -> None:
+    """Be the gate. While it speaks for the first time, a person pushes."""
+    for trial in Trials(store).find():
+        if trial.has_ended:
+            continue
+        is_broken = bool(git(repository, "ls-tree", trial.commit, "broken"))
+        said = Answer(command=trial.commands[0], code=1 if is_broken else 0, said="it is broken")
+        Trials(store).update(
+            trial.id, lambda trial, said=said: replace(trial, state=TrialState.ENDED, answers=(said,))
+        )
+        if not git(repository, "branch", "--list", "pushed"):
+            push(repository)
+
+
+def push(repository: Path) -> None:
+    tree = git(repository, "rev-parse", "main^{tree}")
+    commit = git(repository, "commit-tree", tree, "-p", "main", "-m", "a person's own")
+    git(repository, "update-ref", "refs/heads/main", commit)
+    git(repository, "branch", "pushed", commit)
+
+
+def answer_prompts(store: MemoryStore, repository: Path) -> None:
+    """Be the agents: all but the lazy one merge the target, and keep what they wrote."""
+    for run in Runs(store).find():
+        if run.prompts <= run.turn:
+            continue
+        if run.branch != "lazy":
+            git(repository, "checkout", "-q", run.branch)
+            git(repository, "merge", "-q", "-X", "ours", "-m", "mended", "main")
+            git(repository, "checkout", "-q", "desk")
+        Runs(store).update(run.id, lambda run: replace(run, turn=run.prompts, state=RunState.COMPLETED))
+
+
+def run_until_killed(store: MemoryStore, repository: Path, home: Path, life: Life) -> bool:
+    """Direct the train as a supervisor does; tell whether it came to its end."""
+    shop = workshop(home, store, life)
+    director = TrainDirector(shop)
+    for _ in range(200):
+        try:
+            live = director.live()
+            has_moved = any(director.advance(train) for train in live)
+        except Killed:
+            return False
+        if not live:
+            return True
+        if not has_moved:
+            answer_trials(store, repository)
+            answer_prompts(store, repository)
+    raise AssertionError(f"it never ends: {Trains(store).find()}")
+
+
+def workshop(home: Path, store: MemoryStore, life: Life) -> Workshop:
+    shop = make_supervisor(home, -1, stops_when_idle=True)._shop
+    shop.store.close()
+    mortal: Any = Mortal(store, life)
+    merging: Any = Mortal(shop.merging, life)
+    return replace(shop, store=mortal, merging=merging)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that anybody can see of a train in the end."""
+
+    cars: tuple[tuple[str, str], ...]
+    main: str  # its commit: the same commits in the same order
+    prompts: tuple[tuple[str, str], ...]  # that agents were given, whatever their words
+    trials: tuple[str, ...]
+
+
+def outcome(store: MemoryStore, repository: Path) -> Outcome:
+    (train,) = Trains(store).find()
+    runs = Runs(store)
+    told = [
+        (run.branch, str(runs.prompt(run.id, number)))
+        for run in runs.find()
+        for number in range(1, run.prompts + 1)
+    ]
+    return Outcome(
+        cars=tuple((car.branch, f"{car.state} {car.landed_as}") for car in train.cars),
+        main=git(repository, "rev-parse", "main"),
+        prompts=tuple(told),
+        trials=tuple(trial.id for trial in Trials(store).find()),
+    )
+
+
+@pytest.fixture(autouse=True)
+def fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what people and agents commit be the same commits every time."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_DATE", "1700000000 +0000")
+
+
+def play(ground: Path, tmp_path: Path, *lives: int) -> tuple[Outcome, int]:
+    """Bring the train to its end in a fresh copy, by processes that live so long; the last one lives on."""
+    repository, home = tmp_path / "project", tmp_path / "home"
+    for folder in (repository, home):
+        shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(["cp", "-a", str(ground), str(repository)], check=True)
+    home.mkdir()
+    store = MemoryStore()
+    probe = make_supervisor(home, -1, stops_when_idle=True)._shop
+    probe.store.close()
+    record_wishes(store, str(repository), probe.host)
+    for life in lives:
+        run_until_killed(store, repository, home, Life(left=life))
+    last = Life()
+    assert run_until_killed(store, repository, home, last)
+    return outcome(store, repository), last.done
+
+
+def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(ground: Path, tmp_path: Path) -> None:
+    expected, writes = play(ground, tmp_path)
+    states = {branch: state.split()[0] for branch, state in expected.cars}
+    assert states == {
+        "first": "landed",
+        "second": "landed",
+        "rival": "landed",
+        "spoiler": "refused",
+        "lazy": "refused",
+    }
+    assert writes > 15
+    for cut in range(1, writes + 1):
+        found, _ = play(ground, tmp_path, cut)
+        assert found == expected, f"cut off after write {cut} of {writes}"
+
+
+def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_landed(
+    ground: Path, tmp_path: Path
+) -> None:
+    play(ground, tmp_path)
+    repository = tmp_path / "project"
+    assert "a person's own" in git(repository, "log", "--format=%s", "main")
+    files = set(git(repository, "ls-tree", "--name-only", "main").split())
+    assert files == {"shared", "second"}
+    assert git(repository, "show", "main:shared") == "rival"
+    merged = git(repository, "branch", "--merged", "main", "--format=%(refname:short)").split()
+    assert {"first", "second", "rival", "pushed"} <= set(merged)
+    assert not {"spoiler", "lazy"} & set(merged)
