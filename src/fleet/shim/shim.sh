@@ -19,6 +19,7 @@
 #                          between, so that nobody can ever start.
 #   exit                   the exit code, and when it was seen, as processes' births are told. Its block is reserved
 #                          beforehand: a full disk cannot lose it.
+#   swept                  the agent has ended, and `stop` found nothing of it left
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
 
@@ -415,10 +416,13 @@ stop() {
   settle
   until read_child || { look_at_claims && [ "$claims" != live ]; }; do nap 0.01; done
   read_child && [ "$pid" != void ] || return
+  # What was found to be gone with its agent stays gone: nobody is left who could start more of it.
+  if has_ended && [ -e "$d/swept" ]; then return; fi
   begin_search
   count_ticks "$1"
   end_politely
-  kill_all
+  [ "$members" = " " ] || kill_all
+  if has_ended && [ "$members" = " " ]; then { : > "$d/swept"; } 2>/dev/null; fi
 }
 
 shell=${3:-sh}

@@ -29,6 +29,8 @@ _PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
 
 def changes(site: Site) -> Changes:
     tip = _tip(site)
+    if tip == site.place.base_sha:
+        return Changes(commits=(), files=(), diff=Diff())
     wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
     logged = git(*wanted, f"{site.place.base_sha}..{tip}", cwd=site.common)
     counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, tip, cwd=site.common)
@@ -91,7 +93,7 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
     copied = recall(git_dir)
     try:
         if (original := (git_dir / "index")).exists():
-            shutil.copyfile(original, index)
+            shutil.copy2(original, index)
         untracked = _untracked_files(site, env)
         hidden = find_copies(site.path, untracked, copied)
         new = [name for name in untracked if name not in hidden]
