@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from fleet.domain.condition import names_in
 from fleet.domain.ids import WorkflowId
@@ -18,6 +18,8 @@ from fleet.errors import InvalidInput
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
 FACTS = ("state", "status", "summary", "files", "next_steps", "reason", "round")
+
+LARGEST = 10**15  # of any number
 
 _NAME = re.compile(r"[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
 _OLD_WORDS = {
@@ -72,15 +74,11 @@ def read_blueprint(
     _refuse_unknown(top, _TOP, "the workflow")
     listed = _list(top.get("stages"), "`stages`")
     if not 1 <= len(listed) <= MOST_STAGES:
-        raise InvalidInput(f"a workflow has 1 to {MOST_STAGES} stages, not {len(listed)}")
-    usual = {"timeout_seconds": top["timeout_seconds"]} if "timeout_seconds" in top else {}
-    bodies = [{**usual, **_mapping(one, f"stage number {number}")} for number, one in enumerate(listed)]
+        raise _too_many(len(listed))
+    bodies = [_mapping(one, f"stage number {number}") for number, one in enumerate(listed)]
     names = [_name_of(body, number) for number, body in enumerate(bodies)]
     _refuse_twins(names)
-    stages = tuple(
-        _StageReader(body, names[number], number, names, within, depth).read()
-        for number, body in enumerate(bodies)
-    )
+    stages = _read_stages(bodies, _Place(names, within, depth, top.get("timeout_seconds")))
     _check_graph(stages)
     for number in range(len(stages)):
         _check_references(stages, number, names)
@@ -94,23 +92,45 @@ def read_blueprint(
     )
 
 
+class _Place(NamedTuple):
+    """Where a stage stands."""
+
+    names: Sequence[str]
+    within: Callable[[str], object] | None
+    depth: int
+    usual_seconds: object
+
+
+def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    size = 0
+    for number, body in enumerate(bodies):
+        stages.append(_StageReader(body, number, place).read())
+        size += _size(stages[-1])
+        if size > MOST_STAGES:  # with those of the workflows within, before more of them are read
+            raise _too_many(size)
+    return tuple(stages)
+
+
+def _size(stage: Stage) -> int:
+    return 1 + sum(map(_size, stage.stages))
+
+
+def _too_many(count: int) -> InvalidInput:
+    hint = "split it up, or use `foreach`" if count else "list at least one in `stages`"
+    return InvalidInput(f"a workflow has 1 to {MOST_STAGES} stages, not {count}", hint=hint)
+
+
 class _StageReader:
     """Reads one stage. Old words are translated first, so that there is one of each below."""
 
-    def __init__(
-        self,
-        body: Mapping[str, object],
-        name: str,
-        number: int,
-        names: Sequence[str],
-        within: Callable[[str], object] | None,
-        depth: int,
-    ) -> None:
-        self._where = f"stage {name!r}"
+    def __init__(self, body: Mapping[str, object], number: int, place: _Place) -> None:
+        self._name, self._number, self._place = place.names[number], number, place
+        self._where = f"stage {self._name!r}"
         self._body = _translated(body, self._where)
-        self._name, self._number, self._names = name, number, names
-        self._within, self._depth = within, depth
-        known = ("name", "depends_on", "workflow", *Stage.__dataclass_fields__)
+        if place.usual_seconds is not None:
+            self._body.setdefault("seconds", place.usual_seconds)
+        known = ("depends_on", "workflow", *Stage.__dataclass_fields__)
         _refuse_unknown(
             self._body, [one for one in known if one not in ("needs", "foreach_from")], self._where
         )
@@ -133,7 +153,7 @@ class _StageReader:
             foreach=() if isinstance(each, str) else self._words("foreach"),
             foreach_from=each if isinstance(each, str) else "",
             until=self._condition("until"),
-            most_rounds=self._number_of("most_rounds", 3 if "until" in self._body else 1, most=MOST_ROUNDS),
+            most_rounds=self._number_of("most_rounds", self._usual_rounds(kind), most=MOST_ROUNDS),
             gates=self._commands("gates"),
             retries=self._number_of("retries", 0, least=0, most=20),
             on_failure=self._choice("on_failure", OnFailure, OnFailure.FAIL),
@@ -157,12 +177,15 @@ class _StageReader:
             return ()
         if "stages" in self._body:
             inner: object = {"stages": self._body["stages"]}
-        elif (named := self._text("workflow")) and self._within is not None:
-            inner = self._within(named)
+        elif (named := self._text("workflow")) and self._place.within is not None:
+            inner = self._place.within(named)
         else:
-            raise self._wrong("a stage of the kind `workflow` names one, or has `stages` of its own")
+            raise self._wrong(
+                "a stage of the kind `workflow` names one, or has `stages` of its own",
+                'for example `workflow = "write-review-refine"`',
+            )
         try:
-            blueprint = read_blueprint(inner, within=self._within, depth=self._depth + 1)
+            blueprint = read_blueprint(inner, within=self._place.within, depth=self._place.depth + 1)
         except InvalidInput as problem:
             raise InvalidInput(f"in {self._where}: {problem.message}", hint=problem.hint) from problem
         return blueprint.stages
@@ -172,42 +195,84 @@ class _StageReader:
         return tuple(dict.fromkeys(self._need(one) for one in listed))
 
     def _need(self, one: object) -> int:
-        if isinstance(one, str) and one in self._names:
-            number = list(self._names).index(one)
-        elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(self._names):
+        names = self._place.names
+        if isinstance(one, str) and one in names:
+            number = names.index(one)
+        elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(names):
             number = one
         else:
-            close = get_close_matches(str(one), self._names, n=1)
+            close = get_close_matches(one, names, n=1) if isinstance(one, str) else []
             hint = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"stages are numbered from 0 to {len(self._names) - 1}"
+                f"did you mean {close[0]!r}?" if close else f"stages are numbered from 0 to {len(names) - 1}"
             )
-            raise self._wrong(f"it depends on {one!r}, and there is no such stage", hint)
+            raise self._wrong(f"it depends on {_told(one)}, and there is no such stage", hint)
         if number == self._number:
-            raise self._wrong("it depends on itself")
+            raise self._wrong("it depends on itself", "take it out of its own `depends_on`")
         return number
 
+    def _usual_rounds(self, kind: Kind) -> int:
+        return 3 if kind is Kind.PAIR or "until" in self._body else 1
+
     def _checked(self, stage: Stage) -> Stage:
-        if stage.strategy in (Strategy.INHERIT, Strategy.MERGE) and not stage.needs:
-            raise self._wrong(f"strategy `{stage.strategy}` needs a stage in `depends_on`")
-        if stage.kind is Kind.GATE and not stage.gates:
-            raise self._wrong("a stage of the kind `gate` has at least one command in `gates`")
-        if stage.kind is Kind.PAIR and not stage.reviewer:
-            raise self._wrong("a stage of the kind `pair` names its `reviewer`")
-        if stage.kind is Kind.RACE and not (stage.racers >= 2 and stage.gates):
-            raise self._wrong("a stage of the kind `race` has at least 2 `racers`, and `gates`")
-        if stage.foreach and stage.foreach_from:
-            raise self._wrong("`foreach` is a list or the name of a result")
-        if len(stage.foreach) > MOST_ITEMS:
-            raise self._wrong(f"`foreach` has more than {MOST_ITEMS} items")
-        if stage.most_rounds > 1 and not stage.until:
-            raise self._wrong("`rounds` says how often at most; `until` says until when")
-        if stage.until and (stage.foreach or stage.foreach_from):
-            raise self._wrong("`until` and `foreach` do not go together: put one into a workflow within")
-        if "\0" in stage.prompt:
-            raise self._wrong("its prompt has a NUL in it")
+        for is_wrong, reason, hint in (*self._wrong_with_kind(stage), *self._wrong_with_repeats(stage)):
+            if is_wrong:
+                raise self._wrong(reason, hint)
         return stage
+
+    def _wrong_with_kind(self, stage: Stage) -> tuple[tuple[bool, str, str], ...]:
+        gates = 'for example `gates = ["make test"]`'
+        return (
+            (
+                stage.strategy in (Strategy.INHERIT, Strategy.MERGE) and not stage.needs,
+                f"strategy `{stage.strategy}` needs a stage in `depends_on`",
+                "name the stage that it builds on in `depends_on`, or leave `strategy` out",
+            ),
+            (
+                stage.kind is Kind.GATE and not stage.gates,
+                "a stage of the kind `gate` has at least one command in `gates`",
+                gates,
+            ),
+            (not all(map(str.strip, stage.gates)), "one of its `gates` is empty", gates),
+            (
+                stage.kind is Kind.PAIR and not stage.reviewer,
+                "a stage of the kind `pair` names its `reviewer`",
+                'for example `reviewer = "codex"`',
+            ),
+            (
+                stage.kind is Kind.PAIR and bool(stage.until),
+                "a pair goes round by itself",
+                "take `until` out; `rounds` says how often at most",
+            ),
+            (
+                stage.kind is Kind.RACE and not (stage.racers >= 2 and stage.gates),
+                "a stage of the kind `race` has at least 2 `racers`, and `gates`",
+                'for example `racers = 3` and `gates = ["make test"]`',
+            ),
+        )
+
+    def _wrong_with_repeats(self, stage: Stage) -> tuple[tuple[bool, str, str], ...]:
+        return (
+            (
+                self._body.get("foreach") in ([], ()),
+                "`foreach` has nothing in it",
+                "list what to do it for, or leave it out",
+            ),
+            (
+                len(stage.foreach) > MOST_ITEMS,
+                f"`foreach` has more than {MOST_ITEMS} items",
+                "split them over several stages",
+            ),
+            (
+                stage.most_rounds > 1 and not stage.until and stage.kind is not Kind.PAIR,
+                "`rounds` says how often at most; `until` says until when",
+                f"for example `until = '{self._name}.summary contains \"done\"'`",
+            ),
+            (
+                bool(stage.until and (stage.foreach or stage.foreach_from)),
+                "`until` and `foreach` do not go together",
+                "put one of them into a workflow within: `stages` of the stage's own",
+            ),
+        )
 
     # values
 
@@ -220,12 +285,13 @@ class _StageReader:
 
     def _commands(self, key: str) -> tuple[str, ...]:
         value = self._body.get(key, [])
-        return (value,) if isinstance(value, str) else self._words(key)
+        return (self._text(key),) if isinstance(value, str) else self._words(key)
 
     def _plain(self, value: object, key: str) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise self._wrong(f"`{key}` is a list of texts")
-        return str(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+        if not is_number and not isinstance(value, str):
+            raise self._wrong(f"`{key}` is a list of texts", f'for example `{key} = ["one", "two"]`')
+        return _clean(str(value), key, self._where)
 
     def _condition(self, key: str) -> str:
         condition = self._text(key)
@@ -247,17 +313,22 @@ class _StageReader:
     def _number_of(self, key: str, default: int, *, least: int = 1, most: int) -> int:
         value = self._body.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self._wrong(f"`{key}` is a whole number from {least} to {most}, not {value!r}")
+            raise self._wrong(
+                f"`{key}` is a whole number from {least} to {most}, not {_told(value)}",
+                f"for example `{key} = {max(least, 1)}`",
+            )
         return value
 
     def _amount(self, key: str) -> float:
         value = self._body.get(key) or 0.0
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= cast("float", value) < float("inf"):
-            raise self._wrong(f"`{key}` is a number above 0, not {value!r}")
+        if not is_number or not 0 <= cast("float", value) < LARGEST:
+            raise self._wrong(
+                f"`{key}` is a number above 0, not {_told(value)}", f"for example `{key} = 600`"
+            )
         return float(cast("float", value))
 
-    def _wrong(self, reason: str, hint: str = "") -> InvalidInput:
+    def _wrong(self, reason: str, hint: str) -> InvalidInput:
         return InvalidInput(f"{self._where}: {reason}", hint=hint)
 
 
@@ -266,7 +337,10 @@ def _translated(body: Mapping[str, object], where: str) -> dict[str, object]:
     for key, value in body.items():
         word = _OLD_WORDS.get(key, key)
         if word in new:
-            raise InvalidInput(f"{where} says `{word}` twice, once as `{key}`")
+            old = next(one for one in body if _OLD_WORDS.get(one) == word)
+            raise InvalidInput(
+                f"{where} says `{word}` twice, once as `{old}`", hint=f"keep `{word}`, and take `{old}` out"
+            )
         if value is not None:
             new[word] = value
     return new
@@ -321,12 +395,16 @@ def _too_early(where: str, written: str, name: str) -> InvalidInput:
 
 def _name_of(body: Mapping[str, object], number: int) -> str:
     name = body.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f"stage number {number} has no name that can be used: {name!r}",
-            hint="""a name has at most 80 characters, and none of { } . " ' ( ) = !""",
-        )
-    return name
+    if isinstance(name, str) and _is_name(name):
+        return name
+    raise InvalidInput(
+        f"stage number {number} has no name that can be used: {_told(name)}",
+        hint="""a name has 1 to 80 letters, not digits alone, and none of { } . " ' ( ) = !""",
+    )
+
+
+def _is_name(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and name.isprintable() and not name.isdigit() and name != "vars"
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
@@ -336,12 +414,11 @@ def _refuse_twins(names: Sequence[str]) -> None:
 
 
 def _refuse_unknown(body: Mapping[str, object], known: Sequence[str], where: str) -> None:
-    words = [*known, *_OLD_WORDS]
     for key in body:
-        if key not in words:
-            close = get_close_matches(key, words, n=1)
+        if key not in known:
+            close = get_close_matches(key, known, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"it may have {', '.join(sorted(known))}"
-            raise InvalidInput(f"{where} has a key {key!r} that means nothing", hint=hint)
+            raise InvalidInput(f"{where} has a key {_told(key)} that means nothing", hint=hint)
 
 
 def _mapping(value: object, what: str) -> Mapping[str, object]:
@@ -350,12 +427,15 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
         body = cast("Mapping[object, object]", value)
         if all(isinstance(key, str) for key in body):
             return cast("Mapping[str, object]", body)
-    raise InvalidInput(f"{what} is a set of keys and values, not {kind}")
+    raise InvalidInput(
+        f"{what} is a set of keys and values, not {kind}",
+        hint="`fleet workflow list --known` names files to begin with",
+    )
 
 
 def _list(value: object, what: str) -> Sequence[object]:
     if not isinstance(value, list | tuple):
-        raise InvalidInput(f"{what} is a list, not {type(value).__name__}")
+        raise InvalidInput(f"{what} is a list, not {type(value).__name__}", hint="put it into brackets: [ ]")
     return cast("Sequence[object]", value)
 
 
@@ -364,13 +444,41 @@ def _text(body: Mapping[str, object], key: str, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(f"{where}: `{key}` is a text, not {type(value).__name__}")
-    return value
+        raise InvalidInput(
+            f"{where}: `{key}` is a text, not {type(value).__name__}", hint="put it into quotes"
+        )
+    return _clean(value, key, where)
+
+
+def _clean(text: str, key: str, where: str) -> str:
+    """Return a text that can be written down and handed to a program; refuse any other."""
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InvalidInput(f"{where}: `{key}` has a NUL or half of a letter in it", hint="take it out")
+    return text
+
+
+def _told(value: object) -> str:
+    """Put a value into few words, however large it is."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 80 else f"{value[:79]}…")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return "a large number"
+    is_plain = value is None or isinstance(value, bool | int | float)
+    return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
 def _texts(value: object) -> dict[str, str]:
-    body = _mapping(value, "`variables`")
-    return {name: str(one) for name, one in body.items()}
+    return {name: _value(name, one) for name, one in _mapping(value, "`variables`").items()}
+
+
+def _value(name: str, value: object) -> str:
+    is_number = isinstance(value, int | float) and abs(value) < LARGEST
+    if not is_number and not isinstance(value, str):
+        raise InvalidInput(
+            f"`variables`: {_told(name)} is a text or a number, not {type(value).__name__}",
+            hint="put it into quotes",
+        )
+    return _clean(str(value).lower() if isinstance(value, bool) else str(value), name, "`variables`")
 
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:

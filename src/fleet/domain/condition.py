@@ -6,12 +6,15 @@
     comparison  name (`==` | `!=` | `contains` | `matches`) "text"
 
 A name is `stage.field` or `vars.name`. Text in results is only ever compared, never read as a condition.
+What `matches` takes is a pattern as in a shell, for the whole text: `*`, `?`, `[0-9]`. Such a pattern is
+answered in a time that grows with the text alone; a regular expression can keep a supervisor for hours.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from fleet.errors import InvalidInput
@@ -22,6 +25,8 @@ Test = Callable[[Facts], bool]
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>==|!=|\(|\))|(?P<word>[^\s()=!"']+))"""
 )
+LONGEST, DEEPEST = 4_000, 50
+
 _WORDS = ("and", "or", "not", "contains", "matches")
 
 
@@ -43,6 +48,10 @@ def names_in(condition: str) -> tuple[str, ...]:
 
 
 def _tokens(condition: str) -> list[Token]:
+    if len(condition) > LONGEST:
+        raise InvalidInput(
+            f"a condition has at most {LONGEST} characters, not {len(condition)}", hint="use several stages"
+        )
     tokens: list[Token] = []
     place = 0
     rest = condition.rstrip()
@@ -74,6 +83,7 @@ class _Reader:
     def __init__(self, tokens: Sequence[Token], condition: str) -> None:
         self._tokens = list(tokens)
         self._condition = condition
+        self._depth = 0
 
     def read(self) -> Test:
         test = self._either()
@@ -94,6 +104,14 @@ class _Reader:
         return lambda facts: all(test(facts) for test in tests)
 
     def _one(self) -> Test:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._wrong(f"it is nested more than {DEEPEST} deep")
+        test = self._denied_or_grouped() or self._comparison()
+        self._depth -= 1
+        return test
+
+    def _denied_or_grouped(self) -> Test | None:
         if self._take("word", "not"):
             test = self._one()
             return lambda facts: not test(facts)
@@ -102,7 +120,7 @@ class _Reader:
             if not self._take("mark", ")"):
                 raise self._wrong("a `)` is missing")
             return test
-        return self._comparison()
+        return None
 
     def _comparison(self) -> Test:
         name = self._next("word", "a name like `stage.status`")
@@ -113,17 +131,10 @@ class _Reader:
             raise self._wrong(f"after {name!r} comes one of ==, !=, contains, matches")
         text = self._next("text", 'a text in quotes, like "completed"')
         if how == "matches":
-            pattern = self._pattern(text)
-            return lambda facts: pattern.search(facts.get(name, "")) is not None
+            return lambda facts: fnmatchcase(facts.get(name, ""), text)
         if how == "contains":
             return lambda facts: text in facts.get(name, "")
         return lambda facts: (facts.get(name, "") == text) is (how == "==")
-
-    def _pattern(self, text: str) -> re.Pattern[str]:
-        try:
-            return re.compile(text)
-        except re.error as exc:
-            raise self._wrong(f"{text!r} is no pattern: {exc}") from exc
 
     def _next(self, kind: str, wanted: str) -> str:
         if not self._tokens or self._tokens[0].kind != kind:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from fleet.domain.template import sendable
+
 STATUSES = ("completed", "completed_no_changes", "blocked")
 LONGEST_SUMMARY, MOST_STEPS, LONGEST_STEP = 20_000, 50, 2_000
+MOST_OBJECTS = 200  # that are looked at, from the end
+
+_OBJECT = re.compile(r'\{\s*["}]')
 
 PLEASE = """
 
@@ -35,22 +41,22 @@ def read_report(said: str) -> Report:
     for text in _objects_from_end(said):
         if (report := _read(text)) is not None:
             return report
-    return Report(summary=said[:LONGEST_SUMMARY])
+    return Report(summary=sendable(said[:LONGEST_SUMMARY]))
 
 
 def _objects_from_end(said: str) -> Iterator[object]:
     """Yield the JSON objects in a text, the last one first; those within another one never come alone."""
     decoder = json.JSONDecoder()
     found: list[object] = []
-    place = said.find("{")
-    while place != -1:
+    end = 0
+    for place in [match.start() for match in _OBJECT.finditer(said)][-MOST_OBJECTS:]:
+        if place < end:
+            continue
         try:
             value, end = decoder.raw_decode(said, place)
         except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            found.append(value)
-        place = said.find("{", end)
+            continue
+        found.append(value)
     return reversed(found)
 
 
@@ -64,7 +70,9 @@ def _read(value: object) -> Report | None:
     steps = fields.get("next_steps")
     listed = cast("list[object]", steps) if isinstance(steps, list) else []
     return Report(
-        summary=summary[:LONGEST_SUMMARY],
+        summary=sendable(summary[:LONGEST_SUMMARY]),
         status=str(status),
-        next_steps=tuple(step[:LONGEST_STEP] for step in listed if isinstance(step, str))[:MOST_STEPS],
+        next_steps=tuple(sendable(step[:LONGEST_STEP]) for step in listed if isinstance(step, str))[
+            :MOST_STEPS
+        ],
     )

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 FIELDS = ("summary", "files", "next_steps", "status", "result", "diff", "branch")
 
-_VARIABLE = re.compile(r"\{(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)\}")
+LONGEST_NAME = 100
+
+_VARIABLE = re.compile(rf"\{{(?P<name>[^{{}}\n]{{1,{LONGEST_NAME}}})\}}")
 _BY_NUMBER = re.compile(rf"stage_(?P<number>\d{{1,4}})_(?P<field>{'|'.join(FIELDS)})")
 
 
@@ -47,7 +49,12 @@ def fill_in(
     def value(match: re.Match[str]) -> str:
         name = match["name"]
         if name in references:
-            return value_of(references[name])
-        return others.get(name, match[0])
+            return sendable(value_of(references[name]))
+        return sendable(others[name]) if name in others else match[0]
 
     return _VARIABLE.sub(value, template)
+
+
+def sendable(text: str) -> str:
+    """Return a text without what no program can be handed, and not every storage holds: half letters, NUL."""
+    return text.replace("\0", "").encode(errors="replace").decode()
