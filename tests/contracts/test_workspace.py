@@ -851,6 +851,27 @@ class TestLeftovers:
         assert git(ground.repository, "rev-parse", "work") == tip
         assert "new" in ground.names_in("refs/fleet/saved/run-work")
 
+    @pytest.mark.parametrize("how", ["committed", "shown", "saved"])
+    def test_of_the_same_size_right_after_the_checkout_are_seen(self, ground: Ground, how: str) -> None:
+        """Git tells such a change by the time of its index alone, which a copy must keep."""
+        git(ground.repository, "config", "core.trustctime", "false")
+        place, workspace = ground.make()
+        file, index = workspace / "readme.md", ground.git_dir(place) / "index"
+        then, changed = time.time() - 60, "holla\n"
+        os.utime(file, (then, then))
+        git(workspace, "update-index", "--refresh")
+        file.write_text(changed)
+        for one in (file, index):
+            os.utime(one, (then, then))
+        if how == "committed":
+            assert ground.workspaces.save_leftovers(place, "left")
+        elif how == "shown":
+            assert "+holla" in diff_text(place)
+        else:
+            ground.workspaces.remove(place)
+            ground.workspaces.restore(place, "refs/fleet/saved/run-work")
+            assert file.read_text() == changed
+
     @pytest.mark.parametrize(
         "name", ["worktrees/work/index.lock", "worktrees/work/HEAD.lock", "refs/heads/work.lock"]
     )

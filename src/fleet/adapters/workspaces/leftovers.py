@@ -200,7 +200,7 @@ def _locked_index(git_dir: Path) -> Generator[Path]:
         ours.touch()
         lock_of(index).hardlink_to(ours)
     try:
-        shutil.copyfile(index, draft)
+        shutil.copy2(index, draft)  # with its time, by which git tells a file that changed at once
         yield draft
     finally:
         for file in (draft, lock_of(draft), lock_of(index), ours):

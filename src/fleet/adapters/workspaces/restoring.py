@@ -73,7 +73,7 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     git_dir = attach(site, tip="", head=_head(site, manifest), name=manifest.worktree)
     check_out(git_dir, site.path, manifest.index, umask=_UMASK)
     index = git_dir / "fleet-index"
-    shutil.copyfile(git_dir / "index", index)
+    shutil.copy2(git_dir / "index", index)
     with BUSY, raw_environment(site, git_dir) as raw:
         # Only what differs from the index is written, and byte for byte. The index stays as it was.
         trees = (manifest.index, snapshot.tree)

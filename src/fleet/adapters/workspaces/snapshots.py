@@ -205,7 +205,7 @@ def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) 
     remove_file(lock_of(index))
     original = git_dir / "index"
     try:
-        shutil.copyfile(original, index)
+        shutil.copy2(original, index)
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
         clear_flags(site.path, env)
