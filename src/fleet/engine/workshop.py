@@ -26,6 +26,7 @@ from fleet.errors import FleetError
 from fleet.ports.artifacts import read_plain
 from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
+from fleet.ports.comparing import Comparing
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.records import Runs
@@ -51,6 +52,7 @@ class Workshop:
     workspaces: Workspaces
     repositories: Repositories
     checkouts: Checkouts
+    comparing: Comparing
     merging: Merging
     history: History
     transport: Transport

@@ -1,0 +1,263 @@
+"""Several attempts at the same work from the same commit: who takes part, and what of theirs is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from fleet.domain.ids import RaceId, TaskId, TrialId
+from fleet.domain.protection import Examined, Flag
+from fleet.domain.run import Diff, Role, Run, RunState
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import Patch, Trial
+
+SIZES = range(2, 21)
+TIMES = range(1, 11)
+_GOOD_ENDS = (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
+
+BRIEF = """{prompt}
+
+---
+You work in a git worktree of your own; commit your work there. Several attempts at this are made, and the
+best is chosen by what these commands say of it in a clean checkout:
+{gates}
+Tests that were there, and what configures them, are put back to how they were before. Add tests of your own
+in new files: they are run on the other attempts, and theirs on yours.
+"""
+
+
+class RaceState(StrEnum):
+    RACING = "racing"  # its candidates are being made
+    TRYING = "trying"  # they are made; commands say which is good
+    ENDED = "ended"
+    CANCELLED = "cancelled"
+
+
+class End(StrEnum):
+    """How a race came out."""
+
+    WON = "won"
+    NOBODY = "nobody"  # none is good
+    TIE = "tie"  # several are, and nothing says which is better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One candidate, as git tells of it."""
+
+    number: int
+    coder: str
+    branch: str = ""
+    commit: str = ""
+    out: str = ""  # why it does not take part
+    tree: str = ""
+    patch: str = ""  # names its change, but for white space
+    diff: Diff = Diff()
+    restored: tuple[str, ...] = ()  # paths that are tried as they are in the base
+    tests: tuple[str, ...] = ()  # tests that it adds
+    flags: tuple[Flag, ...] = ()
+
+    @property
+    def is_in(self) -> bool:
+        return not self.out
+
+    @property
+    def has_tampered(self) -> bool:
+        return any(flag.is_tampering for flag in self.flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    id: RaceId
+    project: str
+    cwd: str
+    prompt: str
+    base: str  # the commit that all of them begin from
+    host: str
+    created_at: float
+    size: int
+    gates: tuple[str, ...]
+    hidden_gates: tuple[str, ...] = ()  # that candidates are not told of
+    coders: tuple[str, ...] = ()  # in turn; none: as the settings say
+    model: str = ""
+    budget_usd: float | None = None  # of each candidate
+    lint: str = ""
+    judge: str = ""
+    times: int = 3  # how often a command is run
+    protect: tuple[str, ...] = ()  # patterns besides the ones that always hold
+    state: RaceState = RaceState.RACING
+    is_wanted: bool = True
+    is_asking: bool = False  # nothing goes on until a person answers a candidate
+    entries: tuple[Entry, ...] = ()
+    end: End | None = None
+    winner: int | None = None
+    reason: str = ""  # why it came out like this
+    ended_at: float | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (RaceState.ENDED, RaceState.CANCELLED)
+
+    @property
+    def all_gates(self) -> tuple[str, ...]:
+        return (*self.gates, *self.hidden_gates)
+
+    def coder_of(self, number: int) -> str:
+        return self.coders[(number - 1) % len(self.coders)] if self.coders else ""
+
+    def finish(self, end: End, winner: int | None, reason: str, now: float) -> Race:
+        return replace(
+            self, state=RaceState.ENDED, end=end, winner=winner, reason=reason, ended_at=now, is_asking=False
+        )
+
+    def cancel(self, now: float) -> Race:
+        return replace(
+            self, state=RaceState.CANCELLED, reason="it was cancelled", ended_at=now, is_asking=False
+        )
+
+
+# candidates
+
+
+def task_id(race: Race, number: int) -> TaskId:
+    return TaskId(f"{race.id}-{number}")
+
+
+def racer(race: Race, number: int, now: float) -> Task:
+    """Return the task of one candidate."""
+    title = f"candidate {number} of {race.size}: {race.prompt.strip().partition(chr(10))[0][:200]}"
+    gates = "\n".join(f"    {gate}" for gate in race.gates) or "    (they are not told)"
+    return Task(
+        id=task_id(race, number),
+        title=title,
+        description=BRIEF.format(prompt=race.prompt, gates=gates),
+        created_at=now,
+        updated_at=now,
+        cwd=race.cwd,
+        project=race.project,
+        coder=race.coder_of(number),
+        model=race.model,
+        batch=race.id,
+        part_of=race.id,
+        role=Role.DOER,
+        budget_usd=race.budget_usd,
+        ends_with_turn=True,
+        base=race.base,
+        base_host=race.host,
+    )
+
+
+class Fate(NamedTuple):
+    """How far a candidate's task is."""
+
+    is_underway: bool = False
+    is_asking: bool = False
+    out: str = ""  # it will come to nothing, and why
+
+
+def fate_of(task: Task | None, run: Run | None) -> Fate:
+    if task is None:
+        return Fate(is_underway=True)
+    if task.state is TaskState.BLOCKED and task.question:
+        return Fate(is_asking=True)
+    if task.state is TaskState.BLOCKED:
+        return Fate(out=f"it failed: {task.reason}")
+    if task.state is not TaskState.CLOSED:
+        return Fate(is_underway=True)
+    if run is None:
+        return Fate(out=f"it was closed before it began: {task.close_reason}")
+    if not run.has_ended:  # somebody closed it, and its agent is being ended
+        return Fate(is_underway=True)
+    if run.result is None or run.result.status not in _GOOD_ENDS:
+        return Fate(out=f"it was closed before it was done: {task.close_reason}")
+    return Fate()
+
+
+def enter(entry: Entry, *, base_tree: str, tree: str, patch: str, diff: Diff, examined: Examined) -> Entry:
+    """Return a candidate with what git and its changes say of it."""
+    full = replace(
+        entry,
+        tree=tree,
+        patch=patch,
+        diff=diff,
+        restored=examined.restored,
+        tests=examined.tests,
+        flags=examined.flags,
+    )
+    if tree == base_tree:
+        return replace(full, out="it changes nothing")
+    if diff.files == len(examined.restored):
+        return replace(full, out="it changes tests and their configuration only: there is nothing to try")
+    return full
+
+
+def without_doubles(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the candidates; of those that hold the very same, one takes part, whatever their order is."""
+    kept: dict[str, Entry] = {}
+    for entry in sorted(entries, key=lambda one: (one.commit, one.number)):
+        if entry.is_in:
+            kept.setdefault(entry.tree, entry)
+    return tuple(_unless_double(entry, kept.get(entry.tree)) for entry in entries)
+
+
+def _unless_double(entry: Entry, kept: Entry | None) -> Entry:
+    if kept is None or kept is entry or not entry.is_in:
+        return entry
+    return replace(entry, out=f"it is the same as candidate {kept.number}")
+
+
+# what is tried
+
+
+def base_trial(race: Race) -> Trial:
+    return _trial(race, "base", race.base, race.times, ())
+
+
+def own_trial(race: Race, entry: Entry) -> Trial:
+    """Return the trial of a candidate: its work with the base's own tests."""
+    return _trial(race, _short(entry), entry.commit, race.times, _restoring(race, entry))
+
+
+def cross_trial(race: Race, entry: Entry, author: Entry) -> Trial:
+    """Return the trial of a candidate with the tests that one of them, maybe itself, adds."""
+    patches = (*_restoring(race, entry), Patch(commit=author.commit, paths=author.tests))
+    times = race.times if author.commit == entry.commit else min(race.times, 2)
+    trial = _trial(race, f"{_short(entry)}-with-{_short(author)}", entry.commit, times, patches)
+    return replace(trial, commands=race.gates or race.hidden_gates)
+
+
+def all_trials(race: Race) -> list[Trial]:
+    """Return all that may have to be tried."""
+    entries = [entry for entry in race.entries if entry.is_in]
+    own = [own_trial(race, entry) for entry in entries]
+    authors = [entry for entry in entries if entry.tests]
+    return [
+        base_trial(race),
+        *own,
+        *(cross_trial(race, one, author) for author in authors for one in entries),
+    ]
+
+
+def _trial(race: Race, name: str, commit: str, times: int, patches: tuple[Patch, ...]) -> Trial:
+    lint = (race.lint,) if race.lint and race.lint not in race.all_gates else ()
+    return Trial(
+        id=TrialId(f"{race.id}-{name}"),
+        project=race.project,
+        commit=commit,
+        commands=(*race.all_gates, *lint),
+        host=race.host,
+        created_at=race.created_at,
+        patches=patches,
+        times=times,
+        stops_at_no=False,
+    )
+
+
+def _restoring(race: Race, entry: Entry) -> tuple[Patch, ...]:
+    return (Patch(commit=race.base, paths=entry.restored),) if entry.restored else ()
+
+
+def _short(entry: Entry) -> str:
+    return entry.commit[:12]

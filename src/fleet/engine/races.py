@@ -1,0 +1,223 @@
+"""Runs races: has the candidates made, has them tried, and writes down who won."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fleet.domain.judging import duel_id, duel_task, read_vote
+from fleet.domain.protection import Protection, examine
+from fleet.domain.race import (
+    Entry,
+    Fate,
+    Race,
+    RaceState,
+    all_trials,
+    base_trial,
+    enter,
+    fate_of,
+    racer,
+    task_id,
+    without_doubles,
+)
+from fleet.domain.run import Diff
+from fleet.domain.scorecard import Duel, Outcome, Scorecard, Trials, score
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import Trial
+from fleet.engine.workshop import Workshop
+from fleet.errors import Conflict, GitFailed, Stale
+from fleet.ports.races import ASKS, WORK, Races
+from fleet.ports.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+CANCELLED = "its race was cancelled"
+
+
+class RaceDirector:
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._races = Races(shop.store)
+        self._tasks = Tasks(shop.store)
+
+    def live(self) -> Sequence[Race]:
+        """Return the races that go on here, and those whose candidates were answered meanwhile."""
+        asking = self._races.find(ASKS, self._shop.host)
+        answered = [race for race in asking if not _are_asking(self._fates(race))]
+        return [*self._races.find(WORK, self._shop.host), *answered]
+
+    def advance(self, work: Race) -> bool:
+        if not work.is_wanted:
+            return self._cancel(work)
+        if work.state is RaceState.RACING:
+            return self._have_made(work)
+        return self._have_tried(work)
+
+    # candidates
+
+    def _have_made(self, race: Race) -> bool:
+        """See to it that all candidates are made; once they are, write down what git says of each."""
+        has_begun = self._ensure_trials([base_trial(race)])
+        for number in range(1, race.size + 1):
+            has_begun = self._ensure_task(racer(race, number, time.time())) or has_begun
+        fates = self._fates(race)
+        is_asking = _are_asking(fates)
+        if is_asking or any(fate.is_underway for fate in fates):
+            changed = self._races.update(race.id, lambda race: replace(race, is_asking=is_asking))
+            return has_begun or changed != race
+        entries = self._entries(race, fates)
+        self._races.update(
+            race.id,
+            lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False),
+        )
+        return True
+
+    def _ensure_task(self, task: Task) -> bool:
+        """Write a task down, if it is not; tell whether it was not."""
+        if self._tasks.peek(task.id) is not None:
+            return False
+        with suppress(Stale):
+            self._tasks.add(task)
+        return True
+
+    def _fates(self, race: Race) -> list[Fate]:
+        tasks = [self._tasks.peek(task_id(race, number)) for number in range(1, race.size + 1)]
+        return [
+            fate_of(task, self._shop.runs.peek(task.run) if task and task.run else None) for task in tasks
+        ]
+
+    def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Entry, ...]:
+        base_tree = self._shop.comparing.compare(race.project, race.base, race.base).tree
+        entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
+        return without_doubles(entries)
+
+    def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Entry:
+        task = self._tasks.get(task_id(race, number))
+        coder = task.coder_used or race.coder_of(number)
+        branch = task.branch if task.token else ""
+        entry = Entry(number=number, coder=coder, branch=branch, out=fate.out)
+        if fate.out:
+            return entry
+        try:
+            return self._examined(race, replace(entry, commit=task.base), base_tree)
+        except GitFailed as problem:  # its branch was deleted, say
+            return replace(entry, out=f"git cannot read it: {problem.reason}")
+
+    def _examined(self, race: Race, entry: Entry, base_tree: str) -> Entry:
+        comparing, project = self._shop.comparing, race.project
+        found = comparing.compare(project, race.base, entry.commit)
+        protection = Protection(race.protect, race.all_gates)
+        paths = [change.path for change in found.changes if protection.covers(change.path)]
+        before = comparing.texts(project, race.base, paths)
+        after = comparing.texts(project, entry.commit, paths)
+        diff = Diff(
+            files=len(found.changes),
+            added=sum(change.added for change in found.changes),
+            removed=sum(change.removed for change in found.changes),
+        )
+        examined = examine(found.changes, protection, before, after)
+        return enter(
+            entry, base_tree=base_tree, tree=found.tree, patch=found.patch, diff=diff, examined=examined
+        )
+
+    # trials
+
+    def _have_tried(self, race: Race) -> bool:
+        """See to it that everything is tried that must be; once it is, write down how the race came out."""
+        trials = {trial.id: trial for trial in self._trials_of(race)}
+        card = score(race, trials)
+        if card.wanted:
+            return self._ensure_trials(card.wanted)
+        if card.duels:
+            return self._have_judged(race, card, trials)
+        return self._finish(race, card)
+
+    def _trials_of(self, race: Race) -> list[Trial]:
+        """Return those trials of a race that there are."""
+        return [found for trial in all_trials(race) if (found := self._shop.trials.peek(trial.id))]
+
+    def _ensure_trials(self, wanted: Sequence[Trial]) -> bool:
+        """Wish for trials; tell whether any of them was not wished for before."""
+        missing = [trial for trial in wanted if self._shop.trials.peek(trial.id) is None]
+        for trial in missing:
+            self._shop.trials.ensure(replace(trial, created_at=time.time()))
+        return bool(missing)
+
+    def _finish(self, race: Race, card: Scorecard) -> bool:
+        outcome = card.outcome
+        assert outcome is not None, "a card wants something or tells how it came out"
+        self._races.update(race.id, lambda race: _finished(race, outcome))
+        log.info(
+            "race.ended",
+            extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner},
+        )
+        return True
+
+    # a judge
+
+    def _have_judged(self, race: Race, card: Scorecard, trials: Trials) -> bool:
+        begun = [
+            self._ensure_task(self._duel_task(race, duel)) for duel in card.duels if self._is_new(race, duel)
+        ]
+        votes: dict[Duel, int | None] = {}
+        for duel in card.duels:
+            task = self._tasks.get(duel_id(race, duel))
+            if task.state not in (TaskState.CLOSED, TaskState.BLOCKED):
+                return bool(begun)
+            votes[duel] = self._vote(task, duel)
+        return self._finish(race, score(race, trials, votes))
+
+    def _is_new(self, race: Race, duel: Duel) -> bool:
+        return self._tasks.peek(duel_id(race, duel)) is None
+
+    def _duel_task(self, race: Race, duel: Duel) -> Task:
+        commits = {entry.number: entry.commit for entry in race.entries}
+        first, second = (
+            self._shop.comparing.patch_text(race.project, race.base, commits[number]) for number in duel
+        )
+        return duel_task(race, duel, first=first, second=second, now=time.time())
+
+    def _vote(self, task: Task, duel: Duel) -> int | None:
+        """Return whom a judge prefers; one that failed or asks back prefers nobody."""
+        if task.state is TaskState.BLOCKED:
+            self._close(task, "a judge that does not answer is no judge")
+            return None
+        run = self._shop.runs.peek(task.run) if task.run else None
+        return read_vote(duel, run.result.summary) if run and run.result else None
+
+    # cancelling
+
+    def _cancel(self, race: Race) -> bool:
+        for task in self._tasks_of(race):
+            self._close(task, CANCELLED)
+        for trial in self._trials_of(race):
+            self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
+        self._races.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
+        return True
+
+    def _tasks_of(self, race: Race) -> list[Task]:
+        numbers = range(1, race.size + 1)
+        duels = [(one, other) for one in numbers for other in numbers if one != other] if race.judge else []
+        names = [*(task_id(race, number) for number in numbers), *(duel_id(race, duel) for duel in duels)]
+        return [task for name in names if (task := self._tasks.peek(name))]
+
+    def _close(self, task: Task, reason: str) -> None:
+        """Close a task, if it is open; the queue then ends its agent and saves its work."""
+        if task.state is TaskState.CLOSED:
+            return
+        with suppress(Conflict):  # somebody else has just closed it
+            self._tasks.update_noted(task.id, lambda task: task.close(reason, time.time()), "closed", reason)
+
+
+def _are_asking(fates: Sequence[Fate]) -> bool:
+    """Tell whether nothing goes on until a person answers."""
+    return any(fate.is_asking for fate in fates) and not any(fate.is_underway for fate in fates)
+
+
+def _finished(race: Race, outcome: Outcome) -> Race:
+    if race.has_ended or not race.is_wanted:
+        return race
+    return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())

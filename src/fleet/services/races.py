@@ -1,0 +1,233 @@
+"""Have several attempts made at the same work, and the best of them found: start, show and end races."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain.ids import new_race_id
+from fleet.domain.race import SIZES, TIMES, Race, all_trials, racer, task_id
+from fleet.domain.run import Role
+from fleet.domain.scorecard import Scorecard, Standing, score
+from fleet.domain.task import Task, check_task
+from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.ports.coder import Turn
+from fleet.ports.races import Races
+from fleet.ports.tasks import Tasks
+from fleet.ports.trials import Trials
+from fleet.services.programs import require_binary
+from fleet.services.runs import DoorKeeper
+from fleet.services.tasks import check_text, place
+
+if TYPE_CHECKING:
+    from fleet.config import Settings
+    from fleet.ports.coder import Coder
+    from fleet.ports.door import Door
+    from fleet.ports.repository import Repositories
+    from fleet.ports.store import Store
+
+LOOK_EVERY_SECONDS = 0.1
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+
+
+class RaceWish(NamedTuple):
+    """What is wanted of a race; what is empty comes from the settings."""
+
+    size: int
+    prompt: str
+    gates: tuple[str, ...] = ()
+    hidden_gates: tuple[str, ...] = ()
+    coders: tuple[str, ...] = ()
+    model: str = ""
+    judge: str = ""
+    lint: str = ""
+    protect: tuple[str, ...] = ()
+    times: int = 3
+    base: str = "HEAD"
+    folder: str = "."
+    budget_usd: float | None = None
+
+
+class RaceDetail(NamedTuple):
+    """A race, its candidates' tasks as far as they are there, and its scorecard as far as it is known."""
+
+    race: Race
+    tasks: tuple[Task, ...]
+    card: Scorecard
+
+
+class RaceService:
+    def __init__(
+        self,
+        *,
+        host: str,
+        settings: Callable[[], Settings],
+        store: Store,
+        repositories: Repositories,
+        coder: Callable[[str], Coder],
+        door: Door,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._store = store
+        self._races = Races(store)
+        self._tasks = Tasks(store)
+        self._trials = Trials(store)
+        self._repositories = repositories
+        self._coder = coder
+        self._door = door
+
+    # starting
+
+    def start(self, wish: RaceWish) -> Race:
+        """Record a race and wake the supervisor. All is checked before anything is recorded."""
+        race = self.draft(wish)
+        self._races.add(race)
+        self._door.knock()
+        return race
+
+    def draft(self, wish: RaceWish) -> Race:
+        """Return the race that `start` would record, checked but not recorded."""
+        _check_wish(wish)
+        settings = self._settings()
+        coders = wish.coders or (settings.coder_default,)
+        for name in coders:
+            require_binary(self._coder(name).facts)
+        if wish.judge:
+            self._check_judge(wish.judge, coders)
+        cwd, _ = place(wish.folder)
+        repository = self._repositories.inspect(wish.folder, wish.base, ())
+        gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
+        now = time.time()
+        race = Race(
+            id=new_race_id(now),
+            project=repository.top,
+            cwd=cwd,
+            prompt=wish.prompt,
+            base=repository.base_sha,
+            host=self._host,
+            created_at=now,
+            size=wish.size,
+            gates=gates,
+            hidden_gates=tuple(gate for gate in hidden if gate not in gates),
+            coders=coders,
+            model=wish.model,
+            budget_usd=wish.budget_usd,
+            lint=wish.lint or settings.race_lint,
+            judge=wish.judge,
+            times=wish.times,
+            protect=(*settings.race_protect, *wish.protect),
+        )
+        check_task(racer(race, 1, now))
+        return race
+
+    def _check_judge(self, name: str, coders: Sequence[str]) -> None:
+        if name in coders:
+            raise InvalidInput(
+                f"{name!r} cannot judge its own work", hint="name a judge that makes no candidate"
+            )
+        coder = self._coder(name)
+        require_binary(coder.facts)
+        # Raises what keeps it from being kept from writing.
+        coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
+
+    # looking
+
+    def list(self) -> list[Race]:
+        """Return all races, oldest first."""
+        return self._races.find()
+
+    def get(self, name: str) -> Race:
+        """Return the race of an id, or of its end if no other ends so."""
+        check_text(name)
+        if name and (race := self._races.peek(name)):
+            return race
+        found = [race for race in self.list() if race.id.endswith(name)] if len(name) >= SHORTEST_END else []
+        if len(found) > 1:
+            raise Conflict(f"{len(found)} races end with {name!r}", hint="give more of the id")
+        if not found:
+            raise NotFound(f"there is no race {name!r}", hint="see them with `fleet race list`")
+        return found[0]
+
+    def detail(self, race: Race) -> RaceDetail:
+        names = [task_id(race, number) for number in range(1, race.size + 1)]
+        tasks = tuple(task for name in names if (task := self._tasks.peek(name)))
+        return RaceDetail(race=race, tasks=tasks, card=_as_it_ended(race, self._card(race)))
+
+    def _card(self, race: Race) -> Scorecard:
+        """Return the scorecard, from the race and its trials alone."""
+        found = [self._trials.peek(trial.id) for trial in all_trials(race)]
+        return score(race, {trial.id: trial for trial in found if trial is not None})
+
+    def wait(
+        self,
+        name: str,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Callable[[RaceDetail], None] = lambda detail: None,
+    ) -> Race:
+        """Block until a race has ended, or waits for a person; return it as it is then."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        stamp, keeper = None, DoorKeeper(self._door)
+        while True:
+            newest = self._store.stamp()
+            if newest != stamp:
+                stamp = newest
+                race = self.get(name)
+                progress(self.detail(race))
+                if race.has_ended or race.is_asking:
+                    return race
+            keeper.look()
+            if deadline is not None and time.monotonic() > deadline:
+                raise Unavailable(
+                    f"race {name} is still under way after {timeout_seconds:g} s", hint="wait again"
+                )
+            time.sleep(LOOK_EVERY_SECONDS)
+
+    # ending
+
+    def cancel(self, name: str, *, run: str = "") -> Race:
+        """End a race and its agents; what they did is kept. No agent may (`run` names the one that calls)."""
+        if run:
+            raise Conflict("an agent cannot cancel a race", hint='ask a person with `fleet ask "…"`')
+        race = self._races.update(self.get(name).id, _unwanted)
+        self._door.knock()
+        return race
+
+
+def _check_wish(wish: RaceWish) -> None:
+    check_text(wish.prompt, wish.lint, wish.model, *wish.gates, *wish.hidden_gates, *wish.protect)
+    if not wish.prompt.strip():
+        raise InvalidInput("there is nothing in the prompt", hint='add -p "what the agents are to do"')
+    if wish.size not in SIZES:
+        raise InvalidInput(f"a race has {SIZES.start} to {SIZES.stop - 1} candidates, not {wish.size}")
+    if wish.times not in TIMES:
+        raise InvalidInput(f"a command is run {TIMES.start} to {TIMES.stop - 1} times, not {wish.times}")
+    if wish.model.startswith("-"):  # a coder would take it for an option
+        raise InvalidInput(f"{wish.model!r} is no name of a model: it begins with a dash")
+    if not any(gate.strip() for gate in (*wish.gates, *wish.hidden_gates)):
+        raise InvalidInput(
+            "a race needs a command that tells good work from bad", hint='add --gate "make test", say'
+        )
+
+
+def _each_once(gates: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(gate.strip() for gate in gates if gate.strip()))
+
+
+def _unwanted(race: Race) -> Race:
+    if race.has_ended:
+        raise Conflict(f"race {race.id} has ended already", hint=f"see `fleet race show {race.id}`")
+    return replace(race, is_wanted=False)
+
+
+def _as_it_ended(race: Race, card: Scorecard) -> Scorecard:
+    """Return the card with the winner that was written down: a judge's word is in no trial."""
+    if race.winner is None:
+        return card
+    rows = tuple(
+        replace(row, standing=Standing.WINNER) if row.number == race.winner else row for row in card.rows
+    )
+    return replace(card, rows=rows)
