@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
+    from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
 
@@ -65,6 +66,7 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_pairs=_make_pairs,
         make_merges=_make_merges,
         make_races=_make_races,
+        make_sprints=_make_sprints,
         make_gauge=_make_gauge,
     )
 
@@ -142,6 +144,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
+    from fleet.adapters.workspaces.shared import UserCheckout
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
@@ -158,6 +161,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         store=open_store(home, url),
         database_url=url,
         workspaces=GitWorkspaces(),
+        checkout=UserCheckout(),
         repositories=_make_repositories(),
         checkouts=GitCheckouts(),
         comparing=GitComparing(),
@@ -341,6 +345,13 @@ def _make_forge(settings: Settings) -> Forge:
         f"nothing is there to open pull requests with: no `gh` on PATH, and ${variable} is not set",
         hint=f"install `gh` and run `gh auth login`, or set {variable}",
     )
+
+
+def _make_sprints(fleet: Fleet) -> SprintService:
+    from fleet.services.sprints import SprintService
+
+    door = cast("Door", Later(lambda: door_of(fleet.home)))
+    return SprintService(store=fleet.store, pairs=fleet.pairs, door=door)
 
 
 def _make_repositories() -> Repositories:

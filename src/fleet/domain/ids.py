@@ -14,6 +14,7 @@ QuestionId = NewType("QuestionId", str)
 TrialId = NewType("TrialId", str)
 WorkflowId = NewType("WorkflowId", str)
 PairId = NewType("PairId", str)
+SprintId = NewType("SprintId", str)
 RaceId = NewType("RaceId", str)
 TrainId = NewType("TrainId", str)
 
@@ -57,6 +58,10 @@ def new_workflow_id(now: float) -> WorkflowId:
 
 def new_pair_id(now: float) -> PairId:
     return PairId(f"p-{_base32(int(now), 7)}{_random(3)}")
+
+
+def new_sprint_id(now: float) -> SprintId:
+    return SprintId(f"s-{_base32(int(now), 7)}{_random(3)}")
 
 
 def new_race_id(now: float) -> RaceId:

@@ -9,6 +9,7 @@ from typing import assert_never
 from fleet.domain.hunks import Changed
 from fleet.domain.ids import PairId, TaskId
 from fleet.domain.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
+from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
 
 MOST_ROUNDS = 20
@@ -96,10 +97,12 @@ class Pair:
     advice: str = ""  # what the reviewer is to look at besides
     review_base: str = ""  # what the reviewer sees the work since; "": the base
     part_of: str = ""  # what it belongs to
+    attempts: int = 0  # how often each of its tasks may fail; 0: as the settings say
     budget_usd: float | None = None
     state: PairState = PairState.DOING
     round: int = 1
     step: int = 0
+    tier: str = ""  # of the doer's model now, where that of its step was too low
     asked: int = 0  # how often the doer was to be asked for more
     was_asked_again: bool = False  # the reviewer, in this round, because its answer could not be read
     head: str = ""  # the doer's newest commit
@@ -157,13 +160,21 @@ def check_pair(pair: Pair) -> Pair:
     return pair
 
 
-def measure(pair: Pair) -> tuple[int, int, int]:
+def measure(pair: Pair) -> tuple[int, int, int, int]:
     """Return what every step of the engine makes smaller, compared from left to right.
 
-    Reviews that may still begin, things that the doer is still to be asked for, and how far this round is.
+    Reviews that may still begin, things that the doer is still to be asked for, models that are stronger
+    than the one that it has, and how far this round is.
     """
     stages = {PairState.DOING: 3, PairState.REVIEWING: 1 if pair.was_asked_again else 2}
-    return (pair.bound - pair.round, len(pair.steps) - pair.step, stages.get(pair.state, 0))
+    left = (pair.bound - pair.round, len(pair.steps) - pair.step, len(_tiers_above(pair)))
+    return (*left, stages.get(pair.state, 0))
+
+
+def _tiers_above(pair: Pair) -> tuple[str, ...]:
+    """Return the tiers that the doer may still be raised to: those of steps, if no model is named."""
+    tier = pair.tier or (pair.steps[pair.step].tier if pair.steps else "")
+    return TIERS[TIERS.index(tier) + 1 :] if tier in TIERS and not pair.doer.model else ()
 
 
 # what the engine hears
@@ -173,13 +184,16 @@ def doer_ended(pair: Pair, head: str) -> Pair:
     """The doer's turn ended well, its gates said yes, and its branch is at a commit."""
     pair = replace(pair, head=head, word_of_person="")
     if pair.step + 1 < len(pair.steps):
-        return replace(pair, step=pair.step + 1, asked=pair.asked + 1)
+        return replace(pair, step=pair.step + 1, asked=pair.asked + 1, tier="")
     if head == pair.base:
         return _leave_to_person(pair, "the doer changed nothing")
     return replace(pair, state=PairState.REVIEWING, was_asked_again=False)
 
 
 def doer_failed(pair: Pair, reason: str) -> Pair:
+    """The doer's task failed for good. A stronger model is tried before a person is asked."""
+    if stronger := _tiers_above(pair):
+        return replace(pair, tier=stronger[0], asked=pair.asked + 1)
     return _leave_to_person(pair, f"the doer did not get done: {reason}")
 
 
@@ -212,6 +226,7 @@ def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed:
         round=pair.round,
         changed=changed if pair.seen else None,
         is_further=pair.head != pair.seen,
+        head=pair.head,
     )
     heard = Round(
         number=pair.round,

@@ -55,6 +55,7 @@ class Finding:
     evidence: str = ""
     round: int = 0
     standing: Standing = Standing.OPEN
+    seen_to_by: str = ""  # the commit that a later review found it resolved in
 
     @property
     def is_open(self) -> bool:
@@ -172,7 +173,13 @@ def _told(value: Json) -> str:
 
 
 def take_review(
-    ledger: Ledger, review: Review, *, round: int, changed: Changed | None, is_further: bool = True
+    ledger: Ledger,
+    review: Review,
+    *,
+    round: int,
+    changed: Changed | None,
+    is_further: bool = True,
+    head: str = "",
 ) -> Ledger:
     """Return the ledger after a review.
 
@@ -181,7 +188,7 @@ def take_review(
     Nothing is resolved where nothing was changed (`is_further`).
     """
     resolved = frozenset(review.resolved) if is_further else frozenset[str]()
-    before = tuple(_after(finding, resolved) for finding in ledger)
+    before = tuple(_after(finding, resolved, head) for finding in ledger)
     kept = before
     for remark in review.findings:
         known = _known(before, kept, remark)
@@ -197,8 +204,10 @@ def take_review(
     return kept
 
 
-def _after(finding: Finding, resolved: Iterable[str]) -> Finding:
-    return replace(finding, standing=Standing.RESOLVED) if finding.id in resolved else finding
+def _after(finding: Finding, resolved: Iterable[str], head: str) -> Finding:
+    if finding.id not in resolved or finding.standing is Standing.RESOLVED:
+        return finding
+    return replace(finding, standing=Standing.RESOLVED, seen_to_by=head)
 
 
 def _known(before: Ledger, kept: Ledger, remark: Finding) -> Finding | None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from fleet.engine.pairs import PairDirector
 from fleet.engine.races import RaceDirector
+from fleet.engine.sprints import SprintDirector
 from fleet.engine.trains import TrainDirector
 from fleet.engine.workflows import WorkflowDirector
 from fleet.engine.workshop import Workshop
@@ -77,4 +78,10 @@ class Direction:
 
 
 def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
-    return (WorkflowDirector(shop), TrainDirector(shop), PairDirector(shop), RaceDirector(shop))
+    return (
+        WorkflowDirector(shop),
+        TrainDirector(shop),
+        PairDirector(shop),
+        SprintDirector(shop),
+        RaceDirector(shop),
+    )

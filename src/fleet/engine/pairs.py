@@ -82,7 +82,7 @@ class PairDirector:
         def changed(newest: Pair) -> Pair:
             if newest != before:
                 raise Conflict(f"pair {before.id} was changed by somebody else meanwhile")
-            return replace(after, ended_at=time.time() if after.has_ended else None)
+            return replace(after, ended_at=after.ended_at or time.time()) if after.has_ended else after
 
         self._pairs.update(before.id, changed)
         log.info("pair.moved", extra={"pair_id": after.id, "state": str(after.state), "round": after.round})
@@ -267,6 +267,7 @@ def _task_of(pair: Pair, task_id: TaskId, *, title: str) -> Task:
         part_of=pair.id,
         batch=pair.part_of or pair.id,
         budget_usd=pair.budget_usd,
+        attempts=pair.attempts,
         base_host=pair.host,
         ends_with_turn=True,
         keeps_workspace=True,
@@ -279,7 +280,7 @@ def _title(pair: Pair) -> str:
 
 def _doer_model(pair: Pair) -> str:
     """Return the model that the doer is to use now: its own, or the tier of the step."""
-    return pair.doer.model or (pair.steps[pair.step].tier if pair.steps else "")
+    return pair.doer.model or pair.tier or (pair.steps[pair.step].tier if pair.steps else "")
 
 
 def _gates_now(pair: Pair) -> tuple[str, ...]:

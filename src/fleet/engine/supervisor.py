@@ -33,6 +33,7 @@ WISHES = (
     "hold/",
     "workflow/",
     "pair/",
+    "sprint/",
     "race/",
     "train/",
 )  # kinds of records that may be wishes of other hosts

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.domain.pair import Round
+    from fleet.domain.phases import Phase
     from fleet.domain.race import Race
     from fleet.domain.review import Finding
     from fleet.domain.scorecard import Gate, Score
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fleet.services.pairs import PairDetail
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
+    from fleet.services.sprints import SprintDetail
     from fleet.services.tasks import Activity, Choice, Detail
 
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of
@@ -491,6 +493,52 @@ def gate_row(gate: Gate) -> dict[str, Json]:
         "tests": None
         if gate.tests is None
         else {"ran": gate.tests.ran, "failed": gate.tests.failed, "skipped": gate.tests.skipped},
+    }
+
+
+def sprint(detail: SprintDetail) -> dict[str, Json]:
+    sprint = detail.sprint
+    return {
+        "id": sprint.id,
+        "state": str(sprint.state),
+        "reason": sprint.reason,
+        "prompt": sprint.prompt,
+        "project": sprint.project,
+        "doer": str(sprint.doer),
+        "reviewer": str(sprint.reviewer),
+        "gates": list(sprint.gates),
+        "most_rounds": sprint.bound,
+        "phase": sprint.phase,
+        "plan": [phase(one) for one in sprint.plan],
+        "verified": [{"commit": one.commit, "notes": one.notes} for one in sprint.verified],
+        "pairs": [pair.id for pair in detail.pairs],
+        "undecided": detail.undecided.id if detail.undecided else None,
+        "branch": sprint.branch,
+        "base": sprint.base,
+        "head": sprint.head or None,
+        "has_ended": sprint.has_ended,
+        "part_of": sprint.part_of or None,
+        "created_at": moment(sprint.created_at),
+        "ended_at": moment(sprint.ended_at),
+    }
+
+
+def phase(phase: Phase) -> dict[str, Json]:
+    return {
+        "title": phase.title,
+        "verify": phase.verify,
+        "tasks": [
+            {
+                "id": task.id,
+                "title": task.title,
+                "change": task.change,
+                "files": task.files,
+                "tier": task.tier,
+                "done_when": task.done_when,
+                "blockers": task.blockers,
+            }
+            for task in phase.tasks
+        ],
     }
 
 

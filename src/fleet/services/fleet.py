@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
+    from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
 
@@ -35,6 +36,7 @@ class Fleet:
     make_pairs: Callable[[Fleet], PairService]
     make_merges: Callable[[Fleet], MergeService]
     make_races: Callable[[Fleet], RaceService]
+    make_sprints: Callable[[Fleet], SprintService]
     make_gauge: Callable[[], Gauge]
 
     @cached_property
@@ -68,6 +70,10 @@ class Fleet:
     @cached_property
     def merges(self) -> MergeService:
         return self.make_merges(self)
+
+    @cached_property
+    def sprints(self) -> SprintService:
+        return self.make_sprints(self)
 
     @cached_property
     def gauge(self) -> Gauge:

@@ -71,6 +71,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "bd": Entry("bd:bd", "Speak to the queue in the words of beads."),
     },
     "Workflows": {
+        "sprint": Entry(
+            "sprint:sprint", "Have work planned, and built phase by phase, each reviewed before the next."
+        ),
         "pair": Entry("pair:pair", "Have one coder's work reviewed by another, until it is good."),
         "race": Entry("race:race", "Have several attempts made, and the best chosen by evidence."),
         "workflow": Entry("workflow:workflow", "Run stages that build on each other's results."),

@@ -97,6 +97,7 @@ def pair_argument(function: Callable[..., object]) -> Callable[..., object]:
 )
 @click.option("--base", default="HEAD", metavar="REF", show_default=True, help="Where the work begins.")
 @click.option("--budget", type=float, metavar="USD", help="What each of their tasks may cost.")
+@click.option("--plan", is_flag=True, help="Plan first, and review phase by phase: as `fleet sprint`.")
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it came out.")
 @json_option
 def start(
@@ -108,6 +109,7 @@ def start(
     gates: tuple[str, ...],
     base: str,
     budget: float | None,
+    plan: bool,
     wait: bool,
     as_json: bool,
 ) -> int:
@@ -123,21 +125,21 @@ def start(
     """
     from fleet.services.pairs import PairWish
 
-    if (prompt is None) == (prompt_file is None):
-        raise InvalidInput("say what is to be done", hint='add -p "…", or --prompt-file FILE')
-    text = prompt if prompt_file is None else read_text(prompt_file)
+    wish = PairWish(
+        doer=doer,
+        reviewer=reviewer,
+        prompt=one_prompt(prompt, prompt_file),
+        rounds=rounds,
+        gates=gates,
+        base=base,
+        budget_usd=budget,
+    )
+    if plan:
+        from fleet.interfaces.cli.sprint import start_sprint
+
+        return start_sprint(wish, wait=wait, as_json=as_json)
     with opened() as fleet:
-        made = fleet.pairs.start(
-            PairWish(
-                doer=doer,
-                reviewer=reviewer,
-                prompt=text or "",
-                rounds=rounds,
-                gates=gates,
-                base=base,
-                budget_usd=budget,
-            )
-        )
+        made = fleet.pairs.start(wish)
         if made.doer.coder == made.reviewer.coder:
             render.say(f"{made.doer.coder} reviews its own work: no other coder was named or found")
         if wait:
@@ -148,6 +150,13 @@ def start(
     render.out(f"created {made.id}  ({made.doer} does it, {made.reviewer} reviews, on {made.branch})")
     render.say(f"see how it goes with `fleet pair show {made.id}`, wait with `fleet pair wait {made.id}`")
     return 0
+
+
+def one_prompt(text: str | None, file: str | None) -> str:
+    """Return the prompt that was given in either of two ways."""
+    if (text is None) == (file is None):
+        raise InvalidInput("say what is to be done", hint='add -p "…", or --prompt-file FILE')
+    return text or "" if file is None else read_text(file)
 
 
 def _follow(fleet: Fleet, made: Pair, *, as_json: bool, timeout: float | None = None) -> int:

@@ -1,0 +1,137 @@
+"""Brings sprints further: a plan, then one phase after the other, each of them a pair (ADR 10).
+
+Nothing goes past a VERIFY but what its pair let pass. The files that tell of it are written here, upon the
+commit that passed; what agents wrote into them is gone with that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fleet.domain.pair import Pair, PairState, cancel
+from fleet.domain.phase_prompts import pair_for
+from fleet.domain.phases import (
+    CONTROL_FILES,
+    PLAN,
+    Sprint,
+    SprintState,
+    control_files,
+    finished,
+    is_complete,
+    pair_ended,
+    write_feedback,
+)
+from fleet.domain.task import TaskState
+from fleet.engine.workshop import Workshop
+from fleet.errors import Conflict
+from fleet.ports.pairs import Pairs
+from fleet.ports.sprints import Sprints
+from fleet.ports.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+
+class SprintDirector:
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._sprints = Sprints(shop.store)
+        self._pairs = Pairs(shop.store)
+        self._tasks = Tasks(shop.store)
+
+    def live(self) -> Sequence[Sprint]:
+        found = self._sprints.find("work", self._shop.host)
+        return [sprint for sprint in found if sprint.has_ended or not self._waits_for_person(sprint)]
+
+    def _waits_for_person(self, sprint: Sprint) -> bool:
+        """Whether its pair, or an agent of that, needs an answer: who gives it wakes us."""
+        pair = self._pairs.peek(sprint.pair)
+        if pair is None or pair.has_ended:
+            return False
+        tasks = (self._tasks.peek(name) for name in (pair.doer_task, pair.review_task))
+        is_asking = any(task and task.question and task.state is TaskState.BLOCKED for task in tasks)
+        return is_asking or pair.state is PairState.UNDECIDED
+
+    def advance(self, work: Sprint) -> bool:
+        if work.has_ended:
+            return self._tidy(work)
+        pair = self._pairs.peek(work.pair)
+        if pair is None:
+            self._pairs.ensure(pair_for(work, time.time()))
+            return True
+        if not pair.has_ended or pair.has_work:
+            return False
+        return self._write(work, self._after(work, pair))
+
+    def _after(self, sprint: Sprint, pair: Pair) -> Sprint:
+        """Return the sprint after a pair of it, with the files that tell of it upon what it did."""
+        read = self._shop.history.read
+        plan_text = (read(sprint.project, pair.head, PLAN) if pair.head else None) or ""
+        after = pair_ended(sprint, pair, plan_text)
+        if not pair.head or not after.plan:
+            return after
+        told = self._commit(after, pair)
+        if after.state is SprintState.STOPPED:
+            branch = self._tasks.get(pair.doer_task).branch
+            self._land(sprint, f"refs/heads/{branch}", told, before=pair.head)
+            return after
+        if is_complete(after):
+            after, told = finished(after), self._without_control_files(sprint, told)
+        self._land(sprint, f"refs/fleet/sprints/{sprint.id}", told, before=sprint.head)
+        self._land(sprint, f"refs/heads/{sprint.branch}", told, before=sprint.head)
+        return replace(after, head=told)
+
+    def _commit(self, sprint: Sprint, pair: Pair) -> str:
+        """Return a commit with progress and feedback, and with the plan as it was approved."""
+        number = sprint.phase - 1 if sprint.state is not SprintState.STOPPED else sprint.phase
+        title = f"phase {number}" if number else "the plan"
+        feedback = write_feedback(pair, title, pair.ended_at or pair.created_at)
+        files = control_files(sprint, feedback)
+        word = "passed" if pair.is_good else "did not pass"
+        return self._shop.history.write(
+            sprint.project, pair.head, files, f"Note that {title} {word} its review"
+        )
+
+    def _without_control_files(self, sprint: Sprint, commit: str) -> str:
+        """Return a commit with these files as they were before all of it: whoever merges it wants none."""
+        history = self._shop.history
+        files = {name: history.read(sprint.project, sprint.base, name) for name in CONTROL_FILES}
+        message = "Remove the files that told of the plan and its progress"
+        return history.write(sprint.project, commit, files, message)
+
+    def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> None:
+        """Point a ref to a commit, unless it is there already; one that somebody else moved stays."""
+        merging = self._shop.merging
+        tip = merging.tip(sprint.project, ref)
+        if tip == commit:
+            return
+        try:
+            if tip != before:
+                raise Conflict(f"{ref} was moved by somebody else")
+            merging.land(sprint.project, ref, commit, before=before, why="fleet: a phase passed its review")
+        except Conflict as conflict:
+            log.warning("sprint.unlanded", extra={"sprint_id": sprint.id, "reason": conflict.message})
+
+    def _tidy(self, sprint: Sprint) -> bool:
+        pair = self._pairs.peek(sprint.pair)
+        if pair is not None and not pair.has_ended:
+            with suppress(Conflict):  # it has just ended
+                self._pairs.update(pair.id, lambda pair: cancel(pair, by="its sprint"))
+        return self._write(sprint, replace(sprint, is_tidy=True))
+
+    def _write(self, before: Sprint, after: Sprint) -> bool:
+        """Record what follows from a sprint as it was looked at, and only from that."""
+
+        def changed(newest: Sprint) -> Sprint:
+            if newest != before:
+                raise Conflict(f"sprint {before.id} was changed by somebody else meanwhile")
+            return replace(after, ended_at=after.ended_at or time.time()) if after.has_ended else after
+
+        self._sprints.update(before.id, changed)
+        log.info(
+            "sprint.moved", extra={"sprint_id": after.id, "state": str(after.state), "phase": after.phase}
+        )
+        return True
