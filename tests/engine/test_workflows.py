@@ -6,19 +6,42 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleet.bootstrap import open_fleet
+from fleet.domain.run import Run
 from fleet.domain.workflow import StageState, Workflow, WorkflowState
-from tests.support import System, git, processes_with, scenario, wait_for
+from tests.support import System, git, make_repository, processes_with, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"
+
+
+CONFIG = "[stop]\ngrace_seconds = 2\n[tasks]\nbackoff_seconds = 0.01\n[limits]\nmax_concurrent = 20\n"
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """One home, repository and supervisor for most tests; each has workflows of its own."""
+    folder = tmp_path_factory.mktemp("workflows")
+    system = System(folder / "home", make_repository(folder / "repository"))
+    (system.home / "config.toml").write_text(CONFIG)
+    yield system
+    system.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[System]:
+    """A home, repository and supervisor that are nobody else's."""
+    own = System(tmp_path / "home", make_repository(tmp_path / "repository"))
+    (own.home / "config.toml").write_text(CONFIG)
+    yield own
+    own.close()
 
 
 def report(summary: str, *, status: str = "completed", next_steps: tuple[str, ...] = ()) -> dict[str, str]:
@@ -68,16 +91,14 @@ def states(work: Workflow) -> list[str]:
     return [str(one.state) for one in work.progress]
 
 
-def prompts(system: System) -> list[str]:
-    """Return what every agent was told, oldest first."""
-    with system.runs() as runs:
-        return [runs.prompt(each.id, 1) or "" for each in runs.find()]
+def runs_of(system: System, work: Workflow) -> list[Run]:
+    return [each for each in system.all_runs() if (each.task or "").startswith(f"{work.id}-")]
 
 
-def prompt_of(system: System, name: str) -> str:
+def prompt_of(system: System, work: Workflow, name: str) -> str:
     """Return what the agent of a stage was told."""
+    (one,) = [each for each in runs_of(system, work) if each.branch.endswith(f"-{name}")]
     with system.runs() as runs:
-        (one,) = [each for each in runs.find() if each.branch.endswith(f"-{name}")]
         return runs.prompt(one.id, 1) or ""
 
 
@@ -89,10 +110,11 @@ def test_the_workflows_of_codefleets_readme_run_unchanged(system: System, name: 
     told = system.json(*words, "-p", "Validate the input")
     assert told["state"] == "succeeded", told
     assert [one["state"] for one in told["stages"]] == ["done"] * 3
-    last = prompts(system)[-1]
-    for one in told["stages"][:2]:
-        if one["name"] in [name for need in told["stages"][2:] for name in need["depends_on"]]:
-            assert one["results"][0]["summary"] in last, "results flow into the prompt"
+    *_, last = told["stages"]
+    heard = prompt_of(system, look(system, told["id"]), last["name"])
+    for one in told["stages"]:
+        if one["name"] in last["depends_on"]:
+            assert one["results"][0]["summary"] in heard, "results flow into the prompt"
 
 
 def test_results_flow_by_number_by_name_and_all_other_braces_stay(system: System) -> None:
@@ -107,7 +129,7 @@ def test_results_flow_by_number_by_name_and_all_other_braces_stay(system: System
         variables={"x": "y"},
     )
     assert ended(system, work).state is WorkflowState.SUCCEEDED
-    told = prompt_of(system, "two")
+    told = prompt_of(system, work, "two")
     assert "made it|made it|a.txt|- test it\n- ship it|completed|the task|y" in told
     assert '|{stage_7_summary}|{nobody.summary}|{ "json": {} }|{task_prompt_x}|{stage_x}' in told
 
@@ -116,7 +138,7 @@ def test_what_a_stage_says_cannot_put_variables_into_the_next_prompt(system: Sys
     wicked = "{task_prompt} {stage_0_files} {two.summary} {vars.secret}"
     # As its agent will read them; in the prompt of its own stage they would be variables, too.
     says = stage("one", report(wicked))
-    says["prompt"] = says["prompt"].replace("{", "\\u007b").replace("\\u007b\"", "{\"")
+    says["prompt"] = says["prompt"].replace("{", "\\u007b").replace('\\u007b"', '{"')
     work = run(
         system,
         says,
@@ -124,7 +146,7 @@ def test_what_a_stage_says_cannot_put_variables_into_the_next_prompt(system: Sys
         variables={"secret": "s3cret"},
     )
     assert ended(system, work).state is WorkflowState.SUCCEEDED
-    assert f"He said: {wicked}" in prompt_of(system, "two")
+    assert f"He said: {wicked}" in prompt_of(system, work, "two")
 
 
 def test_what_a_stage_says_cannot_change_how_it_is_judged(system: System) -> None:
@@ -172,7 +194,7 @@ def test_work_that_cannot_be_merged_is_a_result_that_names_the_files(system: Sys
     failed = ended(system, work)
     assert states(failed) == ["done", "done", "failed"]
     assert "same.txt" in failed.progress[2].reason
-    assert len(system.all_runs()) == 2
+    assert len(runs_of(system, work)) == 2
 
 
 def test_a_stage_can_read_the_code_that_it_judges_and_cannot_change_it(system: System) -> None:
@@ -189,7 +211,7 @@ def test_a_stage_can_read_the_code_that_it_judges_and_cannot_change_it(system: S
     final = ended(system, work).final
     assert final is not None
     assert git(system.repository, "show", f"{final.branch}:seen") == "from one\nfrom two"
-    assert not list((system.home / "inputs").glob("*")), "what was laid out for it is gone with it"
+    assert not list((system.home / "inputs").glob(f"{work.id}*")), "what was laid out for it is gone with it"
 
 
 def test_a_review_that_changes_nothing_is_a_success(system: System) -> None:
@@ -206,14 +228,13 @@ def test_an_agent_that_reports_to_be_blocked_has_not_done_its_stage(system: Syst
     assert "I lack a key" in failed.reason
 
 
-def test_more_stages_than_there_is_room_for_wait_their_turn(system: System, tmp_path: Path) -> None:
-    with (system.home / "config.toml").open("a") as file:
-        file.write("[limits]\nmax_concurrent = 2\n")
+def test_more_stages_than_there_is_room_for_wait_their_turn(own: System, tmp_path: Path) -> None:
+    (own.home / "config.toml").write_text("[limits]\nmax_concurrent = 2\n")
     note = {"run": f"n=$(ls {tmp_path}/in | wc -l); echo $n >> {tmp_path}/most"}
     (tmp_path / "in").mkdir()
     enter, leave = {"run": f"touch {tmp_path}/in/$FLEET_RUN"}, {"run": f"rm {tmp_path}/in/$FLEET_RUN"}
-    work = run(system, *(stage(f"s{number}", enter, note, {"sleep": 0.1}, leave) for number in range(8)))
-    assert ended(system, work).state is WorkflowState.SUCCEEDED
+    work = run(own, *(stage(f"s{number}", enter, note, {"sleep": 0.1}, leave) for number in range(8)))
+    assert ended(own, work).state is WorkflowState.SUCCEEDED
     seen = (tmp_path / "most").read_text().split()
     assert len(seen) == 8
     assert max(map(int, seen)) <= 2
@@ -235,7 +256,7 @@ def test_a_stage_is_done_once_for_each_item(system: System) -> None:
     done = ended(system, work)
     assert states(done) == ["done"] * 3, done
     assert done.progress[1].items == ("alpha", "beta")
-    assert "alpha done\n\nbeta done" in prompt_of(system, "all")
+    assert "alpha done\n\nbeta done" in prompt_of(system, work, "all")
 
 
 def test_a_stage_is_done_again_until_its_condition_holds(system: System) -> None:
@@ -275,8 +296,8 @@ def test_a_stage_of_gates_alone_tries_what_came_before_it(system: System) -> Non
         stage("two", {"say": "ok"}, depends_on=["check"], text="{check.summary}"),
     )
     assert ended(system, work).state is WorkflowState.SUCCEEDED
-    assert "`grep right a.txt` ended with 0\nright" in prompt_of(system, "two")
-    assert not list((system.home / "trials").glob("*/tree")), "its checkout is gone"
+    assert "`grep right a.txt` ended with 0\nright" in prompt_of(system, work, "two")
+    wait_for(lambda: not list((system.home / "trials").glob(f"{work.id}*/tree")), what="its checkout is gone")
 
 
 def test_a_stage_of_gates_that_say_no_fails_with_their_words(system: System) -> None:
@@ -303,7 +324,7 @@ def test_a_person_is_asked_and_the_answer_flows_on(system: System) -> None:
     assert f"fleet workflow approve {work.id} ask" in told.stderr
     system.fleet("workflow", "approve", work.id, "ask", "-m", "but be quick")
     assert ended(system, work).state is WorkflowState.SUCCEEDED
-    assert "but be quick" in prompt_of(system, "two")
+    assert "but be quick" in prompt_of(system, work, "two")
 
 
 def test_a_person_who_says_no_fails_the_stage(system: System) -> None:
@@ -312,7 +333,7 @@ def test_a_person_who_says_no_fails_the_stage(system: System) -> None:
     system.fleet("workflow", "reject", work.id, "ask", "-m", "too risky")
     failed = ended(system, work)
     assert "too risky" in failed.reason
-    assert not system.all_runs()
+    assert not runs_of(system, work)
 
 
 def test_a_workflow_within_a_workflow_is_one_stage_of_it(system: System) -> None:
@@ -333,10 +354,10 @@ def test_a_workflow_within_a_workflow_is_one_stage_of_it(system: System) -> None
     )
 
 
-def test_a_cancel_reaches_all_descendants(system: System, tmp_path: Path) -> None:
+def test_a_cancel_reaches_all_descendants(own: System, tmp_path: Path) -> None:
     never = {"wait_for": str(tmp_path / "never")}
     work = run(
-        system,
+        own,
         stage("one", edit("kept.txt"), never),
         {
             "name": "within",
@@ -346,21 +367,21 @@ def test_a_cancel_reaches_all_descendants(system: System, tmp_path: Path) -> Non
     )
 
     def is_in_full_swing() -> bool:
-        agents = sum(each.agent is not None for each in system.all_runs())
+        agents = sum(each.agent is not None for each in own.all_runs())
         return agents == 2 and bool(processes_with(f"FLEET_TRIAL={work.id}"))
 
     wait_for(is_in_full_swing, what="agents and a gate are at work")
-    system.fleet("workflow", "cancel", work.id)
-    cancelled = ended(system, work)
+    own.fleet("workflow", "cancel", work.id)
+    cancelled = ended(own, work)
     assert (cancelled.state, set(states(cancelled))) == (WorkflowState.CANCELLED, {"cancelled"})
-    with open_fleet(system.home, str(system.repository)) as fleet:
+    with open_fleet(own.home, str(own.repository)) as fleet:
         wait_for(lambda: all(child.has_ended for child in fleet.workflows.within(cancelled)))
-    wait_for(lambda: all(each.has_ended and not each.has_work for each in system.all_runs()))
-    for each in system.all_runs():
+    wait_for(lambda: all(each.has_ended and not each.has_work for each in own.all_runs()))
+    for each in own.all_runs():
         assert not processes_with(f"FLEET_RUN={each.id}")
     wait_for(lambda: not processes_with(f"FLEET_TRIAL={work.id}"), what="no gate is left")
-    kept = next(each for each in system.all_runs() if each.branch.endswith("one"))
-    assert "kept.txt" in git(system.repository, "ls-tree", "--name-only", kept.branch), "its work is kept"
+    kept = next(each for each in own.all_runs() if each.branch.endswith("one"))
+    assert "kept.txt" in git(own.repository, "ls-tree", "--name-only", kept.branch), "its work is kept"
 
 
 def test_a_paused_workflow_goes_on_when_it_is_resumed(system: System, tmp_path: Path) -> None:
@@ -376,12 +397,10 @@ def test_a_paused_workflow_goes_on_when_it_is_resumed(system: System, tmp_path: 
 
 
 def test_a_failed_stage_is_tried_again_as_often_as_it_says(system: System, tmp_path: Path) -> None:
-    with (system.home / "config.toml").open("a") as file:
-        file.write("[tasks]\nbackoff_seconds = 0.01\n")
     crash_once = {"once": {"mark": str(tmp_path / "mark"), "steps": [{"crash": 1}]}}
     work = run(system, stage("one", crash_once, edit("a.txt"), retries=1))
     assert ended(system, work).state is WorkflowState.SUCCEEDED
-    assert len(system.all_runs()) == 2
+    assert len(runs_of(system, work)) == 2
 
 
 def test_a_person_has_a_stage_done_again_and_what_was_done_stays(system: System, tmp_path: Path) -> None:
@@ -395,28 +414,67 @@ def test_a_person_has_a_stage_done_again_and_what_was_done_stays(system: System,
     system.fleet("workflow", "retry", work.id, "two")
     done = ended(system, work)
     assert done.state is WorkflowState.SUCCEEDED
-    assert sum(each.branch.endswith("one") for each in system.all_runs()) == 1
+    assert sum(each.branch.endswith("one") for each in runs_of(system, work)) == 1
 
 
 def test_a_stage_that_takes_too_long_is_ended(system: System, tmp_path: Path) -> None:
     never = {"wait_for": str(tmp_path / "never")}
     failed = ended(system, run(system, stage("one", never, timeout_seconds=1, retries=0)))
     assert failed.state is WorkflowState.FAILED
-    assert not processes_with(f"FLEET_RUN={system.all_runs()[0].id}")
+    assert not processes_with(f"FLEET_RUN={runs_of(system, failed)[0].id}")
 
 
 def test_a_question_of_an_agent_waits_for_its_answer(system: System) -> None:
     turns = {"turns": [[{"ask": "red or blue?"}], [{"say": "it is {prompt}"}]]}
     work = run(system, {"name": "one", "coder": "scripted", "prompt": f"[[scenario:{json.dumps(turns)}]]"})
-    (question,) = wait_for(lambda: system.json("questions"))
+    until(system, work, lambda work: work.needs_person)
+    told = system.fleet("workflow", "status", work.id, "--wait", code=5)
+    assert "red or blue?" in told.stdout
+    (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
     system.fleet("answer", question["id"], "blue")
     done = ended(system, work)
     assert done.state is WorkflowState.SUCCEEDED
     assert "blue" in done.progress[0].outcomes[0].summary
 
 
+def test_a_pair_is_a_stage_whose_work_goes_on_when_it_is_approved(system: System) -> None:
+    """Its reviewer says nothing that could be read here: then a person decides, and the workflow waits."""
+    work = run(
+        system,
+        stage("both", edit("a.txt"), {"say": "did it"}, reviewer="scripted", rounds=2),
+        stage("after", edit("b.txt"), depends_on=["both"], strategy="inherit"),
+    )
+    asking = until(system, work, lambda work: work.needs_person)
+    assert "fleet pair decide" in asking.progress[0].asks
+    system.fleet("pair", "decide", asking.unit(0), "--accept")
+    done = ended(system, work)
+    assert done.state is WorkflowState.SUCCEEDED, done
+    assert done.progress[0].outcomes[0].status == "accepted"
+    assert done.final is not None
+    assert {"a.txt", "b.txt"} <= set(
+        git(system.repository, "ls-tree", "--name-only", done.final.branch).split()
+    )
+
+
+def test_the_winner_of_a_race_goes_on(system: System) -> None:
+    test = "python3 -m unittest -v test_sum"
+    works = edit("test_sum.py", "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n")
+    work = run(
+        system,
+        stage("first", works),
+        stage("race", edit("a.txt"), racers=2, gates=[test], depends_on=["first"], strategy="inherit"),
+        stage("after", edit("b.txt"), depends_on=["race"], strategy="inherit"),
+    )
+    done = ended(system, work, 60)
+    assert done.state is WorkflowState.SUCCEEDED, done
+    assert done.final is not None
+    assert {"a.txt", "b.txt"} <= set(
+        git(system.repository, "ls-tree", "--name-only", done.final.branch).split()
+    )
+
+
 def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
-    system: System, tmp_path: Path
+    own: System, tmp_path: Path
 ) -> None:
     seed = random.Random(4)
     order, starts = tmp_path / "order", tmp_path / "starts"
@@ -436,15 +494,42 @@ def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
             "strategy": "inherit",
         }
     )
-    work = run(system, *stages)
+    work = run(own, *stages)
     for _ in range(8):
-        system.fleet("list", code=None)
-        os.kill(system.supervisor_pid(), signal.SIGKILL)
-        system.fleet("run", "--background", code=None)
-    done = ended(system, work, 60)
+        own.fleet("list", code=None)
+        os.kill(own.supervisor_pid(), signal.SIGKILL)
+        own.fleet("run", "--background", code=None)
+    done = ended(own, work, 60)
     assert done.state is WorkflowState.SUCCEEDED, done
     told = order.read_text().split()
     assert sorted(told) == sorted([*map(str, range(9)), "gate"]), "each once"
     for number, wanted in enumerate(stages[:9]):
         assert all(told.index(str(need)) < told.index(str(number)) for need in wanted["depends_on"])
     assert len(starts.read_text().splitlines()) == 9
+
+
+def test_a_shared_stage_works_in_the_users_own_checkout_and_leaves_it_to_them(own: System) -> None:
+    head = git(own.repository, "rev-parse", "HEAD")
+    work = run(
+        own,
+        stage("one", edit("a.txt"), {"say": "did it"}, strategy="shared"),
+        stage("two", edit("b.txt"), strategy="shared", depends_on=["one"]),
+    )
+    failed = ended(own, work)
+    assert states(failed) == ["done", "failed"], failed
+    assert failed.progress[0].outcomes[0].files == ("a.txt",)
+    assert "not committed" in failed.reason
+    assert git(own.repository, "status", "--porcelain") == "?? a.txt", "nothing was committed or removed"
+    assert git(own.repository, "rev-parse", "HEAD") == head
+    assert git(own.repository, "branch", "--list", "fleet/*") == ""
+    git(own.repository, "add", "-A")
+    git(own.repository, "commit", "-qm", "Keep it")
+    own.fleet("workflow", "retry", work.id, "two")
+    assert ended(own, work).state is WorkflowState.SUCCEEDED
+    assert git(own.repository, "status", "--porcelain") == "?? b.txt"
+
+
+def test_agents_that_share_the_users_checkout_take_turns(own: System, tmp_path: Path) -> None:
+    alone = {"run": f"mkdir {tmp_path}/in && sleep 0.2 && rmdir {tmp_path}/in"}
+    work = run(own, *(stage(f"s{number}", alone, strategy="shared") for number in range(3)))
+    assert ended(own, work).state is WorkflowState.SUCCEEDED

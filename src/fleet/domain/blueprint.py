@@ -228,6 +228,11 @@ class _StageReader:
                 "name the stage that it builds on in `depends_on`, or leave `strategy` out",
             ),
             (
+                stage.strategy is Strategy.SHARED and stage.kind is not Kind.AGENT,
+                "only an agent can work in your own checkout",
+                f'take `strategy` or `kind = "{stage.kind}"` out',
+            ),
+            (
                 stage.kind is Kind.GATE and not stage.gates,
                 "a stage of the kind `gate` has at least one command in `gates`",
                 gates,
@@ -256,6 +261,11 @@ class _StageReader:
                 self._body.get("foreach") in ([], ()),
                 "`foreach` has nothing in it",
                 "list what to do it for, or leave it out",
+            ),
+            (
+                stage.strategy is Strategy.SHARED and bool(stage.foreach or stage.foreach_from),
+                "in your own checkout there is one agent at a time",
+                "take `foreach` out, or choose another `strategy`",
             ),
             (
                 len(stage.foreach) > MOST_ITEMS,

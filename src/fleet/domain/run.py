@@ -127,6 +127,7 @@ class Run:
     flags: tuple[str, ...] = ()
     skip_permissions: bool = False
     quick: bool = False
+    is_shared: bool = False  # it works in the user's own checkout, and has no branch of its own
     base_ref: str = "HEAD"
     base_sha: str = ""
     wanted: Wanted = Wanted.RUN

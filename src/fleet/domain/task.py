@@ -73,6 +73,7 @@ class Task:
     ends_with_turn: bool = (
         False  # its description is all its agent is told, and done is when the turn ended well
     )
+    is_shared: bool = False  # it is done in the user's own checkout
     keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more …
     asks: int = 0  # … and how often it was
     updated_at: float = 0.0

@@ -19,6 +19,7 @@ class Strategy(StrEnum):
     NEW = "new"  # at the workflow's base
     INHERIT = "inherit"  # where the first of the stages that it needs ended
     MERGE = "merge"  # at a merge of all the stages that it needs
+    SHARED = "shared"  # where the user is: in their own checkout, on their own branch
 
 
 class Kind(StrEnum):
@@ -112,6 +113,7 @@ class Progress:
     state: StageState = StageState.WAITING
     reason: str = ""
     is_cut: bool = False  # skipped because something that it needs failed
+    asks: str = ""  # what a person must do before it can go on, though it runs
     items: tuple[str, ...] = ()  # what it is done for, where it is done for each of several
     round: int = 1
     tries: int = 1  # a person may have it done again
@@ -150,10 +152,16 @@ class Workflow:
     @property
     def needs_person(self) -> bool:
         """Whether nothing will happen until a person does something."""
-        if self.has_ended:
+        if self.has_ended or startable(self):
             return False
-        states = {one.state for one in self.progress}
-        return StageState.ASKING in states and StageState.RUNNING not in states and not startable(self)
+        is_asked = any(one.state is StageState.ASKING or one.asks for one in self.progress)
+        return is_asked and all(one.asks for one in self.progress if one.state is StageState.RUNNING)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has to be looked at only after a person said something about itself."""
+        runs = any(one.state is StageState.RUNNING for one in self.progress)
+        return self.has_ended or (self.needs_person and not runs and not self.is_cancelled)
 
     def index_of(self, name: str) -> int:
         """Return the number of a stage, given its name or number."""
@@ -303,7 +311,7 @@ def settled(workflow: Workflow, index: int, outcomes: tuple[Outcome, ...], now: 
     """Return the workflow after all parts of a stage's round have ended."""
     progress, stage = workflow.progress[index], workflow.stages[index]
     whole = combine(outcomes)
-    ended = replace(progress, outcomes=outcomes, ended_at=now)
+    ended = replace(progress, outcomes=outcomes, ended_at=now, asks="")
     if not whole.is_good:
         failed = replace(ended, state=StageState.FAILED, reason=whole.reason or whole.status)
         return workflow.with_progress(index, failed)

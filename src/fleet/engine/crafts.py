@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fleet.domain.ids import TaskId, TrialId, WorkflowId
+from fleet.domain.ids import PairId, RaceId, TaskId, TrialId, WorkflowId
+from fleet.domain.pair import Pair, PairState, parse_who
+from fleet.domain.pair import cancel as cancel_pair
+from fleet.domain.race import Race
+from fleet.domain.race import task_id as race_task
 from fleet.domain.report import PLEASE, read_report
+from fleet.domain.review import open_in
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial, TrialState
-from fleet.domain.workflow import Outcome, Stage, Workflow, WorkflowState, begin
+from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
 from fleet.engine.lanes import cost_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, Stale
+from fleet.ports.pairs import Pairs
+from fleet.ports.races import Races
 from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
 
@@ -40,6 +48,10 @@ class Craft(Protocol):
 
     def outcome(self, order: Order) -> Outcome | None:
         """Return what came of it; None while it is under way."""
+        ...
+
+    def asks(self, name: TaskId) -> str:
+        """Return what a person must do before it can go on; "" if nothing."""
         ...
 
     def cancel(self, name: TaskId) -> None:
@@ -78,6 +90,7 @@ class AgentCraft:
             batch=order.workflow.id,
             part_of=order.workflow.id,
             ends_with_turn=True,
+            is_shared=stage.strategy is Strategy.SHARED,
         )
         with suppress(Stale):  # it was begun before
             self._tasks.add(task)
@@ -87,7 +100,13 @@ class AgentCraft:
         if task is None or task.state in (TaskState.OPEN, TaskState.IN_PROGRESS) or task.question:
             return None
         run = self._shop.runs.peek(task.run) if task.run else None
-        return _of_task(task, run, order.start)
+        is_shared = run is not None and run.is_shared
+        return _of_task(task, run, run.base_sha if run and is_shared else order.start)
+
+    def asks(self, name: TaskId) -> str:
+        task = self._tasks.peek(name)
+        is_asking = task is not None and task.state is TaskState.BLOCKED and task.question
+        return f"{task.reason} (`fleet answer {task.question} …`)" if task and is_asking else ""
 
     def cancel(self, name: TaskId) -> None:
         task = self._tasks.peek(name)
@@ -109,11 +128,133 @@ def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
         reason="" if is_good else task.reason or report.summary,
         files=result.files_changed if result else (),
         next_steps=report.next_steps,
-        branch=task.branch if task.token else "",
+        branch=task.branch if task.token and not task.is_shared else "",
         start=start,
         head=task.base or start,
         cost_usd=task.spent_usd + cost_of(run) - task.run_usd,
     )
+
+
+class PairCraft:
+    """A doer whose work another one reviews."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._pairs = Pairs(shop.store)
+        self._tasks = Tasks(shop.store)
+
+    def begin(self, order: Order) -> None:
+        stage, workflow = order.stage, order.workflow
+        model = f":{stage.model}" if stage.model else ""
+        self._pairs.ensure(
+            Pair(
+                id=PairId(order.name),
+                prompt=order.prompt,
+                project=workflow.project,
+                cwd=workflow.project,
+                host=self._shop.host,
+                base=order.start,
+                doer=parse_who(f"{stage.coder}{model}"),
+                reviewer=parse_who(stage.reviewer),
+                secret=secrets.token_hex(16),
+                created_at=time.time(),
+                gates=stage.gates,
+                bound=stage.most_rounds,
+                part_of=workflow.id,
+                budget_usd=stage.budget_usd,
+            )
+        )
+
+    def outcome(self, order: Order) -> Outcome | None:
+        pair = self._pairs.peek(order.name)
+        if pair is None or not pair.has_ended:
+            return None
+        doer = self._tasks.peek(pair.doer_task)
+        run = self._shop.runs.peek(doer.run) if doer and doer.run else None
+        notes = tuple(f"{one.file}: {one.claim}" for one in open_in(pair.findings))
+        return Outcome(
+            status=str(pair.state) if pair.is_good else "failed",
+            summary=read_report(run.result.summary).summary if run and run.result else "",
+            reason="" if pair.is_good else pair.reason or str(pair.state),
+            files=run.result.files_changed if run and run.result else (),
+            next_steps=notes,
+            branch=doer.branch if doer else "",
+            start=order.start,
+            head=pair.head or order.start,
+            cost_usd=sum(task.spent_usd for name in pair.tasks if (task := self._tasks.peek(name))),
+        )
+
+    def asks(self, name: TaskId) -> str:
+        pair = self._pairs.peek(name)
+        is_asking = pair is not None and pair.state is PairState.UNDECIDED
+        return f"{pair.reason} (`fleet pair decide {name} …`)" if pair and is_asking else ""
+
+    def cancel(self, name: TaskId) -> None:
+        pair = self._pairs.peek(name)
+        if pair is not None and not pair.has_ended:
+            with suppress(Conflict):  # it has just ended
+                self._pairs.update(name, lambda pair: cancel_pair(pair, by=CANCELLED))
+
+
+class RaceCraft:
+    """Several attempts, the best of which goes on."""
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self._races = Races(shop.store)
+        self._tasks = Tasks(shop.store)
+
+    def begin(self, order: Order) -> None:
+        stage, workflow = order.stage, order.workflow
+        race = Race(
+            id=RaceId(order.name),
+            project=workflow.project,
+            cwd=workflow.project,
+            prompt=order.prompt,
+            base=order.start,
+            host=self._shop.host,
+            created_at=time.time(),
+            size=stage.racers,
+            gates=stage.gates,
+            coders=stage.coders or (stage.coder,),
+            model=stage.model,
+            budget_usd=stage.budget_usd,
+        )
+        with suppress(Stale):  # it was begun before
+            self._races.add(race)
+
+    def outcome(self, order: Order) -> Outcome | None:
+        race = self._races.peek(order.name)
+        if race is None or not race.has_ended:
+            return None
+        names = [race_task(race, number) for number in range(1, race.size + 1)]
+        cost = sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
+        best = next((entry for entry in race.entries if entry.number == race.winner), None)
+        if best is None:
+            return Outcome(
+                status="failed", reason=race.reason, start=order.start, head=order.start, cost_usd=cost
+            )
+        task = self._tasks.peek(race_task(race, best.number))
+        run = self._shop.runs.peek(task.run) if task and task.run else None
+        return Outcome(
+            status="completed",
+            summary=read_report(run.result.summary).summary if run and run.result else "",
+            files=run.result.files_changed if run and run.result else (),
+            next_steps=(f"candidate {best.number} won: {race.reason}",),
+            branch=best.branch,
+            start=order.start,
+            head=best.commit,
+            cost_usd=cost,
+        )
+
+    def asks(self, name: TaskId) -> str:
+        race = self._races.peek(name)
+        return "its candidates ask (`fleet questions`)" if race is not None and race.is_asking else ""
+
+    def cancel(self, name: TaskId) -> None:
+        race = self._races.peek(name)
+        if race is not None and not race.has_ended:
+            self._races.update(name, lambda race: replace(race, is_wanted=False))
 
 
 class GateCraft:
@@ -149,6 +290,9 @@ class GateCraft:
             start=order.start,
             head=order.start,
         )
+
+    def asks(self, name: TaskId) -> str:
+        return ""
 
     def cancel(self, name: TaskId) -> None:
         trial = self._shop.trials.peek(name)
@@ -187,6 +331,10 @@ class WorkflowCraft:
         if child.state is WorkflowState.SUCCEEDED:
             return final
         return replace(final, status="failed", reason=child.reason)
+
+    def asks(self, name: TaskId) -> str:
+        child = self._workflows.peek(name)
+        return f"see `fleet workflow status {name}`" if child is not None and child.needs_person else ""
 
     def cancel(self, name: TaskId) -> None:
         child = self._workflows.peek(name)

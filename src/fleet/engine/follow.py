@@ -290,7 +290,7 @@ class Follower:
         self._measured_at = now
         try:
             return await self._shop.in_git_thread(
-                partial(self._shop.workspaces.measure, self._shop.place(run))
+                partial(self._shop.workspaces_of(run).measure, self._shop.place(run))
             )
         except FleetError as problem:
             log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})

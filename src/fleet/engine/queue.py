@@ -218,6 +218,8 @@ class Queue:
         coder = self._shop.coder_for(task.coder_used, task.project)
         if shutil.which(coder.facts.binary) is None:
             raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
+        if task.is_shared:
+            self._refuse_crowd(task)
         start = self._foundation(task)
         # What was pushed need not be here yet: it is fetched before the workspace is made.
         base = "HEAD" if start.base_ref else start.base or "HEAD"
@@ -235,6 +237,7 @@ class Queue:
             model=task.model_used,
             mode=Mode.HEADLESS,
             role=task.role,
+            is_shared=task.is_shared,
             flags=(*settings.coder_flags(coder.facts.name), *task.flags),
             turn_seconds=task.turn_seconds,
             skip_permissions=settings.skips_permissions(coder.facts.name),
@@ -244,6 +247,12 @@ class Queue:
             state_since=now,
             host=self._shop.host,
         )
+
+    def _refuse_crowd(self, task: Task) -> None:
+        """Raise `Stale`, which passes, while another agent works in the same checkout of the user."""
+        for run in self._shop.runs.find("project", task.project):
+            if run.is_shared and run.has_work and run.task != task.id:
+                raise Stale("checkout", task.project)
 
     def _foundation(self, task: Task) -> Task:
         """Return the task whose work a run begins from: its own so far, or that of what it waited for.
@@ -408,8 +417,9 @@ class Queue:
         """Return the commit that a run's branch stands at; "" if there is none."""
         if run is None or not run.base_sha:
             return ""
+        ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            found = self._shop.repositories.inspect(run.project, f"refs/heads/{run.branch}", ())
+            found = self._shop.repositories.inspect(run.project, ref, ())
         except FleetError:
             return ""
         return found.base_sha

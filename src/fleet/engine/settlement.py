@@ -45,7 +45,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     verdict = (
         _superseded(run)
         if is_superseded
-        else await _judge(shop, run, process, bool(changes.commits), failure or trouble)
+        else await _judge(shop, run, process, bool(changes.commits or changes.files), failure or trouble)
     )
     if verdict.status is RunState.FAILED and turn:
         verdict = await _with_last_error(shop, run_id, turn, verdict)
@@ -186,8 +186,9 @@ async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
     place = shop.place(run)
 
     def ask_git() -> Changes:
-        shop.workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
-        return shop.workspaces.changes(place)
+        workspaces = shop.workspaces_of(run)
+        workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
+        return workspaces.changes(place)
 
     try:
         return await shop.in_git_thread(ask_git), ""
@@ -223,7 +224,7 @@ async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
     The ref names the token: a host that lost its task meanwhile writes over nobody's work.
     """
     remote = shop.settings_for(run.project).push_to
-    if run.task is None or not remote or not has_commits:
+    if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"
     push = partial(shop.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)

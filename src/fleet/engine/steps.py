@@ -49,7 +49,7 @@ async def prepare(shop: Workshop, run_id: RunId) -> bool:
     if run.workspace_state is WorkspaceState.READY:
         return True
     await _make(shop, run, settings)
-    if settings.setup_commands and not run.quick:
+    if settings.setup_commands and not run.quick and not run.is_shared:
         await _set_up(shop, run, settings)
     return True
 
@@ -60,7 +60,7 @@ async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
         await shop.in_git_thread(fetch)
     try:
         await shop.in_git_thread(
-            partial(shop.workspaces.make, shop.place(run), copy=settings.credential_files)
+            partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
         )
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
@@ -75,11 +75,8 @@ def _with_places(shop: Workshop, run: Run) -> Run:
     if run.has_workspace:
         return run
     root = shop.settings_for(run.project).workspaces_root(Path(run.project))
-    return replace(
-        run,
-        workspace_state=WorkspaceState.MADE,
-        workspace=str(root / workspace_name(run.branch, run.id)),
-    )
+    own = str(root / workspace_name(run.branch, run.id))
+    return replace(run, workspace_state=WorkspaceState.MADE, workspace=run.project if run.is_shared else own)
 
 
 def _with_screen(shop: Workshop, run: Run) -> Run:
@@ -298,7 +295,7 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
     run = await shop.get(run_id)
     if run.job > job:
         return
-    take_away = partial(shop.workspaces.remove, shop.place(run), delete_branch=run.delete_branch)
+    take_away = partial(shop.workspaces_of(run).remove, shop.place(run), delete_branch=run.delete_branch)
     ref = await shop.in_git_thread(take_away)
 
     def removed(run: Run) -> Run:
@@ -319,7 +316,7 @@ async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
     run = await shop.get(run_id)
     if run.job > job:
         return
-    await shop.in_git_thread(partial(shop.workspaces.restore, shop.place(run), run.saved_ref))
+    await shop.in_git_thread(partial(shop.workspaces_of(run).restore, shop.place(run), run.saved_ref))
 
     def restored(run: Run) -> Run:
         wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted

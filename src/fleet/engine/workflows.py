@@ -27,7 +27,7 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.engine.crafts import AgentCraft, Craft, GateCraft, Order, WorkflowCraft
+from fleet.engine.crafts import AgentCraft, Craft, GateCraft, Order, PairCraft, RaceCraft, WorkflowCraft
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Failed, FleetError, StoreUnusable
@@ -52,6 +52,8 @@ class WorkflowDirector:
         self._crafts: Mapping[Kind, Craft] = {
             Kind.AGENT: AgentCraft(shop),
             Kind.GATE: GateCraft(shop),
+            Kind.PAIR: PairCraft(shop),
+            Kind.RACE: RaceCraft(shop),
             Kind.WORKFLOW: WorkflowCraft(shop),
         }
 
@@ -105,7 +107,8 @@ class WorkflowDirector:
         outcomes = [craft.outcome(order) for order in orders]
         ended = tuple(outcome for outcome in outcomes if outcome is not None)
         if len(ended) < len(outcomes):
-            return work
+            asks = next((told for order in orders if (told := craft.asks(order.name))), "")
+            return self._with_question(work, index, asks)
 
         def heard(newest: Workflow) -> Workflow:
             is_same = newest.progress[index] == seen
@@ -114,6 +117,18 @@ class WorkflowDirector:
         for order in orders:
             self._drop_inputs(order.name)
         return self._workflows.update(work.id, heard)
+
+    def _with_question(self, work: Workflow, index: int, asks: str) -> Workflow:
+        """Record what a person must do for a stage that runs, or that nothing must be done any more."""
+        seen = work.progress[index]
+        if seen.asks == asks:
+            return work
+
+        def asked(newest: Workflow) -> Workflow:
+            is_same = newest.progress[index] == seen
+            return newest.with_progress(index, replace(seen, asks=asks)) if is_same else newest
+
+        return self._workflows.update(work.id, asked)
 
     # a stage that may start
 
@@ -171,6 +186,8 @@ class WorkflowDirector:
         stage, own = work.stages[index], work.progress[index].outcomes
         if work.progress[index].round > 1 and own:
             return own[-1].head
+        if stage.strategy is Strategy.SHARED:
+            return self._shop.merging.tip(work.project, "HEAD")
         heads = [
             outcome.head for need in stage.needs for outcome in work.progress[need].outcomes if outcome.head
         ]

@@ -50,6 +50,7 @@ class Workshop:
     host: str
     store: Store
     workspaces: Workspaces
+    checkout: Workspaces  # the user's own
     repositories: Repositories
     checkouts: Checkouts
     comparing: Comparing
@@ -176,6 +177,9 @@ class Workshop:
 
     async def in_git_thread(self, function: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self.git_threads, function)
+
+    def workspaces_of(self, run: Run) -> Workspaces:
+        return self.checkout if run.is_shared else self.workspaces
 
     def place(self, run: Run) -> Place:
         return Place(

@@ -68,8 +68,7 @@ def _index_of(workflow: Workflow) -> dict[str, str]:
     found_by = {"project": workflow.project}
     if workflow.parent:
         found_by["parent"] = workflow.parent
-    is_idle = workflow.needs_person and not workflow.is_cancelled
-    if not workflow.has_ended and not is_idle:
+    if not workflow.is_idle:
         found_by["work"] = workflow.host
     return found_by
 

@@ -251,7 +251,7 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
     stage, at = one.stages[index], one.progress[index]
     took = (at.ended_at or time.time()) - at.started_at if at.started_at else 0.0
     last = at.outcomes[-1] if at.outcomes else None
-    said = at.reason or (last.summary if last else "") or _doing(fleet, one, index)
+    said = at.asks or at.reason or (last.summary if last else "") or _doing(fleet, one, index)
     rounds = f" (round {at.round})" if at.round > 1 else ""
     return (
         str(index),
@@ -267,9 +267,6 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
 def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
     """Say what is known of a stage that runs."""
     tasks = fleet.workflows.tasks_of(one, index)
-    blocked = [task for task in tasks if task.question]
-    if blocked:
-        return f"it asks a question: `fleet questions` ({blocked[0].reason})"
     waiting = [task for task in tasks if task.state == "open"]
     return f"waits for room ({len(waiting)} of {len(tasks)})" if waiting else ""
 
