@@ -145,7 +145,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.adapters.workspaces.shared import UserCheckout
-    from fleet.adapters.workspaces.shared import UserCheckout
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
@@ -162,7 +161,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         store=open_store(home, url),
         database_url=url,
         workspaces=GitWorkspaces(),
-        checkout=UserCheckout(),
         checkout=UserCheckout(),
         repositories=_make_repositories(),
         checkouts=GitCheckouts(),
