@@ -163,10 +163,9 @@ def answer_prompts(store: MemoryStore, repository: Path) -> None:
         Runs(store).update(run.id, lambda run: replace(run, turn=run.prompts, state=RunState.COMPLETED))
 
 
-def run_until_killed(store: MemoryStore, repository: Path, home: Path, life: Life) -> bool:
+def run_until_killed(shop: Workshop, store: MemoryStore, repository: Path, life: Life) -> bool:
     """Direct the train as a supervisor does; tell whether it came to its end."""
-    shop = workshop(home, store, life)
-    director = TrainDirector(shop)
+    director = TrainDirector(with_life(shop, store, life))
     for _ in range(200):
         try:
             live = director.live()
@@ -181,12 +180,20 @@ def run_until_killed(store: MemoryStore, repository: Path, home: Path, life: Lif
     raise AssertionError(f"it never ends: {Trains(store).find()}")
 
 
-def workshop(home: Path, store: MemoryStore, life: Life) -> Workshop:
-    shop = make_supervisor(home, -1, stops_when_idle=True)._shop
-    shop.store.close()
+def with_life(shop: Workshop, store: MemoryStore, life: Life) -> Workshop:
     mortal: Any = Mortal(store, life)
     merging: Any = Mortal(shop.merging, life)
     return replace(shop, store=mortal, merging=merging)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    """The tools of a real supervisor; its store is ours to give."""
+    home = tmp_path / "home"
+    home.mkdir()
+    made = make_supervisor(home, -1, stops_when_idle=True)._shop
+    made.store.close()
+    return made
 
 
 @dataclass(frozen=True)
@@ -222,26 +229,21 @@ def fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GIT_{role}_DATE", "1700000000 +0000")
 
 
-def play(ground: Path, tmp_path: Path, *lives: int) -> tuple[Outcome, int]:
+def play(shop: Workshop, ground: Path, *lives: int) -> tuple[Outcome, int]:
     """Bring the train to its end in a fresh copy, by processes that live so long; the last one lives on."""
-    repository, home = tmp_path / "project", tmp_path / "home"
-    for folder in (repository, home):
-        shutil.rmtree(folder, ignore_errors=True)
+    repository, store = ground.parent / "project", MemoryStore()
+    shutil.rmtree(repository, ignore_errors=True)
     subprocess.run(["cp", "-a", str(ground), str(repository)], check=True)
-    home.mkdir()
-    store = MemoryStore()
-    probe = make_supervisor(home, -1, stops_when_idle=True)._shop
-    probe.store.close()
-    record_wishes(store, str(repository), probe.host)
+    record_wishes(store, str(repository), shop.host)
     for life in lives:
-        run_until_killed(store, repository, home, Life(left=life))
+        run_until_killed(shop, store, repository, Life(left=life))
     last = Life()
-    assert run_until_killed(store, repository, home, last)
+    assert run_until_killed(shop, store, repository, last)
     return outcome(store, repository), last.done
 
 
-def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(ground: Path, tmp_path: Path) -> None:
-    expected, writes = play(ground, tmp_path)
+def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, ground: Path) -> None:
+    expected, writes = play(shop, ground)
     states = {branch: state.split()[0] for branch, state in expected.cars}
     assert states == {
         "first": "landed",
@@ -252,15 +254,15 @@ def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(ground: Path, tmp_
     }
     assert writes > 15
     for cut in range(1, writes + 1):
-        found, _ = play(ground, tmp_path, cut)
+        found, _ = play(shop, ground, cut)
         assert found == expected, f"cut off after write {cut} of {writes}"
 
 
 def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_landed(
-    ground: Path, tmp_path: Path
+    shop: Workshop, ground: Path
 ) -> None:
-    play(ground, tmp_path)
-    repository = tmp_path / "project"
+    play(shop, ground)
+    repository = ground.parent / "project"
     assert "a person's own" in git(repository, "log", "--format=%s", "main")
     files = set(git(repository, "ls-tree", "--name-only", "main").split())
     assert files == {"shared", "second"}

@@ -189,12 +189,15 @@ class TrainDirector:
     def _hear(self, train: Train, car: Car) -> Car:
         run = self._shop.runs.get(car.run or "")
         if car.task:
-            return self._hear_task(train, car, run, car.task)
+            return self._hear_task(train, car, car.task)
         if car.asked:
             return self._hear_run(train, car, run)
         if self._can_hear(run):
             return replace(car, asked=run.prompts + 1)
-        return replace(car, task=TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.returns}"))
+        task = self._task(train, car, run)
+        with suppress(Stale):  # it was cut off right after this before
+            self._tasks.add(task)
+        return replace(car, task=task.id)
 
     def _can_hear(self, run: Run) -> bool:
         """Whether its own agent can be asked. A run of a task whose turn is over is ended if it is."""
@@ -221,19 +224,15 @@ class TrainDirector:
             return trains.given_up(car, _bad_end(run))
         return self._come_again(train, car, car.head)
 
-    def _hear_task(self, train: Train, car: Car, run: Run, task_id: TaskId) -> Car:
-        task = self._tasks.peek(task_id)
-        if task is None:
-            with suppress(Stale):
-                self._tasks.add(self._task(train, car, run, task_id))
-            return car
+    def _hear_task(self, train: Train, car: Car, task_id: TaskId) -> Car:
+        task = self._tasks.get(task_id)
         if task.state is TaskState.BLOCKED and not task.question:
             return trains.given_up(car, f"task {task_id} could not mend it: {task.reason}")
         return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
 
-    def _task(self, train: Train, car: Car, run: Run, task_id: TaskId) -> Task:
+    def _task(self, train: Train, car: Car, run: Run) -> Task:
         return Task(
-            id=task_id,
+            id=_task_id(train, car),
             title=f"Mend {car.branch}"[:200],
             description=car.prompt,
             created_at=train.created_at,
@@ -266,10 +265,15 @@ class TrainDirector:
             if trial is not None and not trial.has_ended:
                 self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
         for car in train.cars:
-            task = self._tasks.peek(car.task) if car.task else None
+            task = self._tasks.peek(_task_id(train, car))
             if task is not None and task.state is not TaskState.CLOSED:
                 self._tasks.update(task.id, _withdrawn)
         return replace(train, state=TrainState.CANCELLED, stack=(), good=0, bad=0)
+
+
+def _task_id(train: Train, car: Car) -> TaskId:
+    """Return the id of the task that mends a car after it was sent back; for each time it has another."""
+    return TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.returns}")
 
 
 def _unless_changed(now: Train, seen: Train, newest: Train) -> Train:
