@@ -101,6 +101,16 @@ def test_what_the_target_has_already_is_empty() -> None:
     assert (train.car("a").state, train.stack) == (CarState.EMPTY, ())
 
 
+def test_what_an_older_one_has_lands_with_it_and_what_the_target_has_is_empty_all_the_same() -> None:
+    def join(onto: str, tip: str, car: Car) -> Joint:
+        has_it = car.branch == "old" or (car.branch == "part" and onto != "base")
+        return Joint(commit=onto) if has_it else clean(onto, tip, car)
+
+    train = trains.assemble(make_train("a", "old", "part"), "base", ready, join)
+    assert train.car("old").state is CarState.EMPTY
+    assert [(link.branch, link.commit) for link in train.stack] == [("a", "base+a"), ("part", "base+a")]
+
+
 def test_green_lands_everything_at_once() -> None:
     train = trains.heard(stacked("a", "b", "c"), "base+a+b+c", is_yes=True)
     assert trains.to_land(train) == 3

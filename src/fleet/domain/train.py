@@ -231,7 +231,7 @@ def assemble(
             train = train.with_car(replace(car, state=CarState.REFUSED, reason=seen.trouble))
             continue
         joint = join(top, seen.tip, car)
-        if joint.commit == base:
+        if joint.commit == top and join(base, seen.tip, car).commit == base:
             train = train.with_car(replace(car, state=CarState.EMPTY))
         elif joint.commit:
             stack.append(Link(branch=car.branch, tip=seen.tip, commit=joint.commit))
