@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.folders import BUSY, delete_tree, in_our_words, write_whole
+from fleet.adapters.workspaces.folders import BUSY, delete_tree, in_our_words, is_inside, write_whole
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.trial import Patch
 
@@ -51,13 +51,19 @@ def _apply(folder: Path, patch: Patch) -> None:
     listed = git("ls-tree", "-r", "-z", "--name-only", "--full-tree", patch.commit, cwd=folder)
     there = set(listed.decode(errors="surrogateescape").split("\0"))
     for name in patch.paths:
-        if not _is_there(name, there):
+        if not _is_behind_link(folder, name):
             delete_tree(folder / name)
     kept = [name for name in patch.paths if _is_there(name, there)]
     if kept:
         wanted = "".join(f":(literal){name}\0" for name in kept).encode(errors="surrogateescape")
         from_file = ("--pathspec-from-file=-", "--pathspec-file-nul")
         git("checkout", "--quiet", *from_file, patch.commit, cwd=folder, input=wanted)
+
+
+def _is_behind_link(folder: Path, name: str) -> bool:
+    """Whether a link stands where a path has a folder: what is behind it is not ours to delete."""
+    parents = Path(name).parents
+    return not is_inside(name) or any((folder / parent).is_symlink() for parent in parents if parent.name)
 
 
 def _is_there(name: str, there: set[str]) -> bool:
