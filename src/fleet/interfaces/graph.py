@@ -75,7 +75,9 @@ def svg_of(workflow: Workflow) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
     )
-    return "\n".join([opening, f"<title>{escape(workflow.name)}</title>", *edges, *boxes, "</svg>", ""])
+    return "\n".join(
+        [opening, f"<title>{escape(_plain(workflow.name))}</title>", *edges, *boxes, "</svg>", ""]
+    )
 
 
 def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
@@ -96,6 +98,11 @@ def _box(workflow: Workflow, index: int, spot: tuple[int, int]) -> str:
     )
 
 
+def _plain(text: str) -> str:
+    """Return a text that may stand in XML: not every character may."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _short(text: str) -> str:
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    plain = _plain(text)
     return plain if len(plain) <= 26 else f"{plain[:25]}…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from fleet.domain.workflow import (
     begin,
     retried,
 )
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
+from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
 from fleet.services.programs import require_binary
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
 
-FORMS = (".toml", ".yaml", ".yml", ".json")
+FORM_NAMES = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
+FORMS = tuple(FORM_NAMES)
 LONGEST_FILE = 4 << 20
 BUILT_IN = Path(__file__).resolve().parent.parent / "workflows"
 
@@ -88,22 +90,37 @@ class WorkflowService:
     # starting
 
     def blueprint(self, source: str, *, folder: str = ".") -> Blueprint:
-        """Return the workflow of a file, or the one of that name; everything about it is checked."""
-        path = self._find(source, folder)
+        """Return the workflow of a file, or the one of that name; all that stands in it is checked."""
+        path = self._find(source, (".", folder), folder)
+        nearby = (str(path.parent), ".", folder)
         found = read_blueprint(
-            _read(path), name=path.stem, within=lambda name: _read(self._find(name, str(path.parent)))
+            _read(path), name=path.stem, within=lambda name: _read(self._find(name, nearby, folder))
         )
         return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
+
+    def check(self, source: str, wish: WorkflowWish) -> Blueprint:
+        """Return a workflow that could run here and now, if it is given a task; raise what is in its way."""
+        found = self.blueprint(source, folder=wish.folder)
+        stages = self._checked(found, wish)
+        self._repositories.inspect(wish.folder, wish.base or found.base_ref, ())
+        return replace(found, stages=stages)
 
     def run(self, source: str, wish: WorkflowWish) -> Workflow:
         return self.start(self.blueprint(source, folder=wish.folder), wish)
 
-    def start(self, blueprint: Blueprint, wish: WorkflowWish) -> Workflow:
-        """Record a workflow and wake the supervisor. All is checked before anything is recorded."""
+    def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
+        from fleet.services.tasks import check_text
+
+        check_text(wish.task_prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)
         self._check_coders(stages)
+        return stages
+
+    def start(self, blueprint: Blueprint, wish: WorkflowWish) -> Workflow:
+        """Record a workflow and wake the supervisor. All is checked before anything is recorded."""
+        stages = self._checked(blueprint, wish)
         prompt = wish.task_prompt or blueprint.task_prompt
-        if not prompt and any("{task_prompt}" in stage.prompt for stage in stages):
+        if not prompt.strip() and any("{task_prompt}" in stage.prompt for stage in stages):
             raise InvalidInput(
                 f"workflow {blueprint.name!r} needs a task", hint='add -p "what is to be done"'
             )
@@ -140,24 +157,22 @@ class WorkflowService:
         own = (Path(project) / ".fleet" / "workflows",) if project else ()
         return (*own, self._home / "workflows", BUILT_IN)
 
-    def _find(self, source: str, folder: str) -> Path:
-        for path in (Path(source), Path(folder) / source):
-            if path.is_file():
-                return path
+    def _find(self, source: str, folders: Sequence[str], project: str) -> Path:
+        """Return a file in one of the folders, or else the one of a workflow that has a name."""
+        files = [Path(folder) / source for folder in folders]
         if "/" not in source:
-            for place in self._places(folder):
-                for form in FORMS:
-                    if (path := place / f"{source}{form}").is_file():
-                        return path
+            files += [place / f"{source}{form}" for place in self._places(project) for form in FORMS]
+        for path in files:
+            if os.path.isfile(path):  # noqa: PTH113  unlike Path's, it takes any name
+                return path
         hint = "`fleet workflow list --known` shows those that have a name"
         raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
 
     def _check_coders(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
-            names = () if stage.kind in (Kind.GATE, Kind.APPROVAL, Kind.WORKFLOW) else (stage.coder,)
-            for name in (*names, *stage.coders, *([stage.reviewer] if stage.reviewer else [])):
+            for name in _coders_of(stage):
                 try:
-                    require_binary(self._coder(name.partition(":")[0]).facts)
+                    require_binary(self._coder(name).facts)
                 except FleetError as problem:
                     problem.message = f"stage {stage.name!r}: {problem.message}"
                     raise
@@ -165,7 +180,7 @@ class WorkflowService:
 
     # looking
 
-    def list(self, *, everything: bool = True, folder: str | None = None) -> list[Workflow]:
+    def list(self, *, everything: bool = True) -> list[Workflow]:
         """Return workflows, oldest first; those within others are not listed."""
         found = self._workflows.find()
         return [one for one in found if not one.parent and (everything or not one.has_ended)]
@@ -229,7 +244,10 @@ class WorkflowService:
         return own + [branch for child in self.within(workflow) for branch in self.branches(child)]
 
     def clean_up(self, name: str) -> CleanedUp:
-        """Delete the branches of an ended workflow whose work is in its result, or in the current branch."""
+        """Delete the branches of an ended workflow whose work is in its result, or in the current branch.
+
+        One that is checked out somewhere is kept.
+        """
         workflow = self.get(name)
         if not workflow.has_ended:
             raise Conflict(
@@ -239,15 +257,23 @@ class WorkflowService:
         deleted: list[str] = []
         kept: list[str] = []
         for branch in dict.fromkeys(self.branches(workflow)):
-            safe = [f"refs/heads/{result}"] if result and branch != result else []
-            is_safe = any(
-                self._repositories.contains(workflow.project, f"refs/heads/{branch}", ref)
-                for ref in ("HEAD", *safe)
-            )
-            if is_safe:
-                self._repositories.drop_branch(workflow.project, branch)
-            (deleted if is_safe else kept).append(branch)
+            if self._has(workflow, branch, f"refs/heads/{branch}"):  # it is still there
+                safe = ("HEAD",) if branch == result else ("HEAD", f"refs/heads/{result}")
+                is_gone = any(self._has(workflow, branch, ref) for ref in safe) and self._drop(
+                    workflow, branch
+                )
+                (deleted if is_gone else kept).append(branch)
         return CleanedUp(tuple(deleted), tuple(kept))
+
+    def _has(self, workflow: Workflow, branch: str, ref: str) -> bool:
+        return self._repositories.contains(workflow.project, f"refs/heads/{branch}", ref)
+
+    def _drop(self, workflow: Workflow, branch: str) -> bool:
+        try:
+            self._repositories.drop_branch(workflow.project, branch)
+        except GitFailed:
+            return False
+        return True
 
     def wait(self, name: str, *, seconds: float | None = None, every: float = 0.1) -> Workflow:
         """Return a workflow when it has ended, waits for a person, or the time is over."""
@@ -280,23 +306,43 @@ def _with_coders(stages: Sequence[Stage], coders: Mapping[str, str]) -> tuple[St
     for name in coders:
         if name and name not in names:
             raise NotFound(f"there is no stage {name!r}", hint=f"there are {', '.join(sorted(names))}")
-    return tuple(
-        replace(stage, coder=coders.get(stage.name) or coders.get("") or stage.coder) for stage in stages
-    )
+    return tuple(_done_by(stage, coders.get(stage.name) or coders.get("", "")) for stage in stages)
+
+
+def _done_by(stage: Stage, who: str) -> Stage:
+    """Return a stage that another coder does, with all within it; model and flags were the first's."""
+    coder, _, model = who.partition(":")
+    inner = tuple(_done_by(one, who) for one in stage.stages)
+    if not coder or coder == stage.coder:
+        return replace(stage, stages=inner, model=model or stage.model)
+    return replace(stage, stages=inner, coder=coder, model=model, flags=(), effort="", coders=())
+
+
+def _coders_of(stage: Stage) -> tuple[str, ...]:
+    if stage.kind in (Kind.GATE, Kind.APPROVAL, Kind.WORKFLOW):
+        return ()
+    own = stage.coders if stage.kind is Kind.RACE and stage.coders else (stage.coder,)
+    reviewer = stage.reviewer.partition(":")[0]
+    return (*own, reviewer) if reviewer else own
 
 
 def _read(path: Path) -> object:
     """Return the document in a file."""
     try:
         if path.stat().st_size > LONGEST_FILE:
-            raise InvalidInput(f"{str(path)!r} is larger than {LONGEST_FILE >> 20} MB")
-        text = path.read_text()
+            raise InvalidInput(
+                f"{str(path)!r} is larger than {LONGEST_FILE >> 20} MB", hint="is it a workflow?"
+            )
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"cannot read {str(path)!r}: {problem}") from problem
+        raise InvalidInput(f"cannot read {str(path)!r}: {problem}", hint="is it a workflow?") from problem
     try:
         return _parse(text, path.suffix)
     except (ValueError, RecursionError) as problem:
-        raise InvalidInput(f"{str(path)!r} is not valid: {problem}") from problem
+        form = FORM_NAMES.get(path.suffix, "JSON")
+        raise InvalidInput(
+            f"{str(path)!r} is not valid {form}: {problem}", hint="correct it there, then run it again"
+        ) from problem
 
 
 def _parse(text: str, form: str) -> object:
@@ -309,13 +355,18 @@ def _parse(text: str, form: str) -> object:
 
         try:
             return yaml.safe_load(text)
-        except yaml.YAMLError as problem:
+        except yaml.MarkedYAMLError as problem:
+            mark = problem.problem_mark
+            where = f" (at line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+            raise ValueError(f"{problem.problem or problem.context}{where}") from problem
+        except (yaml.YAMLError, AttributeError, TypeError, LookupError) as problem:
+            # Not all that is wrong with a tagged value is told by an error of the library's own.
             raise ValueError(str(problem)) from problem
     return json.loads(text)
 
 
 def _description(path: Path) -> str:
     try:
-        return read_blueprint(_read(path), within=lambda name: {"stages": [{"name": name}]}).description
+        return read_blueprint(_read(path), within=lambda name: {"stages": [{"name": "within"}]}).description
     except FleetError as problem:
         return f"broken: {problem.message}"

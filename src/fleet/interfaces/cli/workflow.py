@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from fleet.services.fleet import Fleet
+    from fleet.services.workflows import WorkflowWish
 
 STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
 STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
@@ -48,7 +50,13 @@ workflow_argument = click.argument("name", metavar="ID", shell_complete=_complet
 
 @click.group()
 def workflow() -> None:
-    """Run stages that build on each other's results."""
+    """Run stages that build on each other's results.
+
+    \b
+    Example:
+      fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait
+      fleet workflow list
+    """
 
 
 @workflow.command()
@@ -94,7 +102,7 @@ def run(
     )
     with opened() as fleet:
         if check:
-            return _check(fleet, source, folder, as_json=as_json)
+            return _check(fleet, source, wish, as_json=as_json)
         begun = fleet.workflows.run(source, wish)
         if not wait:
             _announce(begun, as_json=as_json)
@@ -107,17 +115,19 @@ def run(
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidInput(f"{option} {text!r} is not NAME=VALUE")
+        raise InvalidInput(
+            f"{option} {text!r} is not NAME=VALUE", hint=f"for example `{option} area=billing`"
+        )
     return name, value
 
 
-def _check(fleet: Fleet, source: str, folder: str, *, as_json: bool) -> int:
-    found = fleet.workflows.blueprint(source, folder=folder)
+def _check(fleet: Fleet, source: str, wish: WorkflowWish, *, as_json: bool) -> int:
+    found = fleet.workflows.check(source, wish)
     if as_json:
         render.out_json(wire.workflow(preview(found)))
         return 0
-    render.out_lines(graph.lines_of(preview(found)))
-    render.say(f"{found.name} can run: {render.plural(len(found.stages), 'stage')}")
+    render.out_lines(render.printable(line) for line in graph.lines_of(preview(found)))
+    render.say(f"{render.printable(found.name)} can run: {render.plural(len(found.stages), 'stage')}")
     return 0
 
 
@@ -186,7 +196,8 @@ def list_workflows(everything: bool, known: bool, as_json: bool) -> None:
                     [{"name": name, "description": told, "path": path} for name, told, path in rows]
                 )
             else:
-                render.show_table(("name", "what it does", "file"), rows)
+                shown = [tuple(map(render.printable, row)) for row in rows]
+                render.show_table(("name", "what it does", "file"), shown)
             return
         found = fleet.workflows.list(everything=everything)
     if as_json:
@@ -243,7 +254,7 @@ def _show(fleet: Fleet, one: Workflow) -> None:
     render.show_table(("#", "stage", "who", "state", "took", "branch", "what it says"), rows)
     for index, at in enumerate(one.progress):
         if at.state is StageState.ASKING:
-            stage = one.stages[index].name
+            stage = shlex.quote(one.stages[index].name)
             render.say(f"  fleet workflow approve {one.id} {stage}  (or `reject`)")
 
 
@@ -256,7 +267,7 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
     return (
         str(index),
         render.printable(stage.name) + rounds,
-        graph.who(stage),
+        render.printable(graph.who(stage)),
         render.paint(str(at.state), STAGE_COLOURS.get(at.state, "")),
         render.age(took) if at.started_at else "",
         last.branch if last else "",
@@ -449,7 +460,7 @@ def cleanup(name: str, yes: bool) -> None:
     for branch in cleaned.deleted:
         render.out(f"deleted {branch}")
     for branch in cleaned.kept:
-        render.out(f"kept    {branch}  (its work is nowhere else)")
+        render.out(f"kept    {branch}  (not merged, or checked out)")
 
 
 @workflow.command(name="graph")

@@ -1,0 +1,563 @@
+"""`fleet workflow …` through the real command: what people type, what they see, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fleet.bootstrap import open_fleet
+from tests.interfaces.conftest import on_a_terminal
+from tests.support import System, git, make_repository, scenario, wait_for
+
+SVG = "{http://www.w3.org/2000/svg}"
+WICKED = "\x1b]0;owned\x07\x1b[2J"
+
+PLEASE_WRITE = {"edit": {"path": "a.txt", "content": "x\n"}}
+
+
+def report(summary: str, *next_steps: str) -> dict[str, str]:
+    return {"say": json.dumps({"summary": summary, "status": "completed", "next_steps": list(next_steps)})}
+
+
+def stage(name: str, *steps: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "coder": "scripted", "prompt": scenario(*steps), **more}
+
+
+def write(folder: Path, named: str, *stages: Mapping[str, Any], **top: Any) -> str:
+    """Write a workflow down; return where."""
+    file = folder / named
+    file.write_text(json.dumps({"stages": list(stages), **top}))
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def pipeline(shared: System) -> dict[str, Any]:
+    """A workflow that has ended well, to be looked at."""
+    file = write(
+        shared.home,
+        "pipeline.json",
+        stage("write", PLEASE_WRITE, report("wrote it", "test it", "ship it")),
+        stage(
+            "refine", {"edit": {"path": "b.txt", "content": "y\n"}}, depends_on=["write"], strategy="inherit"
+        ),
+        stage("side", {"edit": {"path": "c.txt", "content": "z\n"}}, {"say": f"danger {WICKED} here"}),
+        stage("end", report("all is well"), depends_on=["refine"], strategy="inherit"),
+    )
+    return shared.json("workflow", "run", file, "--wait")
+
+
+@pytest.fixture(scope="module")
+def asking(shared: System) -> dict[str, Any]:
+    """A workflow that waits for a person, and goes on doing so."""
+    file = write(shared.home, "asking.json", {"name": "say so", "kind": "approval", "prompt": "may I?"})
+    return shared.json("workflow", "run", file, "--wait", code=5)
+
+
+# running
+
+
+def test_a_workflow_that_ends_well_is_told_with_all_of_its_results(pipeline: dict[str, Any]) -> None:
+    assert (pipeline["state"], pipeline["needs_person"], pipeline["reason"]) == ("succeeded", False, "")
+    first, second, *_ = pipeline["stages"]
+    assert [one["state"] for one in pipeline["stages"]] == ["done"] * 4
+    assert (second["depends_on"], second["strategy"]) == (["write"], "inherit")
+    (result,) = first["results"]
+    assert (result["status"], result["summary"]) == ("completed", "wrote it")
+    assert (result["files_changed"], result["next_steps"]) == (["a.txt"], ["test it", "ship it"])
+    assert pipeline["result"]["summary"] == "all is well"
+
+
+def test_a_started_workflow_is_announced_with_what_to_type_next(shared: System) -> None:
+    file = write(shared.home, "quick.json", {"name": "ask", "kind": "approval", "prompt": "?"})
+    told = shared.fleet("workflow", "run", file)
+    (name,) = re.findall(r"workflow (w-\w+), 1 stage", told.stdout)
+    assert f"fleet workflow status {name}" in told.stderr
+    assert "needs you" in wait_for(lambda: listed_as(shared, name, "needs you"))
+    assert shared.fleet("workflow", "cancel", name).stdout == f"workflow {name} is being cancelled\n"
+
+
+def listed_as(system: System, name: str, state: str) -> str:
+    lines = system.fleet("workflow", "list").stdout.splitlines()
+    return next((line for line in lines if name in line and state in line), "")
+
+
+def test_a_workflow_that_fails_ends_with_1_and_names_the_stage(shared: System) -> None:
+    file = write(shared.home, "bad.json", {"name": "no", "kind": "gate", "gates": ["exit 3"]})
+    told = shared.fleet("workflow", "run", file, "--wait", code=1)
+    assert "failed: stage 'no' failed: `exit 3` said no" in told.stdout
+    assert shared.json("workflow", "list", "--all")[-1]["state"] == "failed"
+
+
+def test_a_workflow_that_needs_a_person_ends_with_5_and_says_what_to_type(
+    shared: System, asking: dict[str, Any]
+) -> None:
+    assert asking["needs_person"]
+    told = shared.fleet("workflow", "status", asking["id"], "--wait", code=5)
+    assert "may I?" in told.stdout
+    assert f"fleet workflow approve {asking['id']} 'say so'" in told.stderr
+
+
+def test_variables_coders_and_the_base_are_given_on_the_command_line(shared: System) -> None:
+    git(shared.repository, "branch", "old", "HEAD")
+    file = write(
+        shared.home,
+        "vars.json",
+        {"name": "ask", "kind": "approval", "prompt": "{vars.what} in {vars.where}: {task_prompt}"},
+        {"name": "later", "coder": "codex", "model": "gpt", "depends_on": ["ask"]},
+        variables={"what": "tidy up", "where": "here"},
+    )
+    words = ("--var", "where=a=b", "-a", "later=scripted", "--base", "old", "-p", "the task", "--wait")
+    told = shared.json("workflow", "run", file, *words, code=5)
+    assert told["stages"][0]["reason"] == "tidy up in a=b: the task"
+    assert (told["stages"][1]["coder"], told["stages"][1]["model"]) == ("scripted", "")
+    assert told["base"] == git(shared.repository, "rev-parse", "old")
+    shared.fleet("workflow", "cancel", told["id"])
+
+
+def test_one_coder_for_all_is_one_for_the_stages_within_too(shared: System) -> None:
+    file = write(
+        shared.home,
+        "within.json",
+        {"name": "outer", "stages": [{"name": "in", "coder": "nobody"}]},
+        {"name": "tail", "coder": "nobody"},
+    )
+    told = shared.json("workflow", "run", file, "--check", "-a", "scripted")
+    assert [one["coder"] for one in told["stages"]] == ["scripted", "scripted"]
+    wrong = shared.fleet("workflow", "run", file, "--check", "-a", "tail=scripted", code=3)
+    assert "stage 'in': there is no coder 'nobody'" in wrong.stderr
+
+
+def test_a_check_starts_nothing_and_draws_it(shared: System) -> None:
+    before = len(shared.json("workflow", "list", "--all"))
+    told = shared.fleet("workflow", "run", "write-review-refine", "--check", "-a", "scripted")
+    assert told.stdout.splitlines() == [
+        "○ implement  scripted",
+        "  ╰─○ review  scripted  ◀ implement",
+        "    ╰─○ refine  scripted  ◀ implement, review",
+    ]
+    assert "write-review-refine can run: 3 stages" in told.stderr
+    assert len(shared.json("workflow", "list", "--all")) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["write-review-refine", "parallel-implement-review", "competitive-implement", "plan-build-verify"],
+)
+def test_every_workflow_that_comes_with_fleet_can_run(shared: System, name: str) -> None:
+    told = shared.json("workflow", "run", name, "--check", "-a", "scripted")
+    assert {one["state"] for one in told["stages"]} == {"waiting"}
+
+
+YAML = """
+name: same
+stages:
+  - name: plan
+    coder: scripted
+    prompt: |
+      Plan it: {task_prompt}
+  - name: build
+    depends_on: [plan]
+    strategy: inherit
+    coder: scripted
+    retries: 2
+    gates: [make test]
+    when: plan.status == "completed"
+  - {name: all, kind: approval, depends_on: [0, build], prompt: "fine?"}
+"""
+TOML = """
+name = "same"
+[[stages]]
+name = "plan"
+coder = "scripted"
+prompt = "Plan it: {task_prompt}\\n"
+[[stages]]
+name = "build"
+depends_on = ["plan"]
+strategy = "inherit"
+coder = "scripted"
+retries = 2
+gates = ["make test"]
+when = 'plan.status == "completed"'
+[[stages]]
+name = "all"
+kind = "approval"
+depends_on = [0, "build"]
+prompt = "fine?"
+"""
+
+
+def test_yaml_toml_and_json_of_one_workflow_give_the_same_stages(shared: System, tmp_path: Path) -> None:
+    import yaml
+
+    (tmp_path / "it.yaml").write_text(YAML)
+    (tmp_path / "it.yml").write_text(YAML)
+    (tmp_path / "it.toml").write_text(TOML)
+    (tmp_path / "it.json").write_text(json.dumps(yaml.safe_load(YAML)))
+    with open_fleet(shared.home, str(shared.repository)) as fleet:
+        found = [fleet.workflows.blueprint(str(path)) for path in sorted(tmp_path.glob("it.*"))]
+    assert len(found) == 4
+    assert all(one == found[0] for one in found)
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("x.json", '{"stages": [\n  {"name": }\n]}', r"not valid JSON: Expecting value: line 2 column 12"),
+        ("x.yaml", "stages:\n  - name: a\n   bad: [", r"not valid YAML: .*\(at line 3, column 4\)"),
+        ("x.yaml", "a: !!timestamp x", r"not valid YAML"),
+        ("x.yaml", "a: !!python/object/apply:os.system [x]", r"could not determine a constructor.*line 1"),
+        ("x.toml", "[[stages]]\nname = a", r"not valid TOML: .*\(at line 2, column 8\)"),
+        ("x.json", "[" * 100_000, r"not valid JSON"),
+        ("x.txt", "hello", r"not valid JSON: Expecting value: line 1"),
+        ("x.json", "[]", r"a workflow is a set of keys and values, not list"),
+        (
+            "x.json",
+            '{"stages": [{"name": "a", "coder": "nobody"}]}',
+            r"stage 'a': there is no coder 'nobody'",
+        ),
+        ("x.json", '{"stages": [{"name": "a", "coder": "amp:x"}]}', r"stage 'a': there is no coder 'amp:x'"),
+        ("x.json", '{"stages": [{"name": "a", "workflow": "gone"}]}', r"no file and no workflow 'gone'"),
+        ("x.json", '{"stages": [{"name": "a"}, {"name": "a"}]}', r"two stages are called 'a'"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_where_and_a_hint(
+    shared: System, tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    refused = shared.fleet("workflow", "run", str(tmp_path / name), "-p", "x", code=None)
+    assert refused.returncode in (2, 3), refused.stderr
+    assert re.search(told, refused.stderr)
+    assert "hint:" in refused.stderr
+    assert len(refused.stderr.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("run", "gone.yaml"), 3, "there is no file and no workflow 'gone.yaml'"),
+        (("run", "x" * 300), 3, "there is no file and no workflow 'xxx"),
+        (("run", "."), 3, "there is no file and no workflow '.'"),
+        (("run", "write-review-refine", "-a", "scripted"), 2, "needs a task"),
+        (("run", "write-review-refine", "-a", "scripted", "-p", "  "), 2, "needs a task"),
+        (("run", "write-review-refine", "-p", "x", "-a", "nobody=scripted"), 3, "there is no stage 'nobody'"),
+        (
+            ("run", "write-review-refine", "-p", "x", "--var", "novalue"),
+            2,
+            "--var 'novalue' is not NAME=VALUE",
+        ),
+        (("run", "write-review-refine", "-p", "x", "-a", "=x"), 2, "--coder '=x' is not NAME=VALUE"),
+        (
+            ("run", "write-review-refine", "-p", "x", "-a", "scripted", "--base", "gone"),
+            3,
+            "'gone' names no commit",
+        ),
+        (("run", "write-review-refine", "-p", "x", "-a", "scripted", "--repo", "/proc"), 2, "git repository"),
+        (("run",), 2, "missing argument"),
+        (("status", "w-gone"), 3, "there is no workflow 'w-gone'"),
+        (("logs", "w-gone"), 3, "there is no workflow 'w-gone'"),
+        (("result", "w-gone"), 3, "there is no workflow 'w-gone'"),
+        (("graph", "w-gone"), 3, "there is no file and no workflow 'w-gone'"),
+        (("cleanup", "w-gone", "--yes"), 3, "there is no workflow 'w-gone'"),
+        (("approve", "w-gone", "ask"), 3, "there is no workflow 'w-gone'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_code_and_a_hint(
+    shared: System, words: tuple[str, ...], code: int, told: str
+) -> None:
+    refused = shared.fleet("workflow", *words, code=code)
+    assert told in refused.stderr
+    assert "hint:" in refused.stderr
+    assert refused.stdout == ""
+
+
+def test_a_coder_whose_program_is_missing_is_told_with_its_stage(tmp_path: Path, repository: Path) -> None:
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "git").symlink_to("/usr/bin/git")
+    system = System(tmp_path / "home", repository, {"PATH": str(bare)})
+    file = write(tmp_path, "x.json", {"name": "fine", "coder": "scripted"}, {"name": "it", "coder": "codex"})
+    for more in ((), ("--check",)):
+        refused = system.fleet("workflow", "run", file, "-p", "x", *more, code=7)
+        assert "stage 'it': coder 'codex' needs 'codex', which is not on PATH" in refused.stderr
+    assert system.json("workflow", "list", "--all") == []
+
+
+def test_an_error_is_told_in_json_where_json_is_wanted(shared: System) -> None:
+    refused = shared.fleet("workflow", "status", "w-gone", "--json", code=3)
+    told = json.loads(refused.stderr)
+    assert "w-gone" in json.dumps(told)
+    assert refused.stdout == ""
+
+
+# looking
+
+
+def test_a_status_shows_every_stage_and_what_it_says(shared: System, pipeline: dict[str, Any]) -> None:
+    lines = shared.fleet("workflow", "status", pipeline["id"]).stdout.splitlines()
+    assert pipeline["id"] in lines[0]
+    assert "succeeded" in lines[0]
+    assert [line.split()[:4] for line in lines[2:4]] == [
+        ["0", "write", "scripted", "done"],
+        ["1", "refine", "scripted", "done"],
+    ]
+    assert "wrote it" in lines[2]
+    assert "\x1b" not in "".join(lines), "what an agent says steers no terminal"
+    assert shared.json("workflow", "status", pipeline["id"]) == pipeline
+
+
+def test_a_workflow_is_found_by_its_name(shared: System, pipeline: dict[str, Any]) -> None:
+    assert shared.json("workflow", "status", pipeline["name"])["id"] == pipeline["id"]
+
+
+def test_results_are_shown_of_the_whole_and_of_a_stage(shared: System, pipeline: dict[str, Any]) -> None:
+    whole = shared.fleet("workflow", "result", pipeline["id"]).stdout
+    assert "all is well" in whole
+    branch = pipeline["stages"][0]["results"][0]["branch"]
+    assert shared.fleet("workflow", "result", pipeline["id"], "write").stdout.splitlines() == [
+        f"completed  {branch}",
+        "wrote it",
+        "  next: test it",
+        "  next: ship it",
+        "  file: a.txt",
+    ]
+    assert shared.json("workflow", "result", pipeline["id"], "0") == pipeline["stages"][0]["results"][0]
+    assert "\x1b" not in shared.fleet("workflow", "result", pipeline["id"], "side").stdout
+
+
+def test_a_result_that_is_not_there_yet_is_not_found(shared: System, asking: dict[str, Any]) -> None:
+    assert "has no result yet" in shared.fleet("workflow", "result", asking["id"], code=3).stderr
+    assert "has no stage 'x'" in shared.fleet("workflow", "result", asking["id"], "x", code=3).stderr
+
+
+def test_logs_tell_what_happened_to_a_stage_or_to_all(shared: System, pipeline: dict[str, Any]) -> None:
+    everything = shared.json("workflow", "logs", pipeline["id"])
+    assert {entry["stage"] for entry in everything} == {"write", "refine", "side", "end"}
+    own = shared.json("workflow", "logs", pipeline["id"], "write")
+    assert own == [entry for entry in everything if entry["stage"] == "write"]
+    text = shared.fleet("workflow", "logs", pipeline["id"], "write").stdout.splitlines()
+    assert len(text) == len(own)
+    assert all("write" in line for line in text)
+    assert "has no stage" in shared.fleet("workflow", "logs", pipeline["id"], "gone", code=3).stderr
+
+
+def test_the_list_shows_what_is_under_way_and_all_only_when_asked(
+    shared: System, pipeline: dict[str, Any], asking: dict[str, Any]
+) -> None:
+    told = shared.fleet("workflow", "list")
+    assert asking["id"] in told.stdout
+    assert pipeline["id"] not in told.stdout
+    assert "under way (--all: all of them)" in told.stderr
+    everything = shared.json("workflow", "list", "--all")
+    assert {pipeline["id"], asking["id"]} <= {one["id"] for one in everything}
+
+
+def test_the_known_workflows_are_the_projects_the_users_and_those_that_come_along(
+    shared: System, tmp_path: Path
+) -> None:
+    project = make_repository(tmp_path / "project")
+    own, users = project / ".fleet" / "workflows", shared.home / "workflows"
+    own.mkdir(parents=True)
+    users.mkdir(exist_ok=True)
+    (own / "x.yaml").write_text("description: the project's own\nstages: [{name: in, workflow: ./in.yaml}]")
+    (own / "in.yaml").write_text("stages: [{name: a, kind: approval, prompt: ok}]")
+    (own / "broken.toml").write_text("stages = [")
+    (own / "wicked.json").write_text(json.dumps({"description": WICKED, "stages": [{"name": "a"}]}))
+    (own / "notes.md").write_text("no workflow")
+    (users / "plan-build-verify.json").write_text('{"description": "mine", "stages": [{"name": "a"}]}')
+    known = {one["name"]: one for one in shared.json("workflow", "list", "--known", cwd=project)}
+    assert {"x", "in", "broken", "wicked", "write-review-refine", "plan-build-verify"} <= set(known)
+    assert "notes" not in known
+    assert known["x"]["description"] == "the project's own"
+    assert known["broken"]["description"].startswith("broken: ")
+    assert known["plan-build-verify"]["description"] == "mine", "one's own goes first"
+    shown = shared.fleet("workflow", "list", "--known", cwd=project).stdout
+    assert "the project's own" in shown
+    assert "\x1b" not in shown
+    told = shared.fleet("workflow", "run", "x", "--check", cwd=project)
+    assert "workflow of 1 stages" in told.stdout
+    assert "not valid TOML" in shared.fleet("workflow", "run", "broken", cwd=project, code=2).stderr
+    (users / "plan-build-verify.json").unlink()
+
+
+def test_a_workflow_within_is_looked_for_beside_the_file_that_names_it(
+    shared: System, tmp_path: Path
+) -> None:
+    (tmp_path / "flows").mkdir()
+    ask = {"name": "right", "kind": "approval", "prompt": "?"}
+    write(tmp_path / "flows", "inner.json", ask, ask | {"name": "two"})
+    outer = write(tmp_path / "flows", "outer.json", {"name": "in", "workflow": "inner.json"})
+    write(tmp_path, "inner.json", ask)
+    told = shared.fleet(
+        "workflow", "run", outer, "--check", "--repo", str(shared.repository), cwd=tmp_path
+    ).stdout
+    assert "workflow of 2 stages" in told
+
+
+# drawing
+
+
+def test_a_graph_is_drawn_of_a_file_of_a_name_and_of_what_has_run(
+    shared: System, pipeline: dict[str, Any]
+) -> None:
+    assert "○ implement" in shared.fleet("workflow", "graph", "write-review-refine").stdout
+    lines = shared.fleet("workflow", "graph", pipeline["id"]).stdout.splitlines()
+    assert lines[0] == "✔ write  scripted"
+    assert "✔ end  scripted  ◀ refine" in lines[-1]
+
+
+def texts_in(svg: str) -> list[str]:
+    return [str(text.text) for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_picture_is_well_formed_and_has_every_stage(
+    shared: System, pipeline: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "graph.svg"
+    shared.fleet("workflow", "graph", pipeline["id"], "--svg", str(file))
+    texts = texts_in(file.read_text())
+    assert {"write", "refine", "side", "end"} <= set(texts)
+    assert "scripted · done" in texts
+    assert shared.fleet("workflow", "graph", pipeline["id"], "--svg", "-").stdout == file.read_text()
+    refused = shared.fleet("workflow", "graph", pipeline["id"], "--svg", "/proc/no/where.svg", code=2)
+    assert "cannot write '/proc/no/where.svg'" in refused.stderr
+
+
+def test_hostile_names_stay_text_in_a_picture_and_steer_no_terminal(shared: System, tmp_path: Path) -> None:
+    hostile = "<script>&amp;</script>]]>"
+    file = write(
+        tmp_path,
+        "x.json",
+        {"name": hostile, "coder": "scripted", "model": f"m{WICKED}", "prompt": "x"},
+        {"name": "<g> </g>", "coder": "scripted", "depends_on": [hostile], "prompt": "x"},
+        {"name": "ÄÖ漢字🚀", "coder": "scripted", "prompt": "x"},
+        name=f"</title>{WICKED}",
+    )
+    svg = shared.fleet("workflow", "graph", file, "--svg", "-").stdout
+    assert {hostile, "<g> </g>", "ÄÖ漢字🚀"} <= set(texts_in(svg))
+    for words in (("graph", file), ("run", file, "--check")):
+        told = shared.fleet("workflow", *words)
+        assert hostile in told.stdout
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", told.stdout + told.stderr)
+    code, shown = on_a_terminal(shared, "workflow", "run", file, "--check")
+    assert code == 0
+    assert "\x1b]0" not in shown
+    assert "\x1b[2J" not in shown
+
+
+# what people do
+
+
+def test_yes_goes_on_and_is_heard_once(shared: System) -> None:
+    file = write(shared.home, "yes.json", {"name": "ask", "kind": "approval", "prompt": "?"})
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    told = shared.fleet("workflow", "approve", name, "ask", "-m", "gladly").stdout
+    assert told == f"stage 'ask' of {name}: yes\n"
+    done = shared.json("workflow", "status", name, "--wait")
+    assert (done["state"], done["result"]["summary"]) == ("succeeded", "gladly")
+    for word in ("approve", "reject"):
+        assert "asks for nothing" in shared.fleet("workflow", word, name, "ask", code=4).stderr
+
+
+def test_no_fails_it_with_the_reason(shared: System) -> None:
+    file = write(shared.home, "no.json", {"name": "ask", "kind": "approval", "prompt": "?"})
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    shared.fleet("workflow", "reject", name, "ask", "-m", "not now")
+    assert "not now" in shared.json("workflow", "status", name, "--wait", code=1)["reason"]
+    again = shared.fleet("workflow", "retry", name, "ask").stdout
+    assert again == f"stage 'ask' of {name} is done again\n"
+    assert shared.json("workflow", "status", name, "--wait", code=5)["needs_person"]
+    shared.fleet("workflow", "cancel", name)
+    assert shared.json("workflow", "status", name, "--wait", code=1)["state"] == "cancelled"
+
+
+def test_what_has_ended_is_neither_paused_nor_cancelled(shared: System, pipeline: dict[str, Any]) -> None:
+    for word in ("pause", "resume", "cancel"):
+        refused = shared.fleet("workflow", word, pipeline["id"], code=4)
+        assert "has ended: succeeded" in refused.stderr
+        assert "hint:" in refused.stderr
+
+
+def test_what_is_under_way_is_not_done_again_and_not_cleaned_up(
+    shared: System, asking: dict[str, Any]
+) -> None:
+    assert "is under way" in shared.fleet("workflow", "retry", asking["id"], "0", code=4).stderr
+    refused = shared.fleet("workflow", "cleanup", asking["id"], "--yes", code=4)
+    assert f"fleet workflow cancel {asking['id']}" in refused.stderr
+
+
+def test_a_pause_is_shown_and_ends(shared: System) -> None:
+    file = write(shared.home, "pause.json", {"name": "ask", "kind": "approval", "prompt": "?"})
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    assert f"fleet workflow resume {name}" in shared.fleet("workflow", "pause", name).stdout
+    assert "(paused)" in shared.fleet("workflow", "status", name).stdout
+    assert shared.fleet("workflow", "resume", name).stdout == f"workflow {name} goes on\n"
+    assert "(paused)" not in shared.fleet("workflow", "status", name).stdout
+    shared.fleet("workflow", "cancel", name)
+
+
+def test_a_clean_up_deletes_what_is_in_the_result_and_keeps_what_is_nowhere_else(shared: System) -> None:
+    file = write(
+        shared.home,
+        "tidy.json",
+        stage("one", {"edit": {"path": "one.txt", "content": "1"}}),
+        stage("two", {"edit": {"path": "two.txt", "content": "2"}}, depends_on=["one"], strategy="inherit"),
+        stage("lone", {"edit": {"path": "lone.txt", "content": "3"}}, on_failure="skip"),
+        stage("last", {"say": "ok"}, depends_on=["two"], strategy="inherit"),
+    )
+    done = shared.json("workflow", "run", file, "--wait")
+    one, two, lone, last = (each["results"][0]["branch"] for each in done["stages"])
+    refused = shared.fleet("workflow", "cleanup", done["id"], code=2)
+    assert "say yes with --yes" in refused.stderr
+    told = shared.fleet("workflow", "cleanup", done["id"], "--yes").stdout.splitlines()
+    assert told == [
+        f"deleted {one}",
+        f"deleted {two}",
+        f"kept    {lone}  (not merged, or checked out)",
+        f"kept    {last}  (not merged, or checked out)",
+    ]
+    left = git(shared.repository, "branch", "--format=%(refname:short)", "--list", f"*{done['id']}*").split()
+    assert set(left) == {lone, last}
+    assert git(shared.repository, "show", f"{last}:two.txt") == "2"
+    again = shared.fleet("workflow", "cleanup", done["id"], "--yes").stdout.splitlines()
+    assert [line.split()[:2] for line in again] == [["kept", lone], ["kept", last]], (
+        "what is gone is not told"
+    )
+    assert shared.json("workflow", "result", done["id"], "one")["summary"] is not None
+
+
+# completing
+
+
+def completions(system: System, *words: str) -> list[str]:
+    env = {
+        "_FLEET_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("fleet", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    told = System(system.home, system.repository, env).fleet().stdout
+    return [line.partition(",")[2] for line in told.split()]
+
+
+def test_ids_are_completed_newest_first(
+    shared: System, pipeline: dict[str, Any], asking: dict[str, Any]
+) -> None:
+    found = completions(shared, "workflow", "status", "w-")
+    assert {pipeline["id"], asking["id"]} <= set(found)
+    assert found == sorted(found, reverse=True)
+    assert completions(shared, "workflow", "logs", pipeline["id"][:-1]) == [pipeline["id"]]
+    assert completions(shared, "workflow", "ca") == ["cancel"]
+
+
+def test_completing_says_nothing_where_nothing_can_be_read(tmp_path: Path, repository: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "fleet.db").write_text("this is no database" * 100)
+    assert completions(System(tmp_path / "home", repository), "workflow", "status", "w-") == []
