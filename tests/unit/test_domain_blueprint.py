@@ -184,6 +184,21 @@ def test_the_usual_coder_stands_in_at_every_depth() -> None:
     assert (usual[0].coder, usual[1].stages[0].coder) == ("codex", "claude")
 
 
+@pytest.mark.parametrize(
+    ("body", "retries", "policy"),
+    [
+        ({}, 0, OnFailure.FAIL),
+        ({"on_failure": "retry"}, 2, OnFailure.FAIL),
+        ({"on_failure": "retry", "retries": 5}, 5, OnFailure.FAIL),
+        ({"on_failure": "skip", "retries": 1}, 1, OnFailure.SKIP),
+        ({"on_failure": "continue"}, 0, OnFailure.CONTINUE),
+    ],
+)
+def test_a_policy_says_what_comes_of_a_failure(body: dict[str, Any], retries: int, policy: OnFailure) -> None:
+    stage = one(**body)
+    assert (stage.retries, stage.on_failure) == (retries, policy)
+
+
 def test_a_loop_may_use_its_own_last_result() -> None:
     stage = one(prompt="go on: {it.next_steps}", until='it.summary contains "done"', rounds=5)
     assert (stage.most_rounds, stage.until) == (5, 'it.summary contains "done"')
@@ -221,7 +236,9 @@ def test_a_loop_may_use_its_own_last_result() -> None:
         ({"strategy": "inherit"}, "strategy `inherit` needs a stage in `depends_on`", "depends_on"),
         ({"strategy": "merge"}, "strategy `merge` needs a stage in `depends_on`", "depends_on"),
         ({"role": "boss"}, "there is no role 'boss'", "reviewer"),
-        ({"on_failure": "panic"}, "there is no on_failure 'panic'", "fail, skip, continue"),
+        ({"on_failure": "panic"}, "there is no on_failure 'panic'", "fail, skip, continue, retry"),
+        ({"strategy": "shared", "kind": "approval"}, "only an agent can work in your own checkout", "kind"),
+        ({"strategy": "shared", "foreach": ["a"]}, "there is one agent at a time", "`foreach`"),
         ({"retries": -1}, "`retries` is a whole number from 0 to 20, not -1", "retries = 1"),
         ({"retries": 1.5}, "`retries` is a whole number", "retries = 1"),
         ({"retries": True}, "`retries` is a whole number", "retries = 1"),

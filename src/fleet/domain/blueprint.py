@@ -20,6 +20,7 @@ MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
 FACTS = ("state", "status", "summary", "files", "next_steps", "reason", "round")
 
 LARGEST = 10**15  # of any number
+RETRY, USUAL_RETRIES = "retry", 2  # a policy that is written like the others: again, and only then failed
 
 _NAME = re.compile(r"[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
 _OLD_WORDS = {
@@ -155,8 +156,8 @@ class _StageReader:
             until=self._condition("until"),
             most_rounds=self._number_of("most_rounds", self._usual_rounds(kind), most=MOST_ROUNDS),
             gates=self._commands("gates"),
-            retries=self._number_of("retries", 0, least=0, most=20),
-            on_failure=self._choice("on_failure", OnFailure, OnFailure.FAIL),
+            retries=self._number_of("retries", USUAL_RETRIES if self._is_retried() else 0, least=0, most=20),
+            on_failure=self._policy(),
             seconds=self._amount("seconds"),
             budget_usd=self._amount("budget_usd") or None,
             reviewer=self._text("reviewer"),
@@ -209,6 +210,18 @@ class _StageReader:
         if number == self._number:
             raise self._wrong("it depends on itself", "take it out of its own `depends_on`")
         return number
+
+    def _is_retried(self) -> bool:
+        return self._body.get("on_failure") == RETRY
+
+    def _policy(self) -> OnFailure:
+        if self._is_retried():
+            return OnFailure.FAIL
+        value = self._text("on_failure") or OnFailure.FAIL
+        if value not in list(OnFailure):
+            words = ", ".join((*OnFailure, RETRY))
+            raise self._wrong(f"there is no on_failure {_told(value)}", f"use one of {words}")
+        return OnFailure(value)
 
     def _usual_rounds(self, kind: Kind) -> int:
         return 3 if kind is Kind.PAIR or "until" in self._body else 1
@@ -317,7 +330,7 @@ class _StageReader:
         if not value:
             return default
         if value not in list(kind):
-            raise self._wrong(f"there is no {key} {value!r}", f"use one of {', '.join(kind)}")
+            raise self._wrong(f"there is no {key} {_told(value)}", f"use one of {', '.join(kind)}")
         return kind(value)
 
     def _number_of(self, key: str, default: int, *, least: int = 1, most: int) -> int:
