@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ _FAILED = {"failed", "failing", "failures", *_BROKEN}
 _SKIPPED = {"skipped", "ignored", "pending", "todo", "deselected"}
 
 
+@lru_cache(maxsize=256)  # a scorecard asks often for the same
 def count_tests(text: str) -> Count | None:
     """Return how many tests were run, over all runners that say so; None where nothing tells."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")
@@ -183,6 +185,7 @@ _FAILING = (
 )
 
 
+@lru_cache(maxsize=256)
 def failing_tests(text: str) -> frozenset[str] | None:
     """Return the names of the tests that failed; None where the output does not name them all."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n")

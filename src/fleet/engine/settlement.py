@@ -141,9 +141,13 @@ async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
 
 
 async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdict) -> str:
-    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to."""
+    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to.
+
+    A turn after which a gate said no was one, too.
+    """
     known = story.session or run.session
-    if verdict.status not in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES):
+    is_good = verdict.status in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
+    if not is_good and verdict.cause is not Cause.GATE:
         return known
     if run.mode is Mode.TMUX and await _was_never_asked(shop, run):
         return ""  # the CLIs keep no session in which nothing was said
@@ -240,7 +244,7 @@ async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None
     """Put the result and the events beside the raw output, for people and scripts."""
     folder = shop.run_folder(run_id)
     text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
-    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode())
+    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace"))
 
     await shop.in_git_thread(partial(_write_events, shop, run_id, folder / "events.jsonl"))
 
