@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,79 +18,16 @@ from fleet.domain.task import TaskState
 from fleet.ports.pairs import Pairs
 from fleet.ports.tasks import Tasks
 from fleet.services.pairs import PairWish
-from tests.support import System, git, make_repository, wait_for
+from tests.engine.agents import Critic, with_agents
+from tests.support import System, git, wait_for
 
 pytestmark = pytest.mark.timeout(120)
-
-# A reviewer that answers by a script: one entry for each round (the last serves all further ones), and for a
-# second asking in it the entry's "again". It is a program of its own, so that no role keeps it from writing.
-CRITIC = r"""
-import json, os, re, subprocess, sys, time
-prompt = sys.stdin.buffer.read().decode()
-noted = sys.argv[1] + "/" + os.environ["FLEET_TASK_ID"]
-if named := re.search(r"\[\[critic:(.+?)\]\]", prompt):
-    open(noted, "w").write(named[1])
-folder = open(noted).read()
-script = json.load(open(folder + "/script.json"))
-is_again = prompt.startswith("Your answer could not be read")
-if is_again:
-    number = open(folder + "/last").read()
-else:
-    number = re.search(r"This is review (\d+) of", prompt)[1]
-    open(folder + "/last", "w").write(number)
-open(folder + "/prompt-" + number + ("-again" if is_again else ""), "w").write(prompt)
-with open(folder + "/calls", "a") as calls:
-    calls.write(number + ("+" if is_again else "") + "\n")
-entry = script[min(int(number), len(script)) - 1]
-entry = entry.get("again", entry) if is_again else entry
-ticket = re.findall(r'"review": "([0-9a-f]{12})"', prompt)[-1]
-for path in entry.get("wait_for", []):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-for command in entry.get("run", []):
-    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL)
-answer = {"review": ticket, "verdict": entry.get("verdict", "APPROVED")}
-answer |= {name: entry[name] for name in ("findings", "resolved") if name in entry}
-said = entry.get("say", "I have looked.\n```json\n{answer}\n```").replace("{answer}", json.dumps(answer))
-print(json.dumps({"type": "result", "text": said}))
-sys.exit(entry.get("exit", 0))
-"""
-
-
-class Critic:
-    """The reviewer of a pair: what it is to say, and what it was asked."""
-
-    def __init__(self, folder: Path, *entries: Mapping[str, Any]) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self.is_to(*entries)
-
-    def is_to(self, *entries: Mapping[str, Any]) -> None:
-        (self.folder / "script.json").write_text(json.dumps(entries))
-
-    @property
-    def calls(self) -> list[str]:
-        path = self.folder / "calls"
-        return path.read_text().split() if path.exists() else []
-
-    def prompt(self, number: int) -> str:
-        return (self.folder / f"prompt-{number}").read_text()
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One home, repository and supervisor for all tests; each has pairs of its own."""
-    folder = tmp_path_factory.mktemp("pairs")
-    system = System(folder / "home", make_repository(folder / "repository"))
-    (folder / "critic.py").write_text(CRITIC)
-    program = json.dumps([sys.executable, "-I", "-S", str(folder / "critic.py"), str(folder), "{session}"])
-    (folder / "home" / "config.toml").write_text(
-        "[stop]\ngrace_seconds = 2\n[tasks]\nbackoff_seconds = 0.1\nmax_failures = 2\nmax_crashes = 0\n"
-        "[limits]\nmax_concurrent = 20\n"
-        f"[coders.critic]\ncommand = {program}\nresume_command = {program}\nreviewer_flags = []\n"
-        'output = "jsonl"\ntext = "text"\nfinal = {field = "type", equals = "result"}\n'
-        f'[coders.once]\ncommand = ["sh", "{folder}/once.sh"]\n'
-    )
+    system = with_agents(tmp_path_factory.mktemp("pairs"))
     yield system
     system.close()
 
@@ -429,6 +365,23 @@ def test_an_agent_cannot_decide_about_its_pair(system: System, critic: Critic, t
     pair = end(system, critic, doing(steps, [{"say": "no"}]), rounds=1)
     assert pair.state is PairState.UNDECIDED
     assert out.read_text().count("an agent cannot decide about a pair") == 2
+
+
+def test_a_doer_that_crashes_over_a_fix_is_followed_by_one_that_knows_the_findings(
+    system: System, critic: Critic, tmp_path: Path
+) -> None:
+    critic.is_to(needs(finding(claim="it should be two")), {"verdict": "APPROVED", "resolved": ["F1"]})
+    first = {"once": {"mark": str(tmp_path / "first"), "steps": ONE}}
+    second = {"once": {"mark": str(tmp_path / "second"), "steps": [{"crash": 3}]}}
+    pair = end(
+        system, critic, doing([first, {"run": f"test -e {tmp_path}/second && echo two > a.txt"}], [second])
+    )
+    assert pair.state is PairState.APPROVED
+    old, new = [run for run in runs_of(system, pair.id) if run.task == pair.doer_task]
+    told = (system.turn_folder(new, 1) / "prompt").read_text()
+    assert told.startswith("Do it.")
+    assert "F1 [blocker] (a.txt:2): it should be two" in told
+    assert old.turn == 2
 
 
 # kill -9

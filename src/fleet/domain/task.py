@@ -163,11 +163,14 @@ class Task:
 
     # what those do that it is a part of
 
-    def ask_more(self, number: int, prompt: str, *, owner: str, given: int) -> Task:
-        """Return it, at rest, under way again: its run is asked for more, for the Nth time; once each."""
+    def ask_more(self, number: int, prompt: str, *, anew: str, owner: str, given: int) -> Task:
+        """Return it, at rest, under way again: its run is asked for more, for the Nth time; once each.
+
+        `anew` is what a fresh agent is told, should this one not come to an end.
+        """
         if self.asks >= number or not self.is_at_rest:
             return self
-        again = replace(self.go_on(prompt, given=given), owner=owner)
+        again = replace(self.go_on(prompt, given=given), owner=owner, description=anew)
         return replace(again, asks=number, closed_at=None, **_CLEAN_RECORD)
 
     def ask_anew(self, number: int, description: str, now: float) -> Task:

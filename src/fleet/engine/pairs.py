@@ -126,7 +126,7 @@ class PairDirector:
         if run is not None and self._shop.can_resume(run):
             given = run.prompts
             asked = self._tasks.update(
-                task.id, lambda task: task.ask_more(number, prompt, owner=host, given=given)
+                task.id, lambda task: task.ask_more(number, prompt, anew=anew, owner=host, given=given)
             )
         else:
             if run is not None:

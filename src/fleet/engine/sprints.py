@@ -62,9 +62,15 @@ class SprintDirector:
         if pair is None:
             self._pairs.ensure(pair_for(work, time.time()))
             return True
-        if not pair.has_ended or pair.has_work:
+        if not pair.has_ended or pair.has_work or self._has_workspace(pair):
             return False
         return self._write(work, self._after(work, pair))
+
+    def _has_workspace(self, pair: Pair) -> bool:
+        """Whether the doer's workspace is still to be removed: until then its branch is not ours to move."""
+        task = self._tasks.peek(pair.doer_task)
+        run = self._shop.runs.peek(task.run) if task and task.run else None
+        return run is not None and run.has_work
 
     def _after(self, sprint: Sprint, pair: Pair) -> Sprint:
         """Return the sprint after a pair of it, with the files that tell of it upon what it did."""
