@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from fleet.domain.blueprint import (
     with_usual_coder,
 )
 from fleet.domain.run import Role
+from fleet.domain.template import FIELDS
 from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy
 from fleet.errors import InvalidInput
 
@@ -477,3 +480,38 @@ def test_every_fact_that_a_condition_may_ask_for_is_known() -> None:
         one(depends_on=[0], when=f'first.{fact} == "x"')
         one(depends_on=[0], when=f'stage_0.{fact} == "x"')
     one(when='vars.anything == "x"')
+
+
+# the how-to
+
+HOWTO = (Path(__file__).parents[2] / "docs" / "howto" / "workflows.md").read_text()
+
+
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", HOWTO, re.DOTALL))
+def test_every_example_in_the_howto_is_understood(example: str) -> None:
+    if not re.search(r"^\[\[stages\]\]", example, re.MULTILINE):
+        example = f'[[stages]]\nname = "it"\ndepends_on = ["review"]\n{example}'
+    document = tomllib.loads(example)
+    named = {body["name"] for body in document["stages"]}
+    needed = {name for body in document["stages"] for name in body.get("depends_on", [])}
+    document["stages"] += [{"name": name} for name in sorted(needed - named)]
+    assert read_blueprint(document, within=lambda name: {"stages": [{"name": "in"}]}).stages
+
+
+def keys_in_table(heading: str) -> set[str]:
+    section = HOWTO.partition(f"### {heading}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_key_is_in_the_howto_and_every_key_in_the_howto_is_one() -> None:
+    known = set(Stage.__dataclass_fields__) - {"needs", "foreach_from", "most_rounds"}
+    assert keys_in_table("Keys of a stage") == known | {"depends_on", "workflow", "rounds"}
+    top = ("name", "description", "task_prompt", "variables", "base_ref", "timeout_seconds", "stages")
+    assert keys_in_table("Keys of the file") == set(top)
+    read({"name": "a"}, **dict.fromkeys(top[:3], "x"), base_ref="main", variables={}, timeout_seconds=1)
+
+
+@pytest.mark.parametrize("word", [*Kind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
+def test_every_word_that_a_stage_may_use_is_in_the_howto(word: str) -> None:
+    assert re.search(rf"[`.]{word}[`}}]", HOWTO)
