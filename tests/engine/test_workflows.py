@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,19 @@ import pytest
 
 from fleet.bootstrap import open_fleet
 from fleet.domain.run import Run
-from fleet.domain.workflow import StageState, Workflow, WorkflowState
+from fleet.domain.workflow import (
+    Outcome,
+    StageState,
+    Workflow,
+    WorkflowState,
+    begin,
+    concluded,
+    settled,
+    skippable,
+    skipped,
+    startable,
+    started,
+)
 from tests.support import System, git, make_repository, processes_with, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -473,39 +486,72 @@ def test_the_winner_of_a_race_goes_on(system: System) -> None:
     )
 
 
-def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
-    own: System, tmp_path: Path
-) -> None:
-    seed = random.Random(4)
-    order, starts = tmp_path / "order", tmp_path / "starts"
+def random_stages(seed: random.Random, order: Path, starts: Path) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return stages that depend on each other at random, and which of them fail."""
     stages: list[dict[str, Any]] = []
+    failing: list[bool] = []
     for number in range(9):
         needs = seed.sample(range(number), min(number, seed.randint(0, 2)))
+        fails = seed.random() < 0.2
         note = {"run": f"echo {number} >> {order}"}
-        steps = ({"touch": str(starts)}, {"sleep": 0.15}, edit(f"{number}.txt"), note)
-        strategy = seed.choice(["inherit", "merge"]) if needs else "new"
-        stages.append(stage(f"s{number}", *steps, depends_on=needs, strategy=strategy))
-    stages.append(
-        {
-            "name": "gate",
-            "kind": "gate",
-            "gates": f"echo gate >> {order}",
-            "depends_on": [8],
-            "strategy": "inherit",
-        }
-    )
+        end = {"error": "no"} if fails else report(seed.choice(["go", "stay"]))
+        steps = ({"touch": str(starts)}, {"sleep": 0.1}, edit(f"{number}.txt"), note, end)
+        more: dict[str, Any] = {"depends_on": needs, "on_failure": seed.choice(["skip", "continue"])}
+        if needs:
+            more["strategy"] = seed.choice(["inherit", "merge"])
+        if needs and seed.random() < 0.2:
+            more["when"] = f's{needs[0]}.summary == "go"'
+        stages.append(stage(f"s{number}", *steps, **more))
+        failing.append(fails)
+    last = {"name": "gate", "kind": "gate", "gates": f"echo gate >> {order}", "depends_on": [8]}
+    return [*stages, last], [*failing, False]
+
+
+def predicted(work: Workflow, failing: list[bool], said: list[str]) -> list[str]:
+    """Return how the stages must end, whatever happens on the way."""
+    work = begin(work)
+    while not (work := concluded(work, 1.0)).has_ended:
+        if skips := skippable(work):
+            work = skipped(work, skips[0], 1.0)
+            continue
+        index = startable(work)[0]
+        status = "failed" if failing[index] else "completed"
+        outcome = Outcome(status=status, summary="" if failing[index] else said[index])
+        work = settled(started(work, index, (), 1.0), index, (outcome,), 1.0)
+    return states(work)
+
+
+def summary_of(wanted: Mapping[str, Any]) -> str:
+    return "go" if '\\"summary\\": \\"go\\"' in wanted.get("prompt", "") else "stay"
+
+
+SEEDS = [4, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(20, 40))]
+
+
+@pytest.mark.parametrize("number", SEEDS)
+def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
+    own: System, tmp_path: Path, number: int
+) -> None:
+    seed = random.Random(number)
+    order, starts = tmp_path / "order", tmp_path / "starts"
+    stages, failing = random_stages(seed, order, starts)
     work = run(own, *stages)
     for _ in range(8):
-        own.fleet("list", code=None)
+        patience = seed.random() * 0.3
+        wait_until = time.monotonic() + patience
+        wait_for(lambda moment=wait_until: time.monotonic() > moment)  # a kill comes at any moment
         os.kill(own.supervisor_pid(), signal.SIGKILL)
-        own.fleet("run", "--background", code=None)
+        own.fleet("run", "--background")
     done = ended(own, work, 60)
-    assert done.state is WorkflowState.SUCCEEDED, done
+    assert states(done) == predicted(work, failing, [summary_of(one) for one in stages]), done
     told = order.read_text().split()
-    assert sorted(told) == sorted([*map(str, range(9)), "gate"]), "each once"
-    for number, wanted in enumerate(stages[:9]):
-        assert all(told.index(str(need)) < told.index(str(number)) for need in wanted["depends_on"])
-    assert len(starts.read_text().splitlines()) == 9
+    assert len(told) == len(set(told)), "each once"
+    for index, wanted in enumerate(stages):
+        name = "gate" if index == 9 else str(index)
+        befores = [str(need) for need in wanted["depends_on"] if str(need) in told]
+        assert name not in told or all(told.index(before) < told.index(name) for before in befores)
+    begun = [one for one in done.progress[:9] if one.started_at]
+    assert len(starts.read_text().splitlines()) == len(begun), "each was started once"
 
 
 def test_a_shared_stage_works_in_the_users_own_checkout_and_leaves_it_to_them(own: System) -> None:
