@@ -42,6 +42,7 @@ from fleet.domain.review import (
     read_review,
     take_review,
 )
+from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
 
 TICKET = "0a1b2c3d4e5f"
@@ -387,6 +388,15 @@ def test_steps_are_asked_for_one_after_the_other_and_reviewed_together() -> None
     assert doer_ended(at, "two").state is PairState.REVIEWING
 
 
+def test_a_stronger_model_is_tried_before_a_person_is_asked() -> None:
+    at = pair(steps=(Step(prompt="a", tier="standard"), Step(prompt="b", tier="cheap")))
+    raised = doer_failed(at, "it crashed")
+    assert (raised.state, raised.tier, raised.asked) == (PairState.DOING, "premium", 1)
+    assert doer_failed(raised, "it crashed").state is PairState.UNDECIDED
+    assert doer_ended(raised, "one").tier == "", "the next step begins with its own"
+    assert doer_failed(replace(at, doer=Who(coder="claude", model="opus")), "x").state is PairState.UNDECIDED
+
+
 def test_a_person_decides_what_the_pair_could_not() -> None:
     stuck = review_failed(reviewing(round=3), "it crashed")
     accepted = decide(stuck, Decision.ACCEPT, by="me")
@@ -466,11 +476,12 @@ def happenings(draw: st.DrawFn, at: Pair) -> Pair:
     return draw(st.sampled_from([heard, heard, heard, *others]))
 
 
-@given(st.data(), st.integers(1, 4), st.integers(0, 3))
+@given(st.data(), st.integers(1, 4), st.lists(st.sampled_from(["", *TIERS]), max_size=3), st.booleans())
 def test_every_step_makes_the_measure_smaller_so_that_every_pair_ends(
-    data: st.DataObject, bound: int, steps: int
+    data: st.DataObject, bound: int, tiers: list[str], names_model: bool
 ) -> None:
-    at = pair(bound=bound, steps=tuple(Step(prompt=f"{number}") for number in range(steps)))
+    steps = tuple(Step(prompt="do", tier=tier) for tier in tiers)
+    at = pair(bound=bound, steps=steps, doer=Who(coder="claude", model="opus" if names_model else ""))
     reviews_begun = set[int]()
     while at.state in (PairState.DOING, PairState.REVIEWING):
         if at.state is PairState.REVIEWING:

@@ -104,3 +104,36 @@ def test_a_further_prompt_comes_after_those_that_a_person_has_given() -> None:
     held = taken(task())
     assert held.go_on("again", given=1).turn == 2
     assert held.go_on("again", given=3).turn == 4
+
+
+def asked(number: int, wanted: Task) -> Task:
+    return wanted.ask_more(number, f"more {number}", anew=f"all {number}", owner="here", given=1)
+
+
+@pytest.mark.parametrize("rest", [taken(task()).close("done", now=3.0), taken(task()).block("failed")])
+def test_a_task_at_rest_is_asked_for_more_once_for_each_number(rest: Task) -> None:
+    again = asked(1, replace(rest, failures=2))
+    assert (again.state, again.owner, again.turn, again.prompt) == (
+        TaskState.IN_PROGRESS,
+        "here",
+        2,
+        "more 1",
+    )
+    assert (again.run, again.token) == (rest.run, rest.token), "the same run goes on"
+    assert (again.failures, again.closed_at, again.close_reason) == (0, None, None)
+    assert again.description == "all 1", "which is what a fresh agent would be told"
+    assert asked(1, again) == again
+    assert asked(1, again.close("done", now=4.0)).state is TaskState.CLOSED, "it was asked before"
+    assert asked(2, again.close("done", now=4.0)).prompt == "more 2"
+
+
+def test_a_task_under_way_is_not_asked_for_more() -> None:
+    underway = taken(task())
+    assert asked(1, underway) == underway
+    assert underway.ask_anew(1, "all", now=3.0) == underway
+
+
+def test_a_fresh_agent_is_asked_for_more_where_the_old_one_cannot_be() -> None:
+    again = taken(task()).close("done", now=3.0).ask_anew(1, "all 1", now=4.0)
+    assert (again.state, again.run, again.description, again.asks) == (TaskState.OPEN, None, "all 1", 1)
+    assert again.ask_anew(1, "other", now=5.0) == again
