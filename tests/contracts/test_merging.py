@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -108,16 +109,41 @@ def test_all_pairs_of_twenty_branches_are_forecast_by_a_few_processes(
     commits = make_branches(repository, 20, seed=1)
     pairs = [(one, two) for at, one in enumerate(commits) for two in commits[at + 1 :]]
     started = tmp_path / "started"
-    real = subprocess.check_output(["sh", "-c", "command -v git"], text=True).strip()
-    counting = tmp_path / "bin" / "git"
-    counting.parent.mkdir()
-    counting.write_text(f'#!/bin/sh\necho "$@" >> {started}\nexec {real} "$@"\n')
-    counting.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
+    put_git(tmp_path, monkeypatch, 'echo "$@" >> {here}/started')
     assert len(pairs) == 190
     assert len(merging.forecast(str(repository), pairs)) == 190
     merges = [line for line in started.read_text().splitlines() if "merge-tree" in line]
     assert 0 < len(merges) < 20, "one for each way in which attributes are set"
+
+
+def test_a_pair_that_git_itself_stumbles_over_spoils_no_other(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = make_branches(repository, 6, seed=2)
+    pairs = list(pairwise(commits))
+    told = merging.forecast(str(repository), pairs)
+    bad = pairs[3]
+    put_git(
+        tmp_path,
+        monkeypatch,
+        'case "$*" in *merge-tree*) cat > {here}/asked\n'
+        f'if grep -q "{bad[0]} {bad[1]}" {{here}}/asked; then echo "BUG: merge-ort.c:1" >&2; kill -6 $$; fi\n'
+        'exec {git} "$@" < {here}/asked ;; esac',
+    )
+    again = merging.forecast(str(repository), pairs)
+    assert [clash for place, clash in enumerate(again) if place != 3] == told[:3] + told[4:]
+    assert "git itself fails" in (again[3].reason if again[3] else "")
+    assert "git itself fails" in merging.merge(str(repository), *bad, "m").reason
+
+
+def put_git(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """Put a `git` on PATH that does something before it is the real one."""
+    real = subprocess.check_output(["sh", "-c", "command -v git"], text=True).strip()
+    program = folder / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n{before.format(here=folder, git=real)}\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
 def test_a_forecast_of_nothing_is_nothing(merging: Merging, repository: Path) -> None:
@@ -212,6 +238,9 @@ def test_a_branch_that_is_being_rebased_counts_as_checked_out(merging: Merging, 
     subprocess.run(["git", "rebase", "-q", "one"], cwd=repository, capture_output=True)
     assert git(repository, "rev-parse", "--abbrev-ref", "HEAD") == "HEAD", "it has stopped in the middle"
     assert merging.checked_out_in(str(repository), MAIN) == str(repository)
+    before = git(repository, "rev-parse", "main")
+    with pytest.raises(Conflict, match="is being rebased"):
+        merging.land(str(repository), MAIN, before, before=before, why="test", with_checkout=True)
 
 
 def test_a_clean_checkout_is_brought_forward_if_asked_for(merging: Merging, repository: Path) -> None:

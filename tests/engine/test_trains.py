@@ -139,7 +139,33 @@ def test_an_agent_that_changes_nothing_leaves_it_to_a_person(desk: System) -> No
     git(desk.repository, "branch", "-f", "main", "one")
     done = desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
     assert "its agent changed nothing" in done.stdout
-    assert "git switch two && git merge main" in done.stdout
+    assert "next: `fleet prompt two …`, or `git switch two && git merge main`" in done.stdout
+
+
+def test_an_agent_that_was_ended_is_not_asked_and_no_other_one_is_paid_for(desk: System) -> None:
+    desk.fleet("create", "two", "-p", scenario(write("shared", "two\n")), "--wait")
+    desk.fleet("kill", "two", "--force")
+    branch_off(desk, "one", {"shared": "one\n"})
+    git(desk.repository, "branch", "-f", "main", "one")
+    desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
+    assert states(newest(desk)) == {"two": "refused"}
+    assert len(desk.all_runs()) == 1
+
+
+def test_a_batch_means_the_last_attempt_at_each_task(desk: System, tmp_path: Path) -> None:
+    (desk.home / "config.toml").write_text("[tasks]\nbackoff_seconds = 0.1\n")
+    crash = {"once": {"mark": str(tmp_path / "crashed"), "steps": [{"crash": 3}]}}
+    done = {"run": 'fleet task close "$FLEET_TASK_ID" --reason done'}
+    hold = {"wait_for": str(tmp_path / "go")}
+    words = ("-d", scenario(hold, crash, write("made", "1"), done), "--batch", "b")
+    desk.fleet("task", "create", "Try", *words)
+    wait_for(lambda: desk.all_runs(), what="the first attempt has begun")
+    desk.fleet("merge", "--batch", "b", "--no-gate")
+    (tmp_path / "go").touch()
+    until(desk, TrainState.DONE)
+    assert states(newest(desk)) == {newest(desk).cars[0].branch: "landed"}
+    assert "made" in files_of(desk)
+    assert len(desk.all_runs()) == 2
 
 
 def test_conflict_markers_that_an_agent_committed_do_not_land(desk: System) -> None:

@@ -87,25 +87,35 @@ class TrainDirector:
             raise FleetError(f"there is no branch {train.target!r} any more")
         return tip
 
-    def _look(self, car: Car) -> Look:
-        run = self._shop.runs.peek(car.run) if car.run else None
+    def _look(self, train: Train, car: Car) -> Look:
+        run = self._newest_run(car)
         if run is not None and self._is_at_work(run):
             return Look(is_at_work=True)
         if run is not None and not car.is_named and not car.returns and run.state in BAD_ENDS:
             return Look(trouble=_bad_end(run))
-        return Look(has_agent=run is not None and run.host == self._shop.host)
+        # A batch means what its tasks came to, on whatever branch that is by now.
+        head = run.branch if run and not car.is_named and not car.source else car.head
+        tip = self._shop.merging.tip(train.project, f"refs/heads/{head}")
+        return Look(
+            tip=tip,
+            trouble="" if tip else f"there is no branch {head!r}",
+            has_agent=run is not None and self._can_be_mended(run),
+        )
+
+    def _newest_run(self, car: Car) -> Run | None:
+        """Return the run whose work a car is: of a task of a batch, the last attempt."""
+        run = self._shop.runs.peek(car.run) if car.run else None
+        task = self._tasks.peek(run.task) if run and run.task and not car.is_named else None
+        return (self._shop.runs.peek(task.run) if task and task.run else None) or run
 
     def _is_at_work(self, run: Run) -> bool:
         task = self._tasks.peek(run.task) if run.task else None
         is_open = task is not None and task.state in (TaskState.OPEN, TaskState.IN_PROGRESS)
         return is_open or not (run.is_at_rest or run.is_removed)
 
-    def _look_at_branch(self, train: Train, car: Car) -> Look:
-        seen = self._look(car)
-        if seen.is_at_work or seen.trouble:
-            return seen
-        tip = self._shop.merging.tip(train.project, f"refs/heads/{car.head}")
-        return replace(seen, tip=tip, trouble="" if tip else f"there is no branch {car.head!r}")
+    def _can_be_mended(self, run: Run) -> bool:
+        """Whether an agent can be asked to: its own, or another one where the queue had it made."""
+        return run.host == self._shop.host and (run.task is not None or self._can_hear(run))
 
     # a round
 
@@ -119,7 +129,7 @@ class TrainDirector:
             return Joint(commit=merged.commit, files=merged.conflicts, reason=merged.reason)
 
         base = self._tip_of_target(train)
-        return trains.assemble(train, base, lambda car: self._look_at_branch(train, car), join)
+        return trains.assemble(train, base, lambda car: self._look(train, car), join)
 
     def _land(self, train: Train) -> Train:
         """Move the target, if it is still where it was when everything was tested."""
@@ -176,7 +186,7 @@ class TrainDirector:
         if car is None:
             return train
         said = self._said(train, train.stack[0].commit)
-        return trains.spoiled(train, said, has_agent=self._look(car).has_agent)
+        return trains.spoiled(train, said, has_agent=self._look(train, car).has_agent)
 
     # agents that mend
 
@@ -194,6 +204,8 @@ class TrainDirector:
             return self._hear_run(train, car, run)
         if self._can_hear(run):
             return replace(car, asked=run.prompts + 1)
+        if run.task is None:
+            return trains.given_up(car, "its agent cannot be asked any more")
         task = self._task(train, car, run)
         with suppress(Stale):  # it was cut off right after this before
             self._tasks.add(task)

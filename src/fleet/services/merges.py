@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
-from fleet.domain.task import Task
+from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
 from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
 from fleet.ports.forge import Draft, Forge, PullRequest
@@ -203,8 +204,14 @@ class MergeService:
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
         runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
-        tasks = [task for task in self._tasks.find("project", project) if batch in (task.batch, task.part_of)]
-        found = [*runs, *(task.branch for task in tasks if task.run and not task.id.startswith("m-"))]
+        tasks = [task for task in self._tasks.find("project", project) if task.batch == batch]
+        unbegun = [task.id for task in tasks if not task.token and task.state is not TaskState.CLOSED]
+        if unbegun:
+            raise Conflict(
+                f"of batch {batch!r} {', '.join(unbegun)} was not begun yet",
+                hint="see what it waits for with `fleet ready`, or name the branches that are done",
+            )
+        found = [*runs, *(task.branch for task in tasks if task.run)]
         if not found:
             raise NotFound(
                 f"no agent of this project is in a batch {batch!r}", hint="see them with `fleet list --all`"
@@ -338,7 +345,7 @@ class MergeService:
     def _draft(self, project: str, url: str, car: Car, into: str) -> Draft:
         run = self._runs.peek(car.run) if car.run else None
         result = run.result if run else None
-        subject = result.commits[-1].subject if result and result.commits else car.branch
+        subject = result.commits[0].subject if result and result.commits else car.branch
         return Draft(
             repository=project,
             remote_url=url,
@@ -358,10 +365,12 @@ def exit_code_of(train: Train) -> int:
 
 
 def advice(train: Train, car: Car) -> str:
-    """Return the next command to type for a branch that a person must look at."""
-    if not car.files:
-        return f"look at {car.head}, then `fleet merge {car.branch}`"
-    return f"`git switch {car.head} && git merge {train.target}`, then `fleet merge {car.branch}`"
+    """Return the next commands to type for a branch that a person must look at."""
+    branch, head, target = quote(car.branch), quote(car.head), quote(train.target)
+    mend = f"`git switch {head} && git merge {target}`" if car.files else f"look at {head}"
+    if car.run and not car.source:  # it may be checked out in its agent's workspace
+        mend = f"`fleet prompt {branch} …`, or {mend}"
+    return f"{mend}, then `fleet merge {branch}`"
 
 
 def _project_at(folder: str) -> str:

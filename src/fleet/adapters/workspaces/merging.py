@@ -19,6 +19,7 @@ from fleet.ports.merging import UNRELATED, Clash, Merged
 
 Attributes: TypeAlias = tuple[tuple[str, str], ...]  # the paths of `.gitattributes` files, and their blobs
 _OPTIONS = ("--stdin", "--name-only", "--messages", "--allow-unrelated-histories")
+_BUG = "BUG:"  # how git says that an assertion of its own has failed
 _MARKER = ": leftover conflict marker"
 
 
@@ -27,8 +28,9 @@ class _Told:
     """What merge-tree says of one pair."""
 
     is_clean: bool
-    tree: str
-    paths: tuple[str, ...]
+    tree: str = ""
+    paths: tuple[str, ...] = ()
+    reason: str = ""
 
 
 class GitMerging:
@@ -41,7 +43,7 @@ class GitMerging:
             return Merged(commit=theirs if base == ours else ours)
         (told,) = _merge_trees(common, _attributes_of(common, ours), [(ours, theirs)])
         if not told.is_clean:
-            return Merged(conflicts=told.paths)
+            return Merged(conflicts=told.paths, reason=told.reason)
         date = _later_date(common, ours, theirs)
         return Merged(commit=write_commit(common, told.tree, (ours, theirs), message, date=date))
 
@@ -77,6 +79,8 @@ class GitMerging:
             raise Conflict(f"{ref} is checked out in {folder}", hint=f"check out another branch in {folder}")
         if self.tip(repository, ref) != before:
             raise _moved(ref)
+        if folder and ref in _rebased_in(folder):
+            raise Conflict(f"{ref} is being rebased in {folder}", hint=f"bring that to an end in {folder}")
         if folder:
             _bring_forward(Path(folder), common, ref, commit, before=before)
         try:
@@ -115,8 +119,17 @@ class GitMerging:
 def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str, str]]) -> Sequence[_Told]:
     """Merge commits, all with one git process, by the attributes that our side has checked out."""
     wanted = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
-    with _checked_out(common, attributes) as (folder, env):
-        told = git("merge-tree", *_OPTIONS, cwd=folder, env=env, input=wanted)
+    try:
+        with _checked_out(common, attributes) as (folder, env):
+            told = git("merge-tree", *_OPTIONS, cwd=folder, env=env, input=wanted)
+    except GitFailed as exc:
+        if _BUG not in exc.reason:
+            raise
+        if len(pairs) == 1:  # then `git merge` stumbles over it, too
+            return [_Told(is_clean=False, reason=f"git itself fails to merge them: {exc.reason}")]
+        middle = len(pairs) // 2
+        halves = (pairs[:middle], pairs[middle:])
+        return [found for half in halves for found in _merge_trees(common, attributes, half)]
     # The paths are for people, and records hold nothing but UTF-8.
     return list(_read(told.decode(errors="backslashreplace").split("\0"), pairs))
 
@@ -147,7 +160,7 @@ def _without_side(path: str, pair: tuple[str, str]) -> str:
 
 
 def _clash(told: _Told) -> Clash | None:
-    return None if told.is_clean else Clash(paths=told.paths)
+    return None if told.is_clean else Clash(paths=told.paths, reason=told.reason)
 
 
 def _merge_base(common: Path, *commits: str) -> str:
@@ -243,7 +256,7 @@ def _bring_forward(folder: Path, common: Path, ref: str, commit: str, *, before:
 
 def _is_changed(folder: Path, *, since: str) -> bool:
     """Whether files that git knows, or its index, differ from a commit."""
-    git_patiently("update-index", "-q", "--really-refresh", "--unmerged", cwd=folder)
+    git_patiently("update-index", "-q", "--refresh", "--unmerged", cwd=folder)
     quiet = ("--quiet", "--no-ext-diff", "--ignore-submodules=none")
     trees = run_git("diff-index", *quiet, since, "--", cwd=folder, codes=(0, 1))
     index = run_git("diff-index", *quiet, "--cached", since, "--", cwd=folder, codes=(0, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
@@ -207,7 +208,8 @@ def _show_forecast(found: Forecast) -> None:
         )
     clean = [prospect.branch for prospect in found.prospects if prospect.clash is None]
     if clean:
-        render.say(f"merge what can be merged with `fleet merge {' '.join(map(render.printable, clean))}`")
+        named = " ".join(quote(render.printable(branch)) for branch in clean)
+        render.say(f"merge what can be merged with `fleet merge {named}`")
 
 
 def _paths(clash: Clash) -> str:
