@@ -242,7 +242,7 @@ class WorkflowDirector:
     def _diff(self, work: Workflow, outcome: Outcome) -> str:
         if outcome.head in ("", outcome.start):
             return ""
-        text = self._shop.repositories.diff_between(work.project, outcome.start, outcome.head)
+        text = self._shop.history.diff(work.project, outcome.start, outcome.head)
         if len(text) <= MOST_DIFF:
             return text
         left_out = len(text) - MOST_DIFF

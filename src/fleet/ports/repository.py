@@ -38,10 +38,6 @@ class Repositories(Protocol):
         """
         ...
 
-    def diff_between(self, folder: str, old: str, new: str) -> str:
-        """Return what one commit changes in another, as a patch."""
-        ...
-
     def drop_branch(self, folder: str, branch: str) -> None:
         """Delete a branch, unless a working tree has it checked out. Raises `GitFailed`."""
         ...

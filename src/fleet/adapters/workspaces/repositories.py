@@ -34,12 +34,6 @@ class GitRepositories:
 
         return comparing.diff_text(site_of(place), stat=stat)
 
-    def diff_between(self, folder: str, old: str, new: str) -> str:
-        from fleet.adapters.workspaces.command import git
-
-        options = ("--no-color", "--no-ext-diff", "--no-textconv", "--find-renames")
-        return git("diff", *options, old, new, "--", cwd=folder).decode(errors="replace")
-
     def drop_branch(self, folder: str, branch: str) -> None:
         from fleet.adapters.workspaces.command import git_patiently
 
