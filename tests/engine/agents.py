@@ -110,6 +110,7 @@ def with_agents(folder: Path) -> System:
     (folder / "home" / "config.toml").write_text(
         "[stop]\ngrace_seconds = 2\n[tasks]\nbackoff_seconds = 0.1\nmax_failures = 2\nmax_crashes = 0\n"
         "[limits]\nmax_concurrent = 20\n"
+        f'[notify]\ncommand = "cat >> {folder}/notices; echo >> {folder}/notices"\n'
         f"[coders.critic]\ncommand = {critic}\nresume_command = {critic}\nreviewer_flags = []\n{jsonl}"
         'tiers = {premium = "best"}\n'
         f"[coders.builder]\ncommand = {first}\nresume_command = {more}\n{jsonl}"

@@ -280,6 +280,8 @@ def test_a_person_lets_it_go_on_with_a_word_for_the_doer(system: System, critic:
     critic.is_to(needs(finding()), {"verdict": "APPROVED", "resolved": ["F1"]})
     pair = end(system, critic, doing(ONE, TWO), rounds=1)
     assert pair.state is PairState.UNDECIDED
+    notices = system.home.parent / "notices"
+    wait_for(lambda: notices.exists() and f"fleet pair show {pair.id}" in notices.read_text())
     with open_fleet(system.home, str(system.repository)) as fleet:
         fleet.pairs.decide(pair.id, Decision.CONTINUE, by="me", word="two is right")
     pair = until(system, pair.id, is_at_rest)

@@ -111,6 +111,7 @@ class Pair:
     rounds: tuple[Round, ...] = ()
     word_of_person: str = ""  # for the doer
     reason: str = ""  # why it is undecided, or ended as it did
+    is_told: bool = False  # a person was told that it is undecided
     decided_by: str = ""
     is_tidy: bool = False  # nothing of it is left to be ended or removed
     ended_at: float | None = None
@@ -270,7 +271,7 @@ def branch_moved(pair: Pair) -> Pair:
 
 
 def _leave_to_person(pair: Pair, reason: str) -> Pair:
-    return replace(pair, state=PairState.UNDECIDED, reason=reason)
+    return replace(pair, state=PairState.UNDECIDED, reason=reason, is_told=False)
 
 
 # what people do

@@ -101,8 +101,12 @@ def doer_prompt(pair: Pair) -> str:
 
 def more_prompt(pair: Pair) -> str:
     """Return what a doer is asked for that has worked before, in the same session."""
-    if pair.seen == "" and pair.steps and not pair.word_of_person:
+    if pair.steps and not pair.seen and not pair.word_of_person:  # the next step, or the same once more
         return doer_prompt(pair)
+    return _what_is_left(pair)
+
+
+def _what_is_left(pair: Pair) -> str:
     person = PERSON_SAYS.format(word=pair.word_of_person) if pair.word_of_person else ""
     found = open_in(pair.findings)
     if not found:
@@ -114,7 +118,7 @@ def more_prompt(pair: Pair) -> str:
 def anew_prompt(pair: Pair) -> str:
     """Return the same for an agent that knows nothing of what was before."""
     prompt = pair.steps[pair.step].prompt if pair.steps else pair.prompt
-    return START_OVER.format(prompt=prompt, more=more_prompt(pair))
+    return START_OVER.format(prompt=prompt, more=_what_is_left(pair))
 
 
 def ticket_of(pair: Pair) -> str:

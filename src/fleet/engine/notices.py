@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from fleet.config import Settings
+from fleet.domain.pair import Pair, PairState
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
+from fleet.ports.pairs import Pairs
 from fleet.ports.tasks import Hold, QueueState, Tasks
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,8 @@ PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    kind: str  # task.blocked, task.asks or coder.held
-    about: str  # id of the task, or name of the coder
+    kind: str  # task.blocked, task.asks, pair.undecided or coder.held
+    about: str  # id of the task or pair, or name of the coder
     title: str
     text: str
     command: str  # what to type
@@ -44,6 +46,7 @@ class Notices:
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._tasks = Tasks(shop.store)
+        self._pairs = Pairs(shop.store)
         self._state = QueueState(shop.store)
         self._tries: dict[str, _Tries] = {}
 
@@ -64,6 +67,8 @@ class Notices:
     def _due(self) -> Iterator[Notice]:
         for task in self._tasks.find("untold", self._shop.host):
             yield _about_task(task)
+        for pair in self._pairs.find("untold", self._shop.host):
+            yield _about_pair(pair)
         for hold in self._state.holds().values():
             if not hold.until and not hold.is_told:
                 yield _about_coder(hold)
@@ -71,6 +76,8 @@ class Notices:
     def _mark(self, notice: Notice) -> None:
         if notice.kind == "coder.held":
             self._state.mark_told(notice.about)
+        elif notice.kind == "pair.undecided":
+            self._pairs.update(notice.about, lambda pair: _told_of_pair(pair, notice))
         else:
             self._tasks.update(notice.about, lambda task: _told(task, notice))
 
@@ -94,6 +101,22 @@ def _about_task(task: Task) -> Notice:
         command=f'fleet answer {task.question} "…"' if asks else f"fleet show {task.id}",
         project=task.project,
     )
+
+
+def _about_pair(pair: Pair) -> Notice:
+    return Notice(
+        kind="pair.undecided",
+        about=pair.id,
+        title=f"{pair.id} needs your decision: {pair.prompt.strip().partition(chr(10))[0][:100]}",
+        text=pair.reason,
+        command=f"fleet pair show {pair.id}",
+        project=pair.project,
+    )
+
+
+def _told_of_pair(pair: Pair, notice: Notice) -> Pair:
+    is_same = pair.state is PairState.UNDECIDED and _about_pair(pair) == notice
+    return replace(pair, is_told=True) if is_same else pair
 
 
 def _about_coder(hold: Hold) -> Notice:

@@ -19,6 +19,8 @@ def _index_of(pair: Pair) -> dict[str, str]:
     found_by = {"state": str(pair.state), "project": pair.project}
     if pair.has_work:
         found_by["work"] = pair.host
+    if pair.state is PairState.UNDECIDED and not pair.is_told:
+        found_by["untold"] = pair.host
     return found_by
 
 

@@ -292,7 +292,7 @@ def _show(fleet: Fleet, one: Pair, *, as_json: bool) -> None:
         render.out(f"  {'review':9} {round.number}  {round.head[:10]}  {said}{raised}{edits}")
     for finding in one.findings:
         _show_finding(finding)
-    render.say(f"next: {_next(one, question)}")
+    render.say(f"next: {_next(detail, question)}")
 
 
 def _facts(detail: PairDetail) -> list[tuple[str, str]]:
@@ -315,15 +315,16 @@ def _show_finding(finding: Finding) -> None:
     render.out(f"  {finding.id:9} {severity}, {finding.standing}{place}: {render.printable(finding.claim)}")
 
 
-def _next(one: Pair, question: str) -> str:
+def _next(detail: PairDetail, question: str) -> str:
+    one, branch = detail.pair, detail.branch
     if question:
         return f'fleet answer {question} "…"'
     if one.state is PairState.UNDECIDED:
-        return f"fleet diff {one.branch}, then fleet pair decide {one.id} --accept, --reject or --continue"
+        return f"fleet diff {branch}, then fleet pair decide {one.id} --accept, --reject or --continue"
     if one.state in GOOD:
-        return f"fleet diff {one.branch}"
+        return f"fleet diff {branch}, then fleet merge {branch}"
     if one.has_ended:
-        return f"fleet undo {one.branch}, if its workspace is wanted back"
+        return f"fleet undo {branch}, if its workspace is wanted back"
     return f"fleet pair wait {one.id}"
 
 
