@@ -515,22 +515,21 @@ def test_a_clean_up_deletes_what_is_in_the_result_and_keeps_what_is_nowhere_else
     )
     done = shared.json("workflow", "run", file, "--wait")
     one, two, lone, last = (each["results"][0]["branch"] for each in done["stages"])
+    shared.fleet("workflow", "retry", done["id"], "lone")
+    shared.json("workflow", "status", done["id"], "--wait")
     refused = shared.fleet("workflow", "cleanup", done["id"], code=2)
     assert "say yes with --yes" in refused.stderr
     told = shared.fleet("workflow", "cleanup", done["id"], "--yes").stdout.splitlines()
-    assert told == [
-        f"deleted {one}",
-        f"deleted {two}",
-        f"kept    {lone}  (not merged, or checked out)",
-        f"kept    {last}  (not merged, or checked out)",
-    ]
+    unsafe = {lone, f"{lone}-t2", last}
+    assert set(told) == {
+        *(f"deleted {branch}" for branch in (one, two)),
+        *(f"kept    {branch}  (not merged, or checked out)" for branch in unsafe),
+    }
     left = git(shared.repository, "branch", "--format=%(refname:short)", "--list", f"*{done['id']}*").split()
-    assert set(left) == {lone, last}
+    assert set(left) == unsafe
     assert git(shared.repository, "show", f"{last}:two.txt") == "2"
     again = shared.fleet("workflow", "cleanup", done["id"], "--yes").stdout.splitlines()
-    assert [line.split()[:2] for line in again] == [["kept", lone], ["kept", last]], (
-        "what is gone is not told"
-    )
+    assert {line.split()[1] for line in again} == unsafe, "what is gone is not told"
     assert shared.json("workflow", "result", done["id"], "one")["summary"] is not None
 
 

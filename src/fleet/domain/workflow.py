@@ -354,7 +354,7 @@ def _is_fatal(workflow: Workflow, index: int) -> bool:
 def _ended(workflow: Workflow, state: WorkflowState, reason: str, now: float) -> Workflow:
     """Return the ended workflow; what was not settled in it is cancelled."""
     progress = tuple(
-        one if one.is_settled else replace(one, state=StageState.CANCELLED, ended_at=now)
+        one if one.is_settled else replace(one, state=StageState.CANCELLED, asks="", ended_at=now)
         for one in workflow.progress
     )
     return replace(workflow, state=state, reason=reason, ended_at=now, progress=progress)

@@ -23,6 +23,7 @@ from fleet.domain.workflow import (
     retried,
 )
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
+from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
 from fleet.services.programs import require_binary
@@ -83,6 +84,7 @@ class WorkflowService:
         self._settings = settings
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
+        self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
         self._door = door
@@ -239,9 +241,10 @@ class WorkflowService:
         return changed
 
     def branches(self, workflow: Workflow) -> list[str]:
-        """Return the branches that a workflow's stages left, its inner workflows' too."""
-        own = [outcome.branch for one in workflow.progress for outcome in one.outcomes if outcome.branch]
-        return own + [branch for child in self.within(workflow) for branch in self.branches(child)]
+        """Return the branches of a workflow's agents, with those of workflows within and of earlier tries."""
+        runs = self._runs.find("project", workflow.project)
+        own = f"fleet/{workflow.id}-"
+        return list(dict.fromkeys(run.branch for run in runs if run.branch.startswith(own)))
 
     def clean_up(self, name: str) -> CleanedUp:
         """Delete the branches of an ended workflow whose work is in its result, or in the current branch.
@@ -256,7 +259,7 @@ class WorkflowService:
         result = workflow.final.branch if workflow.final else ""
         deleted: list[str] = []
         kept: list[str] = []
-        for branch in dict.fromkeys(self.branches(workflow)):
+        for branch in self.branches(workflow):
             if self._has(workflow, branch, f"refs/heads/{branch}"):  # it is still there
                 safe = ("HEAD",) if branch == result else ("HEAD", f"refs/heads/{result}")
                 is_gone = any(self._has(workflow, branch, ref) for ref in safe) and self._drop(
