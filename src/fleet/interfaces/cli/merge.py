@@ -57,11 +57,11 @@ class Options(TypedDict):
 @click.option("--wait", is_flag=True, help="Wait for the end; the exit code tells how it came out.")
 @json_option
 def merge(branches: tuple[str, ...], **options: Unpack[Options]) -> int:
-    """Merge branches, oldest first, as far as they merge cleanly and pass the gates.
+    """Merge branches, tested together, oldest first.
 
-    BRANCH may be the id of a run or a task, too. What is merged is tested together before any of it
-    lands; a branch that spoils the tests or is in the target's way goes back to its agent with the reason,
-    and comes again. Your checkout is not touched unless you say so, and nobody's push is overwritten.
+    BRANCH may be the id of a run or a task, too. What merges cleanly is tested before any of it lands; a
+    branch that spoils the gates or is in the target's way goes back to its agent with the reason, and
+    comes again. Your checkout is not touched unless you say so, and nobody's push is overwritten.
 
     \b
     Example:
@@ -167,9 +167,9 @@ def _out_json(train: Train) -> None:
 @click.option("--into", default="", metavar="BRANCH", help="The target. [default: merge.into, or main]")
 @json_option
 def conflicts(branches: tuple[str, ...], into: str, as_json: bool) -> int:
-    """Tell which branches would merge, and which are in each other's way.
+    """Tell which branches are in each other's way.
 
-    Without names, of all agents' branches of this repository that have work which the target has not.
+    And which would merge into the target. Without names, of all agents' branches of this repository that have work which the target has not.
     What is not committed does not count. Nothing is changed; the exit code is 4 if anything is in the way.
 
     \b
