@@ -169,8 +169,9 @@ def _out_json(train: Train) -> None:
 def conflicts(branches: tuple[str, ...], into: str, as_json: bool) -> int:
     """Tell which branches are in each other's way.
 
-    And which would merge into the target. Without names, of all agents' branches of this repository that have work which the target has not.
-    What is not committed does not count. Nothing is changed; the exit code is 4 if anything is in the way.
+    And which would merge into the target. Without names, of all agents' branches of this repository that
+    have work which the target has not. What is not committed does not count. Nothing is changed; the exit
+    code is 4 if anything is in the way.
 
     \b
     Example:
