@@ -205,6 +205,36 @@ def test_yaml_toml_and_json_of_one_workflow_give_the_same_stages(shared: System,
     assert all(one == found[0] for one in found)
 
 
+def test_whatever_an_agent_writes_stops_nothing_and_reaches_the_next_one_harmlessly(shared: System) -> None:
+    # A name that is no text and not one line; a file that looks like text at first.
+    makes = r"""name="$(printf 'na\377me\n.txt')"; { printf '%9000s' ''; printf '\0\377\n'; } > "$name" """
+    says = (
+        r"""{"summary": "half \ud800, nothing \u0000.", "status": "completed", "next_steps": ["\u001b[2J"]}"""
+    )
+    asks = "{one.summary}|{one.next_steps}|{one.files}|{one.result}|{one.diff}"
+    later = stage("two", {"say": "ok"}, depends_on=["one"])
+    later["prompt"] += asks
+    file = write(shared.home, "odd.json", stage("one", {"run": makes}, {"say": says}), later)
+    told = shared.json("workflow", "run", file, "--wait")
+    (run,) = [run for run in shared.all_runs() if run.branch == told["stages"][1]["results"][0]["branch"]]
+    prompt = (shared.turn_folder(run) / "prompt").read_text()
+    assert "half ?, nothing .|- \x1b[2J|" in prompt
+    assert "\0" not in prompt
+    shown = shared.fleet("workflow", "result", told["id"], "one").stdout
+    assert "\x1b" not in shown
+    assert len([line for line in shown.splitlines() if line.startswith("  file: ")]) == 1
+
+
+def test_who_stops_waiting_stops_nothing_else(shared: System, tmp_path: Path) -> None:
+    file = write(shared.home, "slow.json", stage("slow", {"wait_for": str(tmp_path / "go")}))
+    code, shown = on_a_terminal(shared, "workflow", "run", file, "--wait", interrupt_at="now: slow")
+    assert code == 130
+    assert "the workflow goes on in the background" in shown
+    (name,) = re.findall(r"workflow (w-\w+), 1 stage", shown)
+    (tmp_path / "go").touch()
+    assert shared.json("workflow", "status", name, "--wait")["state"] == "succeeded"
+
+
 # what is refused
 
 

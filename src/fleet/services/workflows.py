@@ -300,7 +300,10 @@ def asking(workflow: Workflow) -> list[str]:
 
 def _live(workflow: Workflow) -> Workflow:
     if workflow.has_ended:
-        raise Conflict(f"workflow {workflow.id} has ended: {workflow.state}", hint="`fleet workflow retry`")
+        raise Conflict(
+            f"workflow {workflow.id} has ended: {workflow.state}",
+            hint=f"have a stage done again with `fleet workflow retry {workflow.id} STAGE`",
+        )
     return workflow
 
 
