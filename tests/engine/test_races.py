@@ -91,18 +91,16 @@ def folder_of(files: Files) -> str:
 class Track:
     """A system whose racers each do what a script of their own says."""
 
-    def __init__(self, folder: Path, files: Mapping[str, str] = BASE) -> None:
-        self.system = System(folder / "home", make_repository(folder / "repository", files))
+    def __init__(self, folder: Path, home: Path, files: Mapping[str, str] = BASE) -> None:
+        self.system = System(home, make_repository(folder / "repository", files))
         self.scripts = folder / "scripts"
         self.scripts.mkdir()
         self.starts = folder / "starts"
-        config = self.system.home / "config.toml"
-        tasks = "[tasks]\nmax_failures = 1\nbackoff_seconds = 0.1\n"
-        config.write_text(f"[stop]\ngrace_seconds = 2\n[limits]\nmax_concurrent = 8\n{tasks}")
 
     def configure(self, text: str) -> None:
-        with (self.system.home / "config.toml").open("a") as file:
-            file.write(text)
+        file = self.system.repository / ".fleet" / "config.toml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
 
     def start(self, *racers: Files | str, gates: Sequence[str] = (GATE,), **more: Any) -> Race:
         for number, racer in enumerate(racers, 1):
@@ -171,9 +169,32 @@ class Track:
             return Tasks(store).get(name).state
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One home and supervisor for most of these tests; each has a repository of its own."""
+    folder = tmp_path_factory.mktemp("races")
+    system = System(settled(folder / "home"), make_repository(folder / "repository"))
+    yield system.home
+    system.close()
+
+
+def settled(home: Path, more: str = "") -> Path:
+    home.mkdir()
+    tasks = "[tasks]\nmax_failures = 1\nbackoff_seconds = 0.1\n"
+    limits = "[limits]\nmax_concurrent = 8\n"
+    (home / "config.toml").write_text(f"[stop]\ngrace_seconds = 2\n{limits}{tasks}{more}")
+    return home
+
+
 @pytest.fixture
-def track(tmp_path: Path) -> Iterator[Track]:
-    track = Track(tmp_path)
+def track(tmp_path: Path, home: Path) -> Track:
+    return Track(tmp_path, home)
+
+
+@pytest.fixture
+def lonely_track(tmp_path: Path) -> Iterator[Track]:
+    """A track whose supervisor leaves as soon as it has nothing to do."""
+    track = Track(tmp_path, settled(tmp_path / "home", "[supervisor]\nidle_seconds = 0.5\n"))
     yield track
     track.system.close()
 
@@ -215,11 +236,9 @@ RACERS: tuple[Files, ...] = (
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    track = Track(tmp_path_factory.mktemp("race"))
-    detail = track.run(*RACERS, hidden_gates=(HIDDEN,), times=2)
-    yield Run(track, detail)
-    track.system.close()
+def done(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Run:
+    track = Track(tmp_path_factory.mktemp("race"), home)
+    return Run(track, track.run(*RACERS, hidden_gates=(HIDDEN,), times=2))
 
 
 def test_of_all_kinds_of_candidates_the_correct_one_wins(done: Run) -> None:
@@ -414,13 +433,10 @@ def test_a_gate_that_runs_no_tests_is_no_yes(track: Track) -> None:
     assert detail.race.end is End.NOBODY
 
 
-def test_old_failures_do_not_count_against_a_candidate_and_new_ones_do(tmp_path: Path) -> None:
+def test_old_failures_do_not_count_against_a_candidate_and_new_ones_do(tmp_path: Path, home: Path) -> None:
     broken = f"{TESTS}\n    def test_old(self):\n        self.fail('as ever')\n"
-    track = Track(tmp_path, {**BASE, "prices.py": WRONG, "tests/test_prices.py": broken})
-    try:
-        detail = track.run({"prices.py": CORRECT}, {"prices.py": "total = max\n"}, times=1)
-    finally:
-        track.system.close()
+    files = {**BASE, "prices.py": WRONG, "tests/test_prices.py": broken}
+    detail = Track(tmp_path, home, files).run({"prices.py": CORRECT}, {"prices.py": "total = max\n"}, times=1)
     assert standings(detail) == ["winner", "failed"]
     says = [[str(gate.say) for gate in row.gates] for row in detail.card.rows]
     assert says == [["as before"], ["no"]]
@@ -460,8 +476,8 @@ def test_hostile_names_of_files_harm_nothing(track: Track) -> None:
 # people, and kills
 
 
-def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(track: Track) -> None:
-    track.configure("[supervisor]\nidle_seconds = 0.5\n")
+def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(lonely_track: Track) -> None:
+    track = lonely_track
     asks = 'test -e asked && exit; touch asked; fleet ask "Gross or net?"'
     racer = f"{folder_of({'prices.py': CORRECT})}\n{asks}"
     race = track.start(racer, {"prices.py": OVERFITTED}, hidden_gates=(HIDDEN,), times=1)
@@ -480,7 +496,9 @@ def test_a_cancelled_race_ends_its_agents_and_keeps_their_work(track: Track) -> 
     track.system.fleet("race", "cancel", race.id)
     ended = track.until(race, lambda race: race.has_ended)
     assert ended.state is RaceState.CANCELLED
-    for run in track.system.all_runs():
+    runs = [run for run in track.system.all_runs() if run.task and run.task.startswith(race.id)]
+    assert len(runs) == 2
+    for run in runs:
         kept = track.system.wait_until(run.branch, lambda run: run.is_removed)
         assert kept.saved_ref
     for number in (1, 2):
@@ -510,9 +528,9 @@ def play_with_kills(track: Track, ran: Path, kills: int) -> RaceDetail:
 
 @pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.torture)])
 def test_a_supervisor_that_is_killed_between_its_steps_makes_nothing_twice(
-    track: Track, tmp_path: Path, kills: int
+    lonely_track: Track, tmp_path: Path, kills: int
 ) -> None:
-    ran = tmp_path / "ran"
+    track, ran = lonely_track, tmp_path / "ran"
     detail = play_with_kills(track, ran, kills)
     assert standings(detail) == ["good", "winner", "refuted"]
     assert len(track.starts.read_text().splitlines()) == 3
