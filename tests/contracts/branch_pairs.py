@@ -13,7 +13,8 @@ from typing import TypeAlias
 FILE, PROGRAM, LINK = "100644", "100755", "120000"
 Tree: TypeAlias = dict[str, tuple[str, bytes]]  # what is where, and how
 LINES = 24
-GAVE_UP = -6  # git 2.39 itself stumbles over one pair in some thousands: an assertion of its own fails
+UNRELATED = 128
+GAVE_UP = -6  # git 2.39 itself stumbles over one pair in some thousands: a check of its own fails
 
 
 @dataclass(frozen=True)
@@ -275,14 +276,16 @@ def really_merge(checkout: Path, pair: Pair) -> Fact:
         return done
 
     git("checkout", "-q", "--force", "--detach", pair.ours)
-    merged = git("merge", "-q", "--no-edit", "-m", "merge", pair.theirs, codes=(0, 1, 128, GAVE_UP))
-    if merged.returncode in (0, 128):
+    merge = ("merge", "-q", "--no-edit", "-m", "merge", pair.theirs)
+    merged = git(*merge, codes=(0, 1, UNRELATED, GAVE_UP))
+    is_unrelated = b"unrelated histories" in merged.stderr
+    if merged.returncode == 0 or is_unrelated:
         return Fact(merged.returncode, frozenset())
     (git_folder(checkout) / "index.lock").unlink(missing_ok=True)
     entries = git("ls-files", "-u", "-z").stdout.decode(errors="backslashreplace").split("\0")
     git("reset", "-q", "--hard")
     git("clean", "-q", "-ffdx")
-    if merged.returncode == GAVE_UP:
+    if merged.returncode != 1:
         return Fact(GAVE_UP, frozenset())
     return Fact(1, frozenset(_plain(entry.partition("\t")[2], pair) for entry in entries if entry))
 
