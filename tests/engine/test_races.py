@@ -465,6 +465,14 @@ def test_a_folder_of_tests_that_became_a_link_is_put_back(track: Track, tmp_path
     assert [path.name for path in trap.iterdir()] == ["precious"]
 
 
+def test_a_race_whose_repository_is_gone_ends_and_says_so(track: Track, tmp_path: Path) -> None:
+    gone = f"mv {track.system.repository} {tmp_path}/elsewhere"
+    race = track.start("sleep 0.2", gone, times=1)
+    ended = track.until(race, lambda race: race.has_ended)
+    assert (ended.end, ended.winner) == (End.NOBODY, None)
+    assert ended.reason
+
+
 def test_hostile_names_of_files_harm_nothing(track: Track) -> None:
     names = {"tests/$(touch x).py": "\n", "tests/a\nb.py": "x\n", "tests/-rf": "y\n", ":(top)tests": "z\n"}
     odd = f"{folder_of({'prices.py': CORRECT, **names})}\nprintf x > \"$(printf 'tests/caf\\351.py')\""

@@ -463,6 +463,7 @@ def test_one_that_changed_what_it_is_measured_by_never_wins() -> None:
     card = play(make_race(entry(1, "a", flags=flags), entry(2, "c")), {2: BROKEN})
     assert card.outcome
     assert (card.outcome.end, str(card.rows[0].standing)) == (End.NOBODY, "tampered")
+    assert card.outcome.reason == "only candidates that changed what they are measured by are good"
 
 
 def test_lint_orders_equals_and_nothing_else() -> None:

@@ -266,17 +266,17 @@ def _row(race: Race, entry: Entry, base: Trial | None, trials: Trials) -> Score:
         return judge_gate(command, base.rounds(command), tried.rounds(command), is_hidden=is_hidden)
 
     gates = tuple(judged(command) for command in race.all_gates)
-    standing, why = _standing(entry, gates, _base_gates(race, base))
+    standing, why = _standing(gates, _base_gates(race, base))
+    if entry.has_tampered:
+        standing, why = Standing.TAMPERED, _tampered(entry, standing)
     lint = judged(race.lint) if race.lint and race.lint not in race.all_gates else None
     return Score(entry=entry, standing=standing, reason=why, gates=gates, lint=lint)
 
 
-def _standing(entry: Entry, gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[Standing, str]:
+def _standing(gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[Standing, str]:
+    """Say how a candidate stands by the gates alone."""
     against = [gate for gate in gates if gate.say.is_against]
     flaky = [gate for gate in against if gate.say is Say.FLAKY]
-    if entry.has_tampered:
-        flag = next(flag for flag in entry.flags if flag.is_tampering)
-        return Standing.TAMPERED, f"{flag.what}: {flag.path}"
     if len(flaky) < len(against):
         gate = next(gate for gate in against if gate.say is not Say.FLAKY)
         return Standing.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
@@ -285,6 +285,12 @@ def _standing(entry: Entry, gates: Sequence[Gate], base: Sequence[Gate]) -> tupl
     if any(gate.say is Say.NO for gate in base) and not any(gate.is_better for gate in gates):
         return Standing.FAILED, "nothing that the gates say no to got better"
     return Standing.GOOD, ""
+
+
+def _tampered(entry: Entry, standing: Standing) -> str:
+    """Say what a candidate did to what it is measured by, and how its work stands without that."""
+    flag = next(flag for flag in entry.flags if flag.is_tampering)
+    return f"{flag.what}: {flag.path}; with the tests that were there its work is {standing}"
 
 
 # tests that candidates wrote
@@ -364,7 +370,7 @@ def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
 def _decide(race: Race, card: Scorecard, votes: Votes) -> Scorecard:
     good = [row for row in card.rows if row.standing is Standing.GOOD]
     if not good:
-        return replace(card, outcome=Outcome(end=End.NOBODY, reason=_why_nobody(card.rows)))
+        return replace(card, outcome=Outcome(end=End.NOBODY, reason=_why_nobody(card)))
     most = max(row.evidence for row in good)
     best = _each_once([row for row in good if row.evidence == most])
     if len(best) == 1:
@@ -386,14 +392,13 @@ def _tie(card: Scorecard, reason: str) -> Scorecard:
     return replace(card, outcome=Outcome(end=End.TIE, reason=reason))
 
 
-def _why_nobody(rows: Sequence[Score]) -> str:
-    standings = {row.standing for row in rows}
-    if Standing.TAMPERED in standings and not any(
-        gate.say.is_against for row in rows if row.standing is Standing.TAMPERED for gate in row.gates
-    ):
+def _why_nobody(card: Scorecard) -> str:
+    standings = {row.standing for row in card.rows}
+    tampered = [row for row in card.rows if row.standing is Standing.TAMPERED]
+    if any(_standing(row.gates, card.base)[0] is Standing.GOOD for row in tampered):
         return "only candidates that changed what they are measured by are good"
     if Standing.FLAKY in standings and not standings & {Standing.FAILED, Standing.REFUTED}:
-        return "those that said yes said no as well: they are flaky"
+        return "those that are good are flaky"
     return "no candidate is good"
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fleet.domain.judging import duel_id, duel_task, read_vote
 from fleet.domain.protection import Protection, examine
 from fleet.domain.race import (
+    End,
     Entry,
     Fate,
     Race,
@@ -28,7 +29,7 @@ from fleet.domain.scorecard import Duel, Outcome, Scorecard, Trials, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.workshop import Workshop
-from fleet.errors import Conflict, GitFailed, Stale
+from fleet.errors import Conflict, FleetError, GitFailed, Stale
 from fleet.ports.races import ASKS, WORK, Races
 from fleet.ports.tasks import Tasks
 
@@ -68,7 +69,11 @@ class RaceDirector:
         if is_asking or any(fate.is_underway for fate in fates):
             changed = self._races.update(race.id, lambda race: replace(race, is_asking=is_asking))
             return has_begun or changed != race
-        entries = self._entries(race, fates)
+        try:
+            entries = self._entries(race, fates)
+        except FleetError as problem:  # there is no repository any more, say
+            why = f"git cannot read its base: {problem.message}"
+            return self._end(race, Outcome(end=End.NOBODY, reason=why))
         self._races.update(
             race.id,
             lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False),
@@ -147,8 +152,10 @@ class RaceDirector:
         return bool(missing)
 
     def _finish(self, race: Race, card: Scorecard) -> bool:
-        outcome = card.outcome
-        assert outcome is not None, "a card wants something or tells how it came out"
+        assert card.outcome is not None, "a card wants something or tells how it came out"
+        return self._end(race, card.outcome)
+
+    def _end(self, race: Race, outcome: Outcome) -> bool:
         self._races.update(race.id, lambda race: _finished(race, outcome))
         log.info(
             "race.ended",
