@@ -15,6 +15,7 @@ import pytest
 from fleet.adapters.workspaces.merging import GitMerging
 from fleet.errors import Conflict, GitFailed
 from fleet.ports.merging import UNRELATED, Merging
+from tests.branches import branch_off
 from tests.contracts.branch_pairs import Fact, Pair, make_branches, make_pairs, really_merge
 from tests.support import git, make_repository
 
@@ -34,20 +35,6 @@ def own_settings_of_git(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def merging() -> Merging:
     return GitMerging()
-
-
-def commit_file(repository: Path, branch: str, files: dict[str, str], *, base: str = "main") -> str:
-    """Commit files on a new branch, in a working tree that is not the user's."""
-    tree = repository.parent / f"tree-{branch.replace('/', '-')}"
-    git(repository, "worktree", "add", "-q", "-b", branch, str(tree), base)
-    for name, content in files.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(content)
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", branch)
-    head = git(tree, "rev-parse", "HEAD")
-    git(repository, "worktree", "remove", str(tree))
-    return head
 
 
 # the forecast
@@ -154,8 +141,8 @@ def test_a_forecast_of_nothing_is_nothing(merging: Merging, repository: Path) ->
 
 
 def test_a_merge_has_both_sides_and_is_always_the_same_commit(merging: Merging, repository: Path) -> None:
-    one = commit_file(repository, "one", {"one": "1\n"})
-    two = commit_file(repository, "two", {"two": "2\n"})
+    one = branch_off(repository, "one", {"one": "1\n"})
+    two = branch_off(repository, "two", {"two": "2\n"})
     merged = merging.merge(str(repository), one, two, "Merge two")
     assert merging.merge(str(repository), one, two, "Merge two") == merged
     assert git(repository, "ls-tree", "--name-only", merged.commit).split() == ["README.md", "one", "two"]
@@ -164,15 +151,15 @@ def test_a_merge_has_both_sides_and_is_always_the_same_commit(merging: Merging, 
 
 def test_what_has_all_of_the_other_is_the_merge(merging: Merging, repository: Path) -> None:
     base = git(repository, "rev-parse", "main")
-    one = commit_file(repository, "one", {"one": "1\n"})
+    one = branch_off(repository, "one", {"one": "1\n"})
     assert merging.merge(str(repository), base, one, "m").commit == one
     assert merging.merge(str(repository), one, base, "m").commit == one
 
 
 def test_what_cannot_be_merged_names_the_files(merging: Merging, repository: Path) -> None:
     names = {"README.md": "ours\n", "both\nnew": "ours\n", "-x": "same\n"}
-    one = commit_file(repository, "one", names)
-    two = commit_file(
+    one = branch_off(repository, "one", names)
+    two = branch_off(
         repository, "two", {name: text.replace("ours", "theirs") for name, text in names.items()}
     )
     merged = merging.merge(str(repository), one, two, "m")
@@ -187,9 +174,9 @@ def test_unrelated_histories_are_not_merged(merging: Merging, repository: Path) 
 
 
 def test_attributes_deep_in_the_tree_count_as_in_a_checkout(merging: Merging, repository: Path) -> None:
-    start = commit_file(repository, "start", {"notes/.gitattributes": "* merge=union\n", "notes/log": "0\n"})
-    one = commit_file(repository, "one", {"notes/log": "0\n1\n"}, base=start)
-    two = commit_file(repository, "two", {"notes/log": "0\n2\n"}, base=start)
+    start = branch_off(repository, "start", {"notes/.gitattributes": "* merge=union\n", "notes/log": "0\n"})
+    one = branch_off(repository, "one", {"notes/log": "0\n1\n"}, base=start)
+    two = branch_off(repository, "two", {"notes/log": "0\n2\n"}, base=start)
     merged = merging.merge(str(repository), one, two, "m")
     assert git(repository, "show", f"{merged.commit}:notes/log").split() == ["0", "1", "2"]
 
@@ -205,7 +192,7 @@ def elsewhere(repository: Path) -> Iterator[Path]:
 
 
 def test_a_landing_moves_the_ref_and_nothing_else(merging: Merging, elsewhere: Path) -> None:
-    one, before = commit_file(elsewhere, "one", {"one": "1\n"}), git(elsewhere, "rev-parse", "main")
+    one, before = branch_off(elsewhere, "one", {"one": "1\n"}), git(elsewhere, "rev-parse", "main")
     (elsewhere / "README.md").write_text("being edited\n")
     merging.land(str(elsewhere), MAIN, one, before=before, why="it is good")
     assert merging.tip(str(elsewhere), MAIN) == one
@@ -214,8 +201,8 @@ def test_a_landing_moves_the_ref_and_nothing_else(merging: Merging, elsewhere: P
 
 
 def test_a_ref_that_was_moved_meanwhile_is_never_overwritten(merging: Merging, elsewhere: Path) -> None:
-    one, before = commit_file(elsewhere, "one", {"one": "1\n"}), git(elsewhere, "rev-parse", "main")
-    pushed = commit_file(elsewhere, "pushed", {"pushed": "1\n"})
+    one, before = branch_off(elsewhere, "one", {"one": "1\n"}), git(elsewhere, "rev-parse", "main")
+    pushed = branch_off(elsewhere, "pushed", {"pushed": "1\n"})
     git(elsewhere, "branch", "-f", "main", "pushed")
     with pytest.raises(Conflict, match="moved by somebody else"):
         merging.land(str(elsewhere), MAIN, one, before=before, why="test")
@@ -223,7 +210,7 @@ def test_a_ref_that_was_moved_meanwhile_is_never_overwritten(merging: Merging, e
 
 
 def test_a_branch_that_is_checked_out_is_not_landed_on(merging: Merging, repository: Path) -> None:
-    one, before = commit_file(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     with pytest.raises(Conflict, match="checked out"):
         merging.land(str(repository), MAIN, one, before=before, why="test")
     assert git(repository, "status", "--porcelain") == ""
@@ -232,7 +219,7 @@ def test_a_branch_that_is_checked_out_is_not_landed_on(merging: Merging, reposit
 
 
 def test_a_branch_that_is_being_rebased_counts_as_checked_out(merging: Merging, repository: Path) -> None:
-    commit_file(repository, "one", {"README.md": "one\n"})
+    branch_off(repository, "one", {"README.md": "one\n"})
     (repository / "README.md").write_text("mine\n")
     git(repository, "commit", "-q", "-a", "-m", "mine")
     subprocess.run(["git", "rebase", "-q", "one"], cwd=repository, capture_output=True)
@@ -244,7 +231,7 @@ def test_a_branch_that_is_being_rebased_counts_as_checked_out(merging: Merging, 
 
 
 def test_a_clean_checkout_is_brought_forward_if_asked_for(merging: Merging, repository: Path) -> None:
-    one, before = commit_file(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     (repository / "unknown").write_text("mine\n")
     merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
     assert (repository / "one").read_text() == "1\n"
@@ -254,7 +241,7 @@ def test_a_clean_checkout_is_brought_forward_if_asked_for(merging: Merging, repo
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_checkout_with_changes_is_left_as_it_is(merging: Merging, repository: Path, staged: bool) -> None:
-    one, before = commit_file(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     (repository / "README.md").write_text("being edited\n")
     if staged:
         git(repository, "add", "-A")
@@ -265,7 +252,7 @@ def test_a_checkout_with_changes_is_left_as_it_is(merging: Merging, repository: 
 
 
 def test_a_file_that_git_does_not_know_is_not_overwritten(merging: Merging, repository: Path) -> None:
-    one, before = commit_file(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     (repository / "one").write_text("mine\n")
     with pytest.raises(Conflict, match="cannot be brought forward"):
         merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
@@ -275,7 +262,7 @@ def test_a_file_that_git_does_not_know_is_not_overwritten(merging: Merging, repo
 def test_a_landing_that_was_cut_off_before_the_ref_moved_is_finished(
     merging: Merging, repository: Path
 ) -> None:
-    one, before = commit_file(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     git(repository, "read-tree", "-m", "-u", before, one)
     merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
     assert git(repository, "status", "--porcelain") == ""
@@ -298,15 +285,15 @@ def remote(repository: Path, tmp_path: Path) -> Path:
 
 
 def test_a_branch_is_pushed_and_pushed_again(merging: Merging, repository: Path, remote: Path) -> None:
-    one = commit_file(repository, "one", {"one": "1\n"})
+    one = branch_off(repository, "one", {"one": "1\n"})
     for _ in range(2):
         merging.push(str(repository), "origin", "one")
     assert git(remote, "rev-parse", "one") == one
 
 
 def test_what_others_pushed_is_never_overwritten(merging: Merging, repository: Path, remote: Path) -> None:
-    commit_file(repository, "one", {"one": "1\n"})
-    other = commit_file(repository, "other", {"two": "2\n"})
+    branch_off(repository, "one", {"one": "1\n"})
+    other = branch_off(repository, "other", {"two": "2\n"})
     git(repository, "push", "-q", "origin", "other:refs/heads/one")
     with pytest.raises(Conflict, match="others have pushed"):
         merging.push(str(repository), "origin", "one")
@@ -324,8 +311,8 @@ CONFLICTED = "<<<<<<< ours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
 
 
 def test_markers_are_found_only_where_they_are_new(merging: Merging, repository: Path) -> None:
-    old = commit_file(repository, "old", {"manual": CONFLICTED})
-    new = commit_file(repository, "new", {"code": CONFLICTED, "fine": "x \n"}, base=old)
+    old = branch_off(repository, "old", {"manual": CONFLICTED})
+    new = branch_off(repository, "new", {"code": CONFLICTED, "fine": "x \n"}, base=old)
     main = git(repository, "rev-parse", "main")
     assert merging.leftover_markers(str(repository), new, since=(main, old)) == ("code",)
     assert merging.leftover_markers(str(repository), old, since=(old,)) == ()
@@ -334,8 +321,8 @@ def test_markers_are_found_only_where_they_are_new(merging: Merging, repository:
 
 def test_a_repository_without_a_checkout_can_be_merged_in(merging: Merging, tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "full", {".gitattributes": "* merge=union\n", "log": "0\n"})
-    one = commit_file(repository, "one", {"log": "0\n1\n"})
-    two = commit_file(repository, "two", {"log": "0\n2\n"})
+    one = branch_off(repository, "one", {"log": "0\n1\n"})
+    two = branch_off(repository, "two", {"log": "0\n2\n"})
     git(tmp_path, "clone", "-q", "--bare", str(repository), "bare.git")
     bare = str(tmp_path / "bare.git")
     merged = merging.merge(bare, one, two, "m")

@@ -16,6 +16,7 @@ from fleet.bootstrap import open_store
 from fleet.domain.train import Train, TrainState
 from fleet.ports.tasks import Tasks
 from fleet.ports.trains import Trains
+from tests.branches import branch_off
 from tests.support import System, git, is_alive, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -53,18 +54,6 @@ def until(system: System, state: TrainState, seconds: float = 30) -> Train:
     seen = wait_for(found, seconds, f"{newest(system)}\n{system.supervisor_log()}")
     assert seen is not None
     return seen
-
-
-def branch_off(system: System, branch: str, files: dict[str, str]) -> str:
-    """Commit files on a branch that no agent made."""
-    tree = system.home / f"tree-{branch}"
-    git(system.repository, "worktree", "add", "-q", "-b", branch, str(tree), "main")
-    for name, text in files.items():
-        (tree / name).write_text(text)
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", branch)
-    git(system.repository, "worktree", "remove", str(tree))
-    return git(system.repository, "rev-parse", branch)
 
 
 def turns(*steps: list[dict[str, Any]]) -> str:
@@ -135,7 +124,7 @@ def test_what_the_queue_made_is_mended_by_a_task_of_its_own(desk: System, tmp_pa
 
 def test_an_agent_that_changes_nothing_leaves_it_to_a_person(desk: System) -> None:
     desk.fleet("create", "two", "-p", turns([write("shared", "two\n")], [{"say": "no"}]), "--wait")
-    branch_off(desk, "one", {"shared": "one\n"})
+    branch_off(desk.repository, "one", {"shared": "one\n"})
     git(desk.repository, "branch", "-f", "main", "one")
     done = desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
     assert "its agent changed nothing" in done.stdout
@@ -145,7 +134,7 @@ def test_an_agent_that_changes_nothing_leaves_it_to_a_person(desk: System) -> No
 def test_an_agent_that_was_ended_is_not_asked_and_no_other_one_is_paid_for(desk: System) -> None:
     desk.fleet("create", "two", "-p", scenario(write("shared", "two\n")), "--wait")
     desk.fleet("kill", "two", "--force")
-    branch_off(desk, "one", {"shared": "one\n"})
+    branch_off(desk.repository, "one", {"shared": "one\n"})
     git(desk.repository, "branch", "-f", "main", "one")
     desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
     assert states(newest(desk)) == {"two": "refused"}
@@ -171,7 +160,7 @@ def test_a_batch_means_the_last_attempt_at_each_task(desk: System, tmp_path: Pat
 def test_conflict_markers_that_an_agent_committed_do_not_land(desk: System) -> None:
     spoil = {"run": "git merge main; git add -A; git commit -q -m done"}
     desk.fleet("create", "two", "-p", turns([write("shared", "two\n")], [spoil]), "--wait")
-    branch_off(desk, "one", {"shared": "one\n"})
+    branch_off(desk.repository, "one", {"shared": "one\n"})
     git(desk.repository, "branch", "-f", "main", "one")
     done = desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
     assert "conflict markers in 'shared'" in done.stdout
@@ -180,7 +169,7 @@ def test_conflict_markers_that_an_agent_committed_do_not_land(desk: System) -> N
 
 def test_the_one_that_spoils_the_gate_is_found_and_the_others_land(desk: System) -> None:
     for name in ("a", "b", "bad", "c", "d"):
-        branch_off(desk, name, {name: name})
+        branch_off(desk.repository, name, {name: name})
     gate = 'test ! -e bad || { echo "bad is here"; exit 7; }'
     done = desk.fleet("merge", "a", "b", "bad", "c", "d", "--gate", gate, "--wait", code=5)
     train = newest(desk)
@@ -193,7 +182,7 @@ def test_the_one_that_spoils_the_gate_is_found_and_the_others_land(desk: System)
 
 
 def test_a_gate_that_is_red_once_is_asked_again_and_noted_as_flaky(desk: System, tmp_path: Path) -> None:
-    branch_off(desk, "one", {"one": "1"})
+    branch_off(desk.repository, "one", {"one": "1"})
     gate = f"test -e {tmp_path}/mark || {{ touch {tmp_path}/mark; exit 1; }}"
     desk.fleet("merge", "one", "--gate", gate, "--wait")
     train = newest(desk)
@@ -202,12 +191,12 @@ def test_a_gate_that_is_red_once_is_asked_again_and_noted_as_flaky(desk: System,
 
 
 def test_a_target_that_is_red_itself_halts_the_train_until_a_person_has_looked(desk: System) -> None:
-    branch_off(desk, "one", {"one": "1"})
+    branch_off(desk.repository, "one", {"one": "1"})
     before = git(desk.repository, "rev-parse", "main")
     done = desk.fleet("merge", "one", "--gate", "test -e fixed", "--wait", code=5)
     assert "the gates say no to main itself" in done.stdout
     assert git(desk.repository, "rev-parse", "main") == before
-    fix = branch_off(desk, "fix", {"fixed": "yes"})
+    fix = branch_off(desk.repository, "fix", {"fixed": "yes"})
     git(desk.repository, "branch", "-f", "main", fix)
     train = newest(desk)
     desk.fleet("train", "resume", train.id)
@@ -232,8 +221,8 @@ def begun(tmp_path: Path, count: int = 1) -> list[int]:
 def test_a_push_while_the_gate_runs_is_kept_and_what_lands_was_tested_with_it(
     desk: System, tmp_path: Path
 ) -> None:
-    branch_off(desk, "one", {"one": "1"})
-    pushed = branch_off(desk, "pushed", {"pushed": "yes"})
+    branch_off(desk.repository, "one", {"one": "1"})
+    pushed = branch_off(desk.repository, "pushed", {"pushed": "yes"})
     desk.fleet("merge", "one", "--gate", f"{slow_gate(tmp_path)}; ls > {tmp_path}/seen")
     begun(tmp_path)
     git(desk.repository, "branch", "-f", "main", pushed)
@@ -248,8 +237,8 @@ def test_a_push_while_the_gate_runs_is_kept_and_what_lands_was_tested_with_it(
 def test_a_supervisor_that_is_killed_while_the_gate_runs_is_followed_by_one_that_hears_the_same_gate(
     desk: System, tmp_path: Path
 ) -> None:
-    branch_off(desk, "one", {"one": "1"})
-    branch_off(desk, "two", {"two": "2"})
+    branch_off(desk.repository, "one", {"one": "1"})
+    branch_off(desk.repository, "two", {"two": "2"})
     desk.fleet("merge", "one", "two", "--gate", slow_gate(tmp_path))
     begun(tmp_path)
     os.kill(desk.supervisor_pid(), signal.SIGKILL)
@@ -265,7 +254,7 @@ def test_a_supervisor_that_is_killed_while_an_agent_mends_prompts_it_only_once(
 ) -> None:
     slow = [{"touch": str(tmp_path / "mending")}, {"wait_for": str(tmp_path / "go")}, MERGE]
     desk.fleet("create", "two", "-p", turns([write("shared", "two\n")], slow), "--wait")
-    branch_off(desk, "one", {"shared": "one\n"})
+    branch_off(desk.repository, "one", {"shared": "one\n"})
     git(desk.repository, "branch", "-f", "main", "one")
     desk.fleet("merge", "two", "--no-gate")
     wait_for((tmp_path / "mending").exists, what="its agent is at it")
@@ -279,7 +268,7 @@ def test_a_supervisor_that_is_killed_while_an_agent_mends_prompts_it_only_once(
 
 
 def test_a_train_that_is_cancelled_lands_nothing_more_and_ends_its_gate(desk: System, tmp_path: Path) -> None:
-    branch_off(desk, "one", {"one": "1"})
+    branch_off(desk.repository, "one", {"one": "1"})
     before = git(desk.repository, "rev-parse", "main")
     desk.fleet("merge", "one", "--gate", slow_gate(tmp_path))
     (pid,) = begun(tmp_path)
@@ -292,7 +281,7 @@ def test_a_train_that_is_cancelled_lands_nothing_more_and_ends_its_gate(desk: Sy
 def test_a_target_that_is_checked_out_meanwhile_is_not_landed_on_until_a_person_says_so(
     desk: System, tmp_path: Path
 ) -> None:
-    branch_off(desk, "one", {"one": "1"})
+    branch_off(desk.repository, "one", {"one": "1"})
     desk.fleet("merge", "one", "--gate", slow_gate(tmp_path))
     begun(tmp_path)
     git(desk.repository, "checkout", "-q", "--force", "main")
@@ -307,8 +296,8 @@ def test_a_target_that_is_checked_out_meanwhile_is_not_landed_on_until_a_person_
 
 
 def test_a_branch_joins_a_train_that_is_under_way(desk: System, tmp_path: Path) -> None:
-    branch_off(desk, "one", {"one": "1"})
-    branch_off(desk, "two", {"two": "2"})
+    branch_off(desk.repository, "one", {"one": "1"})
+    branch_off(desk.repository, "two", {"two": "2"})
     gate = slow_gate(tmp_path)
     first = desk.json("merge", "one", "--gate", gate)["id"]
     begun(tmp_path)
@@ -320,8 +309,8 @@ def test_a_branch_joins_a_train_that_is_under_way(desk: System, tmp_path: Path) 
 
 
 def test_a_branch_that_is_deleted_while_it_waits_is_told_as_such(desk: System, tmp_path: Path) -> None:
-    branch_off(desk, "one", {"one": "1"})
-    branch_off(desk, "two", {"one": "2"})
+    branch_off(desk.repository, "one", {"one": "1"})
+    branch_off(desk.repository, "two", {"one": "2"})
     desk.fleet("merge", "one", "two", "--gate", slow_gate(tmp_path))
     begun(tmp_path)
     git(desk.repository, "branch", "-D", "two")

@@ -25,12 +25,13 @@ from fleet.engine.workshop import Workshop
 from fleet.ports.records import Runs
 from fleet.ports.trains import Trains
 from fleet.ports.trials import Trials
+from tests.branches import branch_off
 from tests.support import git, make_repository
 
 pytestmark = pytest.mark.timeout(300)
 
 EFFECTS = {"put", "append", "remove", "land"}
-OWNED = ("first", "rival", "lazy")  # branches with an agent; nobody can be asked about the others
+OWNED = ("first", "rival")  # branches with an agent; nobody can be asked about the others
 
 
 class Killed(BaseException):
@@ -74,30 +75,21 @@ class Mortal:
 # the world around the director
 
 
-def branch_off(repository: Path, branch: str, files: dict[str, str]) -> None:
-    git(repository, "checkout", "-q", "-b", branch, "main")
-    for name, text in files.items():
-        (repository / name).write_text(text)
-    git(repository, "add", "-A")
-    git(repository, "commit", "-q", "-m", branch)
-    git(repository, "checkout", "-q", "desk")
-
-
 @pytest.fixture
 def ground(tmp_path: Path) -> Path:
-    """A repository with five branches, of which two merge as they are."""
+    """A repository with four branches, of which two merge as they are."""
     repository = make_repository(tmp_path / "ground", {"shared": "start\n"})
     git(repository, "branch", "desk")
     branch_off(repository, "first", {"shared": "first\n"})
     branch_off(repository, "second", {"second": "2\n"})
     branch_off(repository, "rival", {"shared": "rival\n"})
     branch_off(repository, "spoiler", {"broken": "yes\n"})
-    branch_off(repository, "lazy", {"shared": "lazy\n"})
+    git(repository, "checkout", "-q", "desk")
     return repository
 
 
 def record_wishes(store: MemoryStore, project: str, host: str) -> None:
-    names = ("first", "second", "rival", "spoiler", "lazy")
+    names = ("first", "second", "rival", "spoiler")
     owned = {name: RunId(f"{name:0<14}") for name in OWNED}
     for name, run_id in owned.items():
         run = Run(
@@ -152,14 +144,13 @@ def push(repository: Path) -> None:
 
 
 def answer_prompts(store: MemoryStore, repository: Path) -> None:
-    """Be the agents: all but the lazy one merge the target, and keep what they wrote."""
+    """Be the agents: they merge the target, and keep what they wrote."""
     for run in Runs(store).find():
         if run.prompts <= run.turn:
             continue
-        if run.branch != "lazy":
-            git(repository, "checkout", "-q", run.branch)
-            git(repository, "merge", "-q", "-X", "ours", "-m", "mended", "main")
-            git(repository, "checkout", "-q", "desk")
+        git(repository, "checkout", "-q", run.branch)
+        git(repository, "merge", "-q", "-X", "ours", "-m", "mended", "main")
+        git(repository, "checkout", "-q", "desk")
         Runs(store).update(run.id, lambda run: replace(run, turn=run.prompts, state=RunState.COMPLETED))
 
 
@@ -250,7 +241,6 @@ def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, gr
         "second": "landed",
         "rival": "landed",
         "spoiler": "refused",
-        "lazy": "refused",
     }
     assert writes > 15
     for cut in range(1, writes + 1):
@@ -269,4 +259,4 @@ def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_lan
     assert git(repository, "show", "main:shared") == "rival"
     merged = git(repository, "branch", "--merged", "main", "--format=%(refname:short)").split()
     assert {"first", "second", "rival", "pushed"} <= set(merged)
-    assert not {"spoiler", "lazy"} & set(merged)
+    assert "spoiler" not in merged

@@ -9,32 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
 
+from tests.branches import branch_off
 from tests.support import System, git, scenario
 
 pytestmark = pytest.mark.timeout(60)
 
 
-def branch_off(system: System, branch: str, files: dict[str, str]) -> str:
-    tree = system.home / f"tree-{abs(hash(branch))}"
-    git(system.repository, "worktree", "add", "-q", "-b", branch, str(tree), "main")
-    for name, text in files.items():
-        (tree / name).write_text(text)
-    git(tree, "add", "-A")
-    git(tree, "commit", "-q", "-m", f"Work on {branch}")
-    git(system.repository, "worktree", "remove", str(tree))
-    return git(system.repository, "rev-parse", branch)
-
-
 @pytest.fixture
 def three(system: System) -> System:
     """Two branches in each other's way, and one in nobody's."""
-    branch_off(system, "one", {"README.md": "one\n"})
-    branch_off(system, "two", {"README.md": "two\n"})
-    branch_off(system, "three", {"new\nline": "3\n"})
+    branch_off(system.repository, "one", {"README.md": "one\n"})
+    branch_off(system.repository, "two", {"README.md": "two\n"})
+    branch_off(system.repository, "three", {"new\nline": "3\n"})
     return system
 
 
@@ -62,8 +53,8 @@ def test_the_forecast_knows_the_target_too(three: System) -> None:
 
 def test_without_names_the_agents_branches_with_work_in_them_are_meant(system: System) -> None:
     edit = {"edit": {"path": "x", "content": "x"}}
-    for branch, steps in (("done", [edit]), ("empty", [{"say": "nothing"}]), ("dropped", [edit])):
-        system.fleet("create", branch, "-p", scenario(*steps), "--wait")
+    wishes = {"done": [edit], "empty": [{"say": "nothing"}], "dropped": [edit]}
+    system.fleet("multi", *(f"{branch}:{scenario(*steps)}" for branch, steps in wishes.items()), "--wait")
     system.fleet("kill", "dropped", "--force")
     found = system.json("conflicts")
     assert [(one["branch"], one["state"]) for one in found["branches"]] == [("done", "completed")]
@@ -114,6 +105,19 @@ def test_what_cannot_be_is_refused_with_a_reason(three: System) -> None:
 def test_outside_of_a_repository_there_is_nothing_to_merge(system: System, tmp_path: Path) -> None:
     refused = system.fleet("merge", "x", "--no-gate", code=2, cwd=tmp_path)
     assert "is in no git repository" in refused.stderr
+
+
+def test_hostile_names_are_taken_as_names(system: System) -> None:
+    branch = "a'b$(id);&|\"c"
+    for name, text in ((branch, "1"), ("other", "2")):
+        branch_off(system.repository, name, {"not \udcff text": text, "new\nline": "same"})
+    found = system.json("conflicts", branch, "other", code=4)
+    assert found["pairs"][0]["conflict"]["files"] == ["not \\xff text"]
+    git(system.repository, "checkout", "-q", "--detach")
+    train = system.json("merge", "other", branch, "--no-gate", "--wait", code=5)
+    assert [one["state"] for one in train["branches"]] == ["landed", "refused"]
+    shown = system.fleet("train", "show", train["id"]).stdout
+    assert f"git switch {quote(branch)}" in shown
 
 
 # landing

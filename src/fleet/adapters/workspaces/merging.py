@@ -19,6 +19,10 @@ from fleet.ports.merging import UNRELATED, Clash, Merged
 
 Attributes: TypeAlias = tuple[tuple[str, str], ...]  # the paths of `.gitattributes` files, and their blobs
 _OPTIONS = ("--stdin", "--name-only", "--messages", "--allow-unrelated-histories")
+_EMPTY_TREES = {  # by the length of the repository's hashes
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
 _BUG = "BUG:"  # how git says that an assertion of its own has failed
 _MARKER = ": leftover conflict marker"
 
@@ -186,8 +190,7 @@ def _later_date(common: Path, *commits: str) -> str:
 
 
 def _attributes_of(common: Path, commit: str) -> Attributes:
-    nothing = git("hash-object", "-t", "tree", "--stdin", cwd=common).decode().strip()
-    where = (nothing, commit, "--", ":(glob)**/.gitattributes")
+    where = (_EMPTY_TREES[len(commit)], commit, "--", ":(glob)**/.gitattributes")
     told = git("diff-tree", "-r", "-z", "--no-renames", *where, cwd=common)
     words = told.decode(errors="surrogateescape").split("\0")
     facts = [(path, line.split(" ")) for line, path in zip(words[::2], words[1::2], strict=False)]
