@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -411,3 +413,35 @@ def test_no_round_is_done_twice_whenever_the_supervisor_is_killed(
     assert critic.calls == ["1", "2", "3"]
     assert len(starts.read_text().splitlines()) == 3
     assert doer_of(system, pair).turn == 3, "one run, asked three times"
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(8))
+def test_pairs_survive_a_supervisor_that_is_killed_again_and_again(
+    system: System, tmp_path: Path, seed: int
+) -> None:
+    """Three pairs at a time, each of three rounds, one of whose answers is asked for again."""
+    chance = random.Random(seed)
+    script = [
+        needs(finding("minor", "one"), say="hm", again=needs(finding("minor", "one"))),
+        {"verdict": "APPROVED", "run": ["echo mine > b.txt"]},
+        {"verdict": "APPROVED", "resolved": ["F1"]},
+    ]
+    critics = [Critic(tmp_path / f"critic-{number}", *script) for number in range(3)]
+    starts = tmp_path / "starts"
+    prompt = doing(*([{"touch": str(starts)}, *steps] for steps in (ONE, TWO)))
+    started = [start(system, critic, prompt) for critic in critics]
+    while any(look(system, pair_id).has_work for pair_id in started):
+        time.sleep(chance.uniform(0.05, 1.5))
+        holder = system.door.holder()
+        if holder is not None:
+            os.kill(holder.pid, signal.SIGKILL)
+            wait_for(lambda: system.door.holder() is None)
+        system.fleet("run", "--background")
+    for pair_id, critic in zip(started, critics, strict=True):
+        pair = look(system, pair_id)
+        assert pair.state is PairState.APPROVED, pair
+        assert critic.calls == ["1", "1+", "2", "3"]
+        assert doer_of(system, pair).turn == 2
+    assert len(starts.read_text().splitlines()) == 6, "each turn of each doer began once"
