@@ -264,6 +264,8 @@ def test_a_loop_may_use_its_own_last_result() -> None:
         ({"racers": 1, "gates": ["true"]}, "at least 2 `racers`", "racers = 3"),
         ({"racers": 3}, "and `gates`", "make test"),
         ({"kind": "workflow"}, "names one, or has `stages` of its own", "write-review-refine"),
+        ({"kind": "approval", "foreach": ["a"]}, "is not told for whom", "take `foreach` out"),
+        ({"kind": "gate", "gates": "x", "foreach": "vars.x"}, "is not told for whom", "take `foreach` out"),
         ({"foreach": []}, "`foreach` has nothing in it", "leave it out"),
         ({"foreach": ["x"] * (MOST_ITEMS + 1)}, f"`foreach` has more than {MOST_ITEMS} items", "split"),
         ({"foreach": ["x"], "until": 'it.round == "1"'}, "do not go together", "workflow within"),

@@ -26,6 +26,7 @@ from fleet.domain.workflow import (
     cyclic,
     descendants,
     levels,
+    named_by,
     retried,
     settled,
     skippable,
@@ -205,6 +206,35 @@ def test_parts_of_a_stage_have_names_of_their_own_and_one_outcome() -> None:
     assert work.units(0) == ("w-1-0-a-i0", "w-1-0-a-i1")
     assert combine((GOOD, BAD)).status == "failed"
     assert combine((replace(GOOD, files=("x",)), replace(GOOD, files=("x", "y")))).files == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "items"),
+    [
+        ("a.next_steps", ("mend x, y and z", "two\nlines")),
+        ("stage_0.next_steps", ("mend x, y and z", "two\nlines")),
+        ("a.files", ("odd, name.txt", "b.txt")),
+        ("a.summary", ("one, two", "three")),
+        ("vars.areas", ("api", " web")),
+        ("b.files", ()),
+        ("vars.none", ()),
+    ],
+)
+def test_what_a_foreach_names_comes_one_by_one_and_whole(name: str, items: tuple[str, ...]) -> None:
+    outcome = replace(
+        GOOD,
+        summary="one, two\nthree",
+        files=("odd, name.txt", "b.txt"),
+        next_steps=("mend x, y and z", "two\nlines"),
+    )
+    work = run_stage(workflow(Stage(name="a"), Stage(name="b")), 0, outcome)
+    assert named_by(replace(work, variables={"areas": "api, web"}), name) == items
+
+
+def test_a_cancelled_stage_asks_for_nothing_any_more() -> None:
+    work = started(chain("a"), 0, (), 1.0)
+    work = work.with_progress(0, replace(work.progress[0], asks="say so"))
+    assert concluded(replace(work, is_cancelled=True), 2.0).progress[0].asks == ""
 
 
 def test_a_stage_is_found_by_name_and_by_number() -> None:

@@ -281,6 +281,11 @@ class _StageReader:
                 "take `foreach` out, or choose another `strategy`",
             ),
             (
+                stage.kind in (Kind.APPROVAL, Kind.GATE) and bool(stage.foreach or stage.foreach_from),
+                f"a stage of the kind `{stage.kind}` is not told for whom it is done",
+                "take `foreach` out",
+            ),
+            (
                 len(stage.foreach) > MOST_ITEMS,
                 f"`foreach` has more than {MOST_ITEMS} items",
                 "split them over several stages",

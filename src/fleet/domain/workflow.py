@@ -273,6 +273,17 @@ def _fields_of(progress: Progress) -> dict[str, str]:
     }
 
 
+def named_by(workflow: Workflow, name: str) -> tuple[str, ...]:
+    """Return, one by one, what a `foreach` names: files, next steps, lines of a text, words of a variable."""
+    stage, _, field_name = name.rpartition(".")
+    for index, one in enumerate(workflow.stages):
+        if stage in (one.name, f"stage_{index}") and field_name in ("files", "next_steps"):
+            whole = combine(workflow.progress[index].outcomes)
+            return whole.files if field_name == "files" else whole.next_steps
+    text = facts_of(workflow).get(name, "")
+    return tuple((text.replace(",", "\n") if stage == "vars" else text).splitlines())
+
+
 def combine(outcomes: Sequence[Outcome]) -> Outcome:
     """Return one outcome for those of several parts; the worst of them says what it is."""
     if len(outcomes) == 1:

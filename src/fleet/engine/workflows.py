@@ -20,7 +20,7 @@ from fleet.domain.workflow import (
     Workflow,
     combine,
     concluded,
-    facts_of,
+    named_by,
     settled,
     skippable,
     skipped,
@@ -171,8 +171,8 @@ class WorkflowDirector:
         stage = work.stages[index]
         if not stage.foreach_from:
             return stage.foreach
-        lines = facts_of(work).get(stage.foreach_from, "").replace(", ", "\n").splitlines()
-        items = tuple(line.strip()[:LONGEST_ITEM] for line in lines if line.strip())
+        named = named_by(work, stage.foreach_from)
+        items = tuple(one.strip()[:LONGEST_ITEM] for one in named if one.strip())
         if not items:
             raise Failed(f"{stage.foreach_from} names nothing to do it for")
         if len(items) > MOST_ITEMS:
