@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fleet.bootstrap import open_fleet
+from fleet.domain.task import Task
 from tests.interfaces.conftest import on_a_terminal
 from tests.support import System, git, make_repository, scenario, wait_for
 
@@ -233,6 +235,41 @@ def test_who_stops_waiting_stops_nothing_else(shared: System, tmp_path: Path) ->
     (name,) = re.findall(r"workflow (w-\w+), 1 stage", shown)
     (tmp_path / "go").touch()
     assert shared.json("workflow", "status", name, "--wait")["state"] == "succeeded"
+
+
+@pytest.fixture
+def with_clis(tmp_path: Path, repository: Path) -> Iterator[System]:
+    """A system that finds claude and codex, and never starts them."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("claude", "codex"):
+        (programs / name).symlink_to("/bin/false")
+    path = os.pathsep.join((str(programs), os.environ["PATH"]))
+    system = System(tmp_path / "home", repository, {"PATH": path})
+    system.fleet("pause", "nothing is to start")
+    yield system
+    system.close()
+
+
+def test_how_hard_to_think_is_said_in_the_words_of_each_cli(with_clis: System) -> None:
+    file = write(
+        with_clis.home,
+        "x.json",
+        {"name": "one", "executor": "codex", "reasoning_effort": "high", "extra_args": ["--search"]},
+        {"name": "two", "coder": "claude", "effort": "low"},
+    )
+    name = with_clis.json("workflow", "run", file, "-p", "x")["id"]
+    one, two = wait_for(lambda: tasks_of(with_clis, name), what="both are in the queue")
+    assert one.flags == ("--search", "-c", 'model_reasoning_effort="high"')
+    assert two.flags == ("--effort", "low")
+
+
+def tasks_of(system: System, name: str) -> list[Task]:
+    """Return the tasks of all stages, once each stage has one."""
+    with open_fleet(system.home, str(system.repository)) as fleet:
+        work = fleet.workflows.get(name)
+        found = [fleet.workflows.tasks_of(work, index) for index in range(len(work.stages))]
+    return [task for tasks in found for task in tasks] if all(found) else []
 
 
 # what is refused
