@@ -332,11 +332,11 @@ def test_each_candidate_was_made_once_and_a_hidden_gate_was_not_told(done: Run) 
 def test_tests_that_most_stand_by_refute_a_candidate_that_passes_the_gates(track: Track) -> None:
     detail = track.run(
         {"prices.py": OVERFITTED},
-        {"prices.py": ALSO_CORRECT, "tests/test_more.py": MORE_TESTS},
-        {"prices.py": CORRECT},
+        {"prices.py": CORRECT, "tests/test_more.py": MORE_TESTS},
+        {"prices.py": ALSO_CORRECT},
         times=1,
     )
-    assert standings(detail) == ["refuted", "good", "winner"]
+    assert standings(detail) == ["refuted", "winner", "good"], "tests make a change no larger"
     assert row_of(detail, 1).reason == "it fails tests of candidate 2, which most candidates pass"
     assert "smallest" in detail.race.reason
 
@@ -540,7 +540,7 @@ def test_a_supervisor_that_is_killed_between_its_steps_makes_nothing_twice(
 ) -> None:
     track, ran = lonely_track, tmp_path / "ran"
     detail = play_with_kills(track, ran, kills)
-    assert standings(detail) == ["good", "winner", "refuted"]
+    assert standings(detail) == ["winner", "good", "refuted"]
     assert len(track.starts.read_text().splitlines()) == 3
     assert len(ran.read_text().splitlines()) == 4 + 3, "base, three candidates, and one's tests on all three"
 

@@ -72,13 +72,13 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     race = id_in(won)
     assert "state     won: it alone is good" in won.stdout
     assert re.search(r"candidate 1  winner\n  scripted  fleet/\S+-1  \+1 -1\n", won.stdout)
-    assert re.search(rf"  yes       `{re.escape(GATE)}`  exit 0, 0  [\d.]+s  1 test\n", won.stdout)
+    assert re.search(rf"  yes       `{re.escape(GATE)}`  exit 0, 0  [\d.]+s  1 test ran\n", won.stdout)
     assert (
         "candidate 2  tampered: changed test: tests/test_double.py; with the tests that were there"
         in won.stdout
     )
     assert "tampering: changed test 'tests/test_double.py' (not run)" in won.stdout
-    assert re.search(r"as before `.*`  exit 1, 1 .* 1 test, 1 failed", won.stdout)
+    assert re.search(r"as before `.*`  exit 1, 1 .* 1 test ran, 1 failed", won.stdout)
     assert "candidate 3  out: it changes nothing" in won.stdout
     assert f"next: `fleet merge fleet/{race}-1`" in won.stderr
     assert f"the branches of the others stay: fleet/{race}-2, fleet/{race}-3" in won.stderr

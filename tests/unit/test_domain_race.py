@@ -342,7 +342,7 @@ def entry(number: int, name: str, **changes: object) -> Entry:
         commit=name * 40,
         tree=f"tree {name}",
         patch=f"patch {name}",
-        diff=Diff(files=1, added=10, removed=0),
+        lines=10,
     )
     return replace(made, **changes)  # pyright: ignore[reportArgumentType]
 
@@ -366,10 +366,10 @@ def test_of_the_same_content_one_takes_part_whatever_their_order() -> None:
 
 def test_a_candidate_that_changes_nothing_or_tests_only_is_out() -> None:
     seen = Examined(restored=("tests/a.py",), tests=(), flags=())
-    nothing = enter(entry(1, "a"), base_tree="t", tree="t", patch="", diff=Diff(), examined=seen)
+    nothing = enter(entry(1, "a"), base_tree="t", tree="t", patch="", examined=seen)
     assert nothing.out == "it changes nothing"
-    one_file = Diff(files=1, added=1)
-    only = enter(entry(1, "a"), base_tree="t", tree="u", patch="p", diff=one_file, examined=seen)
+    one_file = entry(1, "a", diff=Diff(files=1, added=1))
+    only = enter(one_file, base_tree="t", tree="u", patch="p", examined=seen)
     assert "tests and their configuration only" in only.out
 
 
@@ -423,7 +423,7 @@ BREAKS = answer(2, "1 error in 0.1s")
 
 
 def test_of_equals_the_smaller_change_wins_and_exact_equals_are_left_to_a_person() -> None:
-    small = entry(2, "c", diff=Diff(files=1, added=3))
+    small = entry(2, "c", lines=3)
     assert winner_of(play(make_race(entry(1, "a"), small), {})) == 2
     tie = play(make_race(entry(1, "a"), entry(2, "c")), {})
     assert tie.outcome
@@ -431,18 +431,18 @@ def test_of_equals_the_smaller_change_wins_and_exact_equals_are_left_to_a_person
 
 
 def test_tests_that_cannot_be_run_on_another_say_nothing_of_it() -> None:
-    race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), diff=Diff(files=2, added=20)))
+    race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), lines=20))
     assert winner_of(play(race, {}, {(1, 2): BREAKS})) == 1
 
 
 def test_tests_that_their_own_author_fails_say_nothing_of_anybody() -> None:
-    race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), diff=Diff(files=2, added=20)))
+    race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), lines=20))
     assert winner_of(play(race, {}, {(1, 2): FAILS, (2, 2): FAILS})) == 1
 
 
 def test_tests_that_most_pass_refute_and_tests_that_most_fail_only_leave_it_to_a_person() -> None:
-    author = entry(3, "d", tests=("tests/t.py",), diff=Diff(files=2, added=20))
-    race = make_race(entry(1, "a"), entry(2, "c", diff=Diff(files=1, added=11)), author)
+    author = entry(3, "d", tests=("tests/t.py",), lines=20)
+    race = make_race(entry(1, "a"), entry(2, "c", lines=11), author)
     refuted = play(race, {}, {(1, 3): FAILS})
     assert [str(row.standing) for row in refuted.rows] == ["refuted", "winner", "good"]
     contested = play(race, {}, {(1, 3): FAILS, (2, 3): FAILS})
@@ -451,9 +451,9 @@ def test_tests_that_most_pass_refute_and_tests_that_most_fail_only_leave_it_to_a
 
 
 def test_a_double_but_for_white_space_shares_the_fate_of_the_other() -> None:
-    author = entry(3, "d", tests=("tests/t.py",), diff=Diff(files=2, added=20))
-    correct = entry(4, "e", diff=Diff(files=1, added=15))
-    doubles = entry(1, "a", patch="same"), entry(2, "c", patch="same", diff=Diff(files=1, added=12))
+    author = entry(3, "d", tests=("tests/t.py",), lines=20)
+    correct = entry(4, "e", lines=15)
+    doubles = entry(1, "a", patch="same"), entry(2, "c", patch="same", lines=12)
     card = play(make_race(*doubles, author, correct), {}, {(1, 3): FAILS, (2, 3): FAILS})
     assert [str(row.standing) for row in card.rows] == ["refuted", "refuted", "good", "winner"]
 
@@ -467,7 +467,7 @@ def test_one_that_changed_what_it_is_measured_by_never_wins() -> None:
 
 
 def test_lint_orders_equals_and_nothing_else() -> None:
-    race = make_race(entry(1, "a", diff=Diff(files=1, added=1)), entry(2, "c"), lint="lint")
+    race = make_race(entry(1, "a", lines=1), entry(2, "c"), lint="lint")
     trials = [ended(base_trial(race), failing("x", ran=2), YES)]
     trials += [
         ended(own_trial(race, race.entries[0]), PASSED, NO),

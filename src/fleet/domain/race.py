@@ -55,6 +55,7 @@ class Entry:
     tree: str = ""
     patch: str = ""  # names its change, but for white space
     diff: Diff = Diff()
+    lines: int = 0  # that it adds or takes away, but for what is tried as it is in the base
     restored: tuple[str, ...] = ()  # paths that are tried as they are in the base
     tests: tuple[str, ...] = ()  # tests that it adds
     flags: tuple[Flag, ...] = ()
@@ -175,20 +176,19 @@ def fate_of(task: Task | None, run: Run | None) -> Fate:
     return Fate()
 
 
-def enter(entry: Entry, *, base_tree: str, tree: str, patch: str, diff: Diff, examined: Examined) -> Entry:
+def enter(entry: Entry, *, base_tree: str, tree: str, patch: str, examined: Examined) -> Entry:
     """Return a candidate with what git and its changes say of it."""
     full = replace(
         entry,
         tree=tree,
         patch=patch,
-        diff=diff,
         restored=examined.restored,
         tests=examined.tests,
         flags=examined.flags,
     )
     if tree == base_tree:
         return replace(full, out="it changes nothing")
-    if diff.files == len(examined.restored):
+    if entry.diff.files == len(examined.restored):
         return replace(full, out="it changes tests and their configuration only: there is nothing to try")
     return full
 

@@ -94,11 +94,9 @@ class Score:
         return yes, -sum(gate.left for gate in self.gates)
 
     @property
-    def smallness(self) -> tuple[bool, int, int]:
-        """What orders equals: a clean lint, then the fewer lines and files."""
-        diff = self.entry.diff
-        has_lint = self.lint is not None and self.lint.say.is_against
-        return has_lint, diff.added + diff.removed, diff.files
+    def smallness(self) -> tuple[bool, int]:
+        """What orders equals: a clean lint, then the fewer lines. Tests that were added make none worse."""
+        return self.lint is not None and self.lint.say.is_against, self.entry.lines
 
     @property
     def content(self) -> str:
@@ -231,8 +229,9 @@ def _beside_base(command: str, base: Sequence[Answer], tried: Sequence[Answer], 
     if any(answer.code is None for answer in tried):
         return _gate(command, tried, Say.NO, "it took too long")
     if old is None or new is None:
-        say = Say.NO if is_needed else Say.AS_BEFORE
-        return _gate(command, tried, say, "it does not tell which tests fail")
+        if is_needed:
+            return _gate(command, tried, Say.NO)
+        return _gate(command, tried, Say.AS_BEFORE, "it says no to the base, too, and not to which tests")
     if broken := sorted(new - old):
         return _gate(command, tried, Say.NO, f"{broken[0]} did not fail on the base")
     if why := _fewer(_fewest(base), _fewest(tried)):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fleet.domain.judging import duel_id, duel_task, read_vote
-from fleet.domain.protection import Protection, examine
+from fleet.domain.protection import Change, Protection, examine
 from fleet.domain.race import (
     End,
     Entry,
@@ -118,15 +118,10 @@ class RaceDirector:
         paths = [change.path for change in found.changes if protection.covers(change.path)]
         before = comparing.texts(project, race.base, paths)
         after = comparing.texts(project, entry.commit, paths)
-        diff = Diff(
-            files=len(found.changes),
-            added=sum(change.added for change in found.changes),
-            removed=sum(change.removed for change in found.changes),
-        )
         examined = examine(found.changes, protection, before, after)
-        return enter(
-            entry, base_tree=base_tree, tree=found.tree, patch=found.patch, diff=diff, examined=examined
-        )
+        tried = [change for change in found.changes if change.path not in examined.restored]
+        entry = replace(entry, diff=_sum(found.changes), lines=_lines(tried))
+        return enter(entry, base_tree=base_tree, tree=found.tree, patch=found.patch, examined=examined)
 
     # trials
 
@@ -222,6 +217,18 @@ class RaceDirector:
 def _are_asking(fates: Sequence[Fate]) -> bool:
     """Tell whether nothing goes on until a person answers."""
     return any(fate.is_asking for fate in fates) and not any(fate.is_underway for fate in fates)
+
+
+def _sum(changes: Sequence[Change]) -> Diff:
+    return Diff(
+        files=len(changes),
+        added=sum(change.added for change in changes),
+        removed=sum(change.removed for change in changes),
+    )
+
+
+def _lines(changes: Sequence[Change]) -> int:
+    return sum(change.added + change.removed for change in changes)
 
 
 def _finished(race: Race, outcome: Outcome) -> Race:

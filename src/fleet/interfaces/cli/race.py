@@ -367,7 +367,7 @@ def _tests(gate: Gate) -> str:
         return ""
     failed = f", {gate.tests.failed} failed" if gate.tests.failed else ""
     skipped = f", {gate.tests.skipped} skipped" if gate.tests.skipped else ""
-    return f"  {render.plural(gate.tests.ran, 'test')}{failed}{skipped}"
+    return f"  {render.plural(gate.tests.ran, 'test')} ran{failed}{skipped}"
 
 
 def _say_next(detail: RaceDetail) -> None:
