@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -499,6 +500,55 @@ def test_a_card_wants_every_trial_before_it_tells_an_outcome() -> None:
         known |= {trial.id: ended(trial, answer(0, f"{1 + rounds} passed in 1s")) for trial in wanted}
     assert rounds == 2
     assert len(known) == 3 + 2
+
+
+ANSWERS = st.sampled_from([PASSED, BROKEN, answer(1), answer(0, "no tests ran in 0.1s"), answer(None)])
+CROSSED = st.sampled_from([answer(0, "3 passed in 0.1s"), FAILS, BREAKS])
+FLAGS = changed("tests/test_a.py", OLD, "").flags
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]]:
+    """Candidates of any kind, and what commands say of each, by name."""
+    names = "acdef"[: draw(st.integers(2, 5))]
+    entries = tuple(
+        entry(
+            number,
+            name,
+            lines=draw(st.integers(1, 3)),
+            patch=draw(st.sampled_from([f"patch {name}", "patch shared"])),
+            tests=("tests/t.py",) if draw(st.booleans()) else (),
+            flags=FLAGS if draw(st.integers(0, 4)) == 0 else (),
+        )
+        for number, name in enumerate(names, 1)
+    )
+    says = {one.commit: draw(ANSWERS) for one in entries}
+    return entries, says, {(one, other): draw(CROSSED) for one in says for other in says}
+
+
+def winner_among(
+    entries: tuple[Entry, ...], says: dict[str, Answer], crossed: dict[tuple[str, str], Answer]
+) -> Entry | None:
+    numbers = {one.commit: one.number for one in entries}
+    by_number = {(numbers[one], numbers[other]): said for (one, other), said in crossed.items()}
+    card = play(make_race(*entries), {numbers[commit]: said for commit, said in says.items()}, by_number)
+    return next((one for one in entries if one.number == winner_of(card)), None)
+
+
+@given(fields(), st.randoms(use_true_random=False))
+def test_the_order_of_candidates_has_no_say_and_no_bad_one_ever_wins(
+    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]], chance: Random
+) -> None:
+    entries, says, crossed = field
+    winner = winner_among(entries, says, crossed)
+    shuffled = chance.sample(entries, len(entries))
+    again = winner_among(
+        tuple(replace(one, number=number) for number, one in enumerate(shuffled, 1)), says, crossed
+    )
+    assert (winner and winner.commit) == (again and again.commit)
+    if winner:
+        assert says[winner.commit] is PASSED
+        assert not winner.flags
 
 
 # a judge
