@@ -225,12 +225,14 @@ def test_the_lines_of_a_diff_are_found_whatever_its_content_looks_like() -> None
 
 def test_the_ledger_gives_its_own_ids() -> None:
     raised = (finding(id="F2", claim="a"), finding(id="F1", claim="b"), finding(id="F2", claim="c"))
-    ledger = take_review((), Review(word=Word.APPROVED, findings=raised), round=1, changed=None)
+    ledger = take_review((), Review(word=Word.APPROVED, findings=raised), round=1, changed=None, head="one")
     assert [(one.id, one.claim) for one in ledger] == [("F1", "a"), ("F2", "b"), ("F3", "c")]
 
 
 def ledger_of(*findings: Finding) -> tuple[Finding, ...]:
-    return take_review((), Review(word=Word.CHANGES_NEEDED, findings=findings), round=1, changed=None)
+    return take_review(
+        (), Review(word=Word.CHANGES_NEEDED, findings=findings), round=1, changed=None, head="one"
+    )
 
 
 def test_a_later_review_may_raise_only_what_is_new_on_changed_lines_or_blocks() -> None:
@@ -242,7 +244,9 @@ def test_a_later_review_may_raise_only_what_is_new_on_changed_lines_or_blocks() 
         finding(Severity.NIT, "another file", file="b.py", line=10),
         finding(Severity.BLOCKER, "elsewhere, and it blocks", line=1),
     )
-    ledger = take_review((), Review(word=Word.APPROVED, findings=raised), round=2, changed=changed)
+    ledger = take_review(
+        (), Review(word=Word.APPROVED, findings=raised), round=2, changed=changed, head="two"
+    )
     assert [one.standing for one in ledger] == [
         Standing.OPEN,
         Standing.LATE,
@@ -259,7 +263,7 @@ def test_a_finding_that_is_repeated_stays_one_and_can_only_become_graver() -> No
         finding(Severity.NIT, "IT is   wrong"),
     ):
         review = Review(word=Word.CHANGES_NEEDED, findings=(repeated,))
-        ledger = take_review(ledger, review, round=2, changed={"b.py": (range(1, 2),)})
+        ledger = take_review(ledger, review, round=2, changed={"b.py": (range(1, 2),)}, head="two")
     (only,) = ledger
     assert (only.id, only.severity, only.is_open) == ("F1", Severity.BLOCKER, True)
 
@@ -267,20 +271,20 @@ def test_a_finding_that_is_repeated_stays_one_and_can_only_become_graver() -> No
 def test_what_nobody_changed_anything_about_is_not_resolved() -> None:
     ledger = ledger_of(finding())
     resolves = Review(word=Word.APPROVED, resolved=("F1", "F99", ""))
-    assert open_in(take_review(ledger, resolves, round=2, changed={}, is_further=False))
-    assert not open_in(take_review(ledger, resolves, round=2, changed={}))
+    assert open_in(take_review(ledger, resolves, round=2, changed={}, head="one"))
+    assert not open_in(take_review(ledger, resolves, round=2, changed={}, head="two"))
 
 
 def test_what_is_called_resolved_and_raised_again_is_open() -> None:
     review = Review(word=Word.APPROVED, resolved=("F1",), findings=(finding(id="F1"),))
-    assert open_in(take_review(ledger_of(finding(Severity.MINOR)), review, round=2, changed={}))
+    assert open_in(take_review(ledger_of(finding(Severity.MINOR)), review, round=2, changed={}, head="two"))
 
 
 def test_what_came_late_is_noted_once() -> None:
     ledger = ledger_of(finding())
     late = Review(word=Word.CHANGES_NEEDED, findings=(finding(Severity.NIT, "late", line=77),))
     for number in (2, 3, 4):
-        ledger = take_review(ledger, late, round=number, changed={"a.py": (range(1, 2),)})
+        ledger = take_review(ledger, late, round=number, changed={"a.py": (range(1, 2),)}, head="two")
     assert [one.standing for one in ledger] == [Standing.OPEN, Standing.LATE]
 
 
@@ -370,6 +374,13 @@ def test_the_approval_of_a_reviewer_that_edits_is_none_and_its_findings_count() 
     at = again(found, "two")
     resolved = hear(at, Word.APPROVED, resolved=("F1",), edits=("x",), changed={"a.py": (range(3, 4),)})
     assert open_in(resolved.findings), "what it calls resolved is not"
+
+
+def test_what_was_seen_to_can_be_resolved_by_the_look_after_a_reviewer_that_edits() -> None:
+    at = again(hear(reviewing(), Word.CHANGES_NEEDED, finding()), "two")
+    at = hear(at, Word.APPROVED, resolved=("F1",), edits=("x",), changed={"a.py": (range(3, 4),)})
+    assert (at.state, at.round) == (PairState.REVIEWING, 3)
+    assert hear(at, Word.APPROVED, resolved=("F1",)).state is PairState.APPROVED
 
 
 def test_nits_of_a_reviewer_that_edits_accept_nothing() -> None:

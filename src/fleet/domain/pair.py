@@ -106,7 +106,7 @@ class Pair:
     asked: int = 0  # how often the doer was to be asked for more
     was_asked_again: bool = False  # the reviewer, in this round, because its answer could not be read
     head: str = ""  # the doer's newest commit
-    seen: str = ""  # the commit that the last review was of
+    seen: str = ""  # the commit that the last review was of whose reviewer changed nothing
     findings: Ledger = ()
     rounds: tuple[Round, ...] = ()
     word_of_person: str = ""  # for the doer
@@ -226,7 +226,6 @@ def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed:
         counted,
         round=pair.round,
         changed=changed if pair.seen else None,
-        is_further=pair.head != pair.seen,
         head=pair.head,
     )
     heard = Round(
@@ -236,9 +235,11 @@ def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed:
         raised=len(findings) - len(pair.findings),
         edits=edits,
     )
-    pair = replace(pair, findings=findings, rounds=(*pair.rounds, heard), seen=pair.head)
+    seen = pair.seen if edits else pair.head
+    pair = replace(pair, findings=findings, rounds=(*pair.rounds, heard), seen=seen)
     after = _judge(pair, review.word)
-    return _look_again(pair) if edits and after.is_good else after
+    has_raised = any(finding.round == pair.round for finding in open_in(findings))
+    return _look_again(pair) if edits and (after.is_good or not has_raised) else after
 
 
 def _judge(pair: Pair, word: Word) -> Pair:
@@ -260,9 +261,9 @@ def _ask_doer(pair: Pair) -> Pair:
 
 
 def _look_again(pair: Pair) -> Pair:
-    """Have the same work reviewed by another agent: the one that was content with it had changed files."""
+    """Have the same work reviewed by another agent: the one that found nothing new had changed files."""
     if pair.round >= pair.bound:
-        return _leave_to_person(pair, "the reviewer changed files, so that its approval does not count")
+        return _leave_to_person(pair, "the reviewer changed files, so that its word does not count")
     return replace(pair, state=PairState.REVIEWING, round=pair.round + 1, was_asked_again=False)
 
 

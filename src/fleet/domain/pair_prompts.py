@@ -101,7 +101,7 @@ def doer_prompt(pair: Pair) -> str:
 
 def more_prompt(pair: Pair) -> str:
     """Return what a doer is asked for that has worked before, in the same session."""
-    if pair.steps and not pair.seen and not pair.word_of_person:  # the next step, or the same once more
+    if pair.steps and not open_in(pair.findings) and not pair.word_of_person:
         return doer_prompt(pair)
     return _what_is_left(pair)
 

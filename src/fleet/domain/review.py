@@ -54,6 +54,7 @@ class Finding:
     line: int | None = None
     evidence: str = ""
     round: int = 0
+    raised_at: str = ""  # the commit that it was found in
     standing: Standing = Standing.OPEN
     seen_to_by: str = ""  # the commit that a later review found it resolved in
 
@@ -178,16 +179,15 @@ def take_review(
     *,
     round: int,
     changed: Changed | None,
-    is_further: bool = True,
-    head: str = "",
+    head: str,
 ) -> Ledger:
-    """Return the ledger after a review.
+    """Return the ledger after a review of a commit.
 
     `changed` are the lines that were changed since the one before it; None for the first, which may raise
     anything. A later one may raise what is new on those lines, or is a blocker; the rest is noted as late.
-    Nothing is resolved where nothing was changed (`is_further`).
+    Nothing is resolved in the very commit that it was found in.
     """
-    resolved = frozenset(review.resolved) if is_further else frozenset[str]()
+    resolved = frozenset(review.resolved)
     before = tuple(_after(finding, resolved, head) for finding in ledger)
     kept = before
     for remark in review.findings:
@@ -198,14 +198,14 @@ def take_review(
         is_undone = known is not None and known.id in resolved
         is_in_time = changed is None or touches(changed, remark.file, remark.line)
         if is_undone or is_in_time or remark.severity is Severity.BLOCKER:
-            kept = _with(kept, remark, round, Standing.OPEN)
+            kept = _with(kept, replace(remark, round=round, raised_at=head))
         elif known is None:
-            kept = _with(kept, remark, round, Standing.LATE)
+            kept = _with(kept, replace(remark, round=round, raised_at=head, standing=Standing.LATE))
     return kept
 
 
 def _after(finding: Finding, resolved: Iterable[str], head: str) -> Finding:
-    if finding.id not in resolved or finding.standing is Standing.RESOLVED:
+    if finding.id not in resolved or finding.standing is Standing.RESOLVED or finding.raised_at == head:
         return finding
     return replace(finding, standing=Standing.RESOLVED, seen_to_by=head)
 
@@ -224,8 +224,8 @@ def _with_severity(ledger: Ledger, known: Finding, severity: Severity) -> Ledger
     return tuple(replace(one, severity=graver) if one.id == known.id else one for one in ledger)
 
 
-def _with(ledger: Ledger, remark: Finding, round: int, standing: Standing) -> Ledger:
-    return (*ledger, replace(remark, id=f"F{len(ledger) + 1}", round=round, standing=standing))
+def _with(ledger: Ledger, remark: Finding) -> Ledger:
+    return (*ledger, replace(remark, id=f"F{len(ledger) + 1}"))
 
 
 def _folded(claim: str) -> str:
