@@ -68,6 +68,7 @@ def compare(merging: Merging, repository: Path, pairs: list[Pair]) -> Counter[st
     return outcomes
 
 
+@pytest.mark.timeout(400)  # 500 real merges take a while on a busy machine
 def test_the_forecast_of_500_pairs_is_what_git_merge_does(
     merging: Merging, repository: Path, record_property: Callable[[str, object], None]
 ) -> None:

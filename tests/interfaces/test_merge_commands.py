@@ -17,8 +17,6 @@ import pytest
 from tests.branches import branch_off
 from tests.support import System, git, scenario
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def three(system: System) -> System:
