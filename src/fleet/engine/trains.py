@@ -305,4 +305,5 @@ def _bad_end(run: Run) -> str:
 
 def _words(answer: Answer) -> str:
     how = "took too long" if answer.code is None else f"ended with exit code {answer.code}"
-    return f"`{answer.command}` {how}:\n{answer.said[-SAID_KEPT:]}"
+    said = f":\n{answer.said[-SAID_KEPT:]}" if answer.said else ""
+    return f"`{answer.command}` {how}{said}"

@@ -304,7 +304,8 @@ class MergeService:
 
     def _live(self, project: str, target: str) -> list[str]:
         """Return the agents' branches, oldest first, with work in them that the target has not."""
-        runs = [run for run in self._runs.find("project", project) if self._counts(run)]
+        found = sorted(self._runs.find("project", project), key=lambda run: run.created_at)
+        runs = [run for run in found if self._counts(run)]
         known = dict.fromkeys(run.branch for run in runs)
         tips = {branch: self._merging.tip(project, f"refs/heads/{branch}") for branch in known}
         contains = self._repositories.contains
