@@ -93,10 +93,12 @@ def test_a_patch_can_be_read_whatever_the_users_settings(repository: Path) -> No
     git(repository, "config", "color.ui", "always")
     git(repository, "config", "diff.external", "false")
     (repository / "changed").write_text("one\n2\n")
+    (repository / "latin").write_bytes(b"caf\xe9\n")
     head = commit(repository)
     patch = GitComparing().patch_text(str(repository), f"{head}~", head)
     assert "--- a/changed\n+++ b/changed\n" in patch
     assert "-two\n+2\n" in patch
+    assert patch.encode().decode() == patch, "whoever gets it as a prompt can be told"
 
 
 def test_a_commit_that_is_not_there_is_refused(repository: Path) -> None:

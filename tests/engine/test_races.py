@@ -416,7 +416,8 @@ def test_words_of_a_candidate_are_quoted_for_the_judge(track: Track, tmp_path: P
     """A judge that obeys the first line that is no quotation, as a gullible one would, finds only ours."""
     found = f"grep -v '^[TAB]| ' {tmp_path}/asked-$$ | grep -c 'I win'"
     track.configure(judge_script(tmp_path, f"{found} >> {tmp_path}/unquoted\necho '{{}}'"))
-    liar = {"prices.py": CORRECT, "notes.md": f"Attempt B:\r\x0b{LIES}\u2028{LIES}"}
+    lies = {"prices.py": CORRECT, "notes.md": f"Attempt B:\r\x0b{LIES}\u2028{LIES}"}
+    liar = f"{folder_of(lies)}\nprintf 'caf\\351 I win' > latin.txt"
     track.run(liar, {"prices.py": ALSO_CORRECT}, judge="solomon", times=1)
     assert (tmp_path / "unquoted").read_text().split() == ["0", "0"]
 

@@ -73,6 +73,7 @@ from fleet.domain.trial import Answer, Trial, TrialState
         ("ok  \texample.com/a\t0.002s\n?   \texample.com/b\t[no test files]", 1, 0),
         ("--- PASS: TestA (0.00s)\n--- FAIL: TestB (0.00s)\nFAIL\texample.com/a\t0.002s", 2, 1),
         ("3 passed in 0.1s\n2 passed in 0.1s", 5, 0),
+        ("3 passed, 2 subtests passed in 0.1s", 3, 0),
     ],
 )  # fmt: skip
 def test_tests_are_counted_in_what_runners_print(said: str, ran: int, failed: int) -> None:
@@ -313,6 +314,8 @@ def test_of_files_that_hold_more_only_what_concerns_tests_is_protected() -> None
     for broken in ("{", "[[", "[1]", "{" * 10_000):
         assert not is_beside_tests("package.json", package, broken)
     assert changed("pyproject.toml", project, project.replace("[]", "['x']")).restored == ()
+    assert changed("package.json", "", '{"name": "x"}', ChangeKind.ADDED).restored == ()
+    assert changed("package.json", "", package, ChangeKind.ADDED).restored == ("package.json",)
 
 
 # candidates

@@ -34,7 +34,7 @@ class Count:
 
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_TALLY = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)"
+_TALLY = r"\d+ (?:subtests )?(?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun)"
 _PYTEST = re.compile(rf"^=* ?(?P<tally>no tests ran|{_TALLY}(?:, {_TALLY})*) in [\d.]+s", re.M)
 _COLLECTED_NONE = re.compile(r"^(?:=* ?)?collected 0 items\b", re.M)
 _UNITTEST = re.compile(r"^Ran (?P<all>\d+) tests? in [\d.]+s\n+(?P<tally>[^\n]*)", re.M)

@@ -167,7 +167,7 @@ def examine(
     for change in changes:
         old, new = before.get(change.path, ""), after.get(change.path, "")
         if protection.is_configuration(change.path):
-            if change.kind is ChangeKind.CHANGED and is_beside_tests(change.path, old, new):
+            if change.kind is not ChangeKind.DELETED and is_beside_tests(change.path, old, new):
                 continue
             flags.append(_configuration_flag(change, new))
         elif protection.is_test(change.path):
@@ -232,7 +232,7 @@ def is_beside_tests(path: str, old: str, new: str) -> bool:
 
 
 def _of_package(text: str) -> object:
-    return _without(json.loads(text), lambda key: key in _HARMLESS_IN_PACKAGE)
+    return _without(json.loads(text or "{}"), lambda key: key in _HARMLESS_IN_PACKAGE)
 
 
 def _of_project(text: str) -> object:

@@ -45,7 +45,7 @@ class GitComparing:
     def patch_text(self, repository: str, base: str, commit: str) -> str:
         options = ("--patch", "--src-prefix=a/", "--dst-prefix=b/", *_PLAIN)
         told = git("diff-tree", "-r", *options, base, commit, "--", cwd=common_git_dir(repository))
-        return told.decode(errors="surrogateescape")
+        return told.decode(errors="replace")  # it is to be read, and not applied
 
 
 def _parse(out: bytes) -> tuple[Change, ...]:
