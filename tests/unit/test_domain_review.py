@@ -551,6 +551,16 @@ def test_all_that_others_wrote_is_shown_to_the_reviewer_as_data() -> None:
     assert ticket_of(at) in outside
 
 
+def test_no_review_is_too_long_for_a_prompt() -> None:
+    much = "x" * 200_000
+    findings = ledger_of(*(finding(claim=f"{number} {much[:3000]}") for number in range(100)))
+    at = replace(reviewing(round=2, seen="zero"), findings=findings, prompt=much)
+    text = review_prompt(at, Material(diff=much, since=much, gates=much, summary=much))
+    assert len(text.encode()) < 100_000
+    assert "more characters are left out: see `git diff base one`" in text
+    assert ticket_of(at) in text
+
+
 def test_every_round_has_a_ticket_and_marks_of_its_own() -> None:
     tickets = {ticket_of(reviewing(round=number)) for number in range(1, 9)}
     assert len(tickets) == 8

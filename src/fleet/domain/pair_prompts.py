@@ -10,8 +10,11 @@ from fleet.domain.fence import RULE, fence, mark_for, shorten
 from fleet.domain.pair import Pair
 from fleet.domain.review import Finding, Standing, open_in
 
-LONGEST_DIFF = 120_000
-LONGEST_TEXT = 20_000
+# All together stay below what a CLI can be given as an argument; the reviewer sees the rest in its worktree.
+LONGEST_TASK = 20_000
+LONGEST_DIFF = 40_000
+LONGEST_TEXT = 8_000
+LONGEST_FINDINGS = 60_000
 
 DO = """{prompt}
 
@@ -111,7 +114,8 @@ def _what_is_left(pair: Pair) -> str:
     found = open_in(pair.findings)
     if not found:
         return person + GO_ON
-    block = fence("findings", _listed(found), _secret(pair, f"fix {pair.asked}"))
+    listed = shorten(_listed(found), LONGEST_FINDINGS, f"see `fleet pair show {pair.id}`")
+    block = fence("findings", listed, _secret(pair, f"fix {pair.asked}"))
     return person + FIX.format(round=pair.round - 1, bound=pair.bound, rule=RULE, findings=block)
 
 
@@ -130,7 +134,7 @@ def review_prompt(pair: Pair, material: Material) -> str:
     secret = _secret(pair, pair.review_task)
     wide, narrow = f"git diff {_range(pair)}", f"git diff {pair.seen} {pair.head}"
     blocks = [
-        fence("what was asked for", shorten(_asked_for(pair), LONGEST_TEXT, "it goes on alike"), secret),
+        fence("what was asked for", shorten(_asked_for(pair), LONGEST_TASK, "it goes on alike"), secret),
         fence(
             f"the work, as `{wide}` shows it",
             shorten(material.diff, LONGEST_DIFF, f"see `{wide}`") or "(no line was changed)",
