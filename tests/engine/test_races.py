@@ -492,6 +492,9 @@ def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(lonely_
     race = track.start(racer, {"prices.py": OVERFITTED}, hidden_gates=(HIDDEN,), times=1)
     track.until(race, lambda race: race.is_asking)
     wait_for(lambda: track.system.door.holder() is None, 30, "nobody needs to stay up for it")
+    told = track.system.fleet("race", "wait", race.id, code=5)
+    assert "it asks: Gross or net?" in told.stdout
+    assert f'next: `fleet answer {race.id}-1 "…"`' in told.stderr
     track.system.fleet("answer", f"{race.id}-1", "net")
     detail = track.finish(race)
     assert not detail.race.is_asking

@@ -115,7 +115,7 @@ class Race:
 
     def cancel(self, now: float) -> Race:
         return replace(
-            self, state=RaceState.CANCELLED, reason="it was cancelled", ended_at=now, is_asking=False
+            self, state=RaceState.CANCELLED, reason="a person ended it", ended_at=now, is_asking=False
         )
 
 

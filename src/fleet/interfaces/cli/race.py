@@ -380,6 +380,9 @@ def _say_next(detail: RaceDetail) -> None:
         render.say(
             "next: look with `fleet diff BRANCH`, and merge the one you like with `fleet merge BRANCH`"
         )
+    elif one.is_asking:
+        asking = next((task.id for task in detail.tasks if task.question), "ID")
+        render.say(f'next: `fleet answer {asking} "…"`')
     elif not one.has_ended:
         render.say(f"next: `fleet race wait {one.id}`")
     losers = [branch for branch in branches if branch != winner]
