@@ -199,9 +199,9 @@ class WorkflowDirector:
         commit = heads[0]
         for head in heads[1:]:
             merged = self._shop.merging.merge(work.project, commit, head, f"Merge for workflow {work.name}")
-            if merged.conflicts:
-                told = ", ".join(merged.conflicts)
-                raise Failed(f"what it builds on is in each other's way in {told}")
+            if not merged.commit:
+                told = merged.reason or f"in each other's way in {', '.join(merged.conflicts)}"
+                raise Failed(f"what it builds on cannot be merged: {told}")
             commit = merged.commit
         return commit
 
