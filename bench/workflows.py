@@ -77,7 +77,7 @@ def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]])
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
         work = fleet.workflows.start(blueprint, WorkflowWish(folder=str(repository)))
-        ended = fleet.workflows.wait(work.id, every=0.005)
+        ended = fleet.workflows.wait(work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":
         raise SystemExit(f"the workflow {ended.state}: {ended.reason}")

@@ -160,7 +160,7 @@ def test_a_wait_can_be_cut_short(three: System) -> None:
     git(three.repository, "checkout", "-q", "one")
     train = three.json("merge", "three", "--gate", "sleep 60")
     late = three.fleet("train", "wait", train["id"], "--timeout", "0.2", code=7)
-    assert "has not ended" in late.stderr
+    assert "is still at work" in late.stderr
     three.fleet("train", "cancel", train["id"])
     assert "cancelled" in three.fleet("train", "wait", train["id"], code=1).stdout
 

@@ -12,7 +12,7 @@ from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
-from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
 from fleet.ports.merging import Clash, Merging
 from fleet.ports.records import Runs, branch_key
@@ -20,8 +20,8 @@ from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
 from fleet.ports.trains import Trains, line_key
+from fleet.services.following import find_by_id, wait_until
 from fleet.services.projects import project_at
-from fleet.services.runs import LOOK_EVERY_SECONDS, DoorKeeper
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -230,14 +230,7 @@ class MergeService:
         return [train for train in self._trains.find() if everything or not train.has_ended]
 
     def get(self, name: str) -> Train:
-        """Return the train of an id, or of the end of one."""
-        found = [train for train in self._trains.find() if train.id == name or _is_end(name, train.id)]
-        if len(found) > 1:
-            ids = " or ".join(train.id for train in found)
-            raise Conflict(f"{name!r} may mean {ids}", hint="give more of the id")
-        if not found:
-            raise NotFound(f"there is no train {name!r}", hint="see them with `fleet train list --all`")
-        return found[0]
+        return find_by_id(self._trains, name, "train")
 
     def cancel(self, name: str) -> Train:
         """End a train; what has landed stays."""
@@ -264,23 +257,15 @@ class MergeService:
 
         Raises `Unavailable` if that takes too long.
         """
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        stamp, helper = None, DoorKeeper(self._door)
-        train = self._trains.get(train_id)
-        while True:
-            newest = self._store.stamp()
-            if newest != stamp:
-                stamp, train = newest, self._trains.get(train_id)
-                progress(train)
-            if train.state is not TrainState.OPEN:
-                return train
-            if deadline is not None and time.monotonic() > deadline:
-                raise Unavailable(
-                    f"train {train_id} has not ended within {timeout_seconds:g} s",
-                    hint=f"see `fleet train show {train_id}`",
-                )
-            helper.look()
-            time.sleep(LOOK_EVERY_SECONDS)
+        return wait_until(
+            lambda: self._trains.get(train_id),
+            lambda train: train.state is not TrainState.OPEN,
+            store=self._store,
+            door=self._door,
+            what=f"train {train_id}",
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        )
 
     # forecasts
 
@@ -379,7 +364,3 @@ def _project_at(folder: str) -> str:
     if project is None:
         raise InvalidInput(f"{folder!r} is in no git repository", hint="go to the one that you mean")
     return project
-
-
-def _is_end(name: str, train_id: str) -> bool:
-    return len(name) >= SHORTEST_END and train_id.endswith(name)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.ids import new_pair_id
 from fleet.domain.pair import Decision, Pair, Who, cancel, check_pair, decide, parse_who
 from fleet.domain.run import Role
-from fleet.errors import CoderMissing, Conflict, FleetError, InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, FleetError, InvalidInput
 from fleet.ports.coder import Turn
 from fleet.ports.pairs import Pairs
 from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
-from fleet.services.programs import is_installed
-from fleet.services.runs import DoorKeeper
+from fleet.services.following import find_by_id, wait_until
+from fleet.services.programs import require_binary
 from fleet.services.tasks import check_text
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
 
-LOOK_EVERY_SECONDS = 0.1
-SHORTEST_END = 3  # of an id, that stands for the whole of it
 PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
 FOR_TESTS = ("scripted",)
 
@@ -91,7 +89,7 @@ class PairService:
         """Return the pair that `start` would record, checked but not recorded."""
         check_text(wish.prompt, *wish.gates)
         doer = parse_who(wish.doer)
-        _require_program(self._coder(doer.coder))
+        require_binary(self._coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
         _require_reviewer(self._coder(reviewer.coder))
         repository = self._repositories.inspect(wish.folder, wish.base, ())
@@ -135,16 +133,7 @@ class PairService:
         return self._pairs.find()
 
     def get(self, name: str) -> Pair:
-        """Return the pair of an id, or of its end if no other ends so."""
-        check_text(name)
-        if name and (pair := self._pairs.peek(name)):
-            return pair
-        found = [pair for pair in self.list() if pair.id.endswith(name)] if len(name) >= SHORTEST_END else []
-        if len(found) > 1:
-            raise Conflict(f"{len(found)} pairs end with {name!r}", hint="give more of the id")
-        if not found:
-            raise NotFound(f"there is no pair {name!r}", hint="see them with `fleet pair list`")
-        return found[0]
+        return find_by_id(self._pairs, name, "pair")
 
     def detail(self, pair: Pair) -> PairDetail:
         doer = self._tasks.peek(pair.doer_task)
@@ -169,22 +158,15 @@ class PairService:
         progress: Callable[[Pair], None] = lambda pair: None,
     ) -> Pair:
         """Block until a pair has ended, or waits for a person; return it as it is then."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        stamp, keeper = None, DoorKeeper(self._door)
-        while True:
-            newest = self._store.stamp()
-            if newest != stamp:
-                stamp = newest
-                pair = self.get(name)
-                progress(pair)
-                if not pair.has_work or self.waits_for_answer(pair):
-                    return pair
-            keeper.look()
-            if deadline is not None and time.monotonic() > deadline:
-                raise Unavailable(
-                    f"pair {name} is still at work after {timeout_seconds:g} s", hint="wait again"
-                )
-            time.sleep(LOOK_EVERY_SECONDS)
+        return wait_until(
+            lambda: self.get(name),
+            lambda pair: not pair.has_work or bool(self.waits_for_answer(pair)),
+            store=self._store,
+            door=self._door,
+            what=f"pair {name}",
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        )
 
     # what people say
 
@@ -215,13 +197,7 @@ class PairService:
         return pair
 
 
-def _require_program(coder: Coder) -> None:
-    facts = coder.facts
-    if not is_installed(facts.binary):
-        raise CoderMissing(facts.name, facts.binary, facts.install)
-
-
 def _require_reviewer(coder: Coder) -> None:
     """Raise what keeps a coder from being a reviewer: it is not here, or cannot be kept from writing."""
-    _require_program(coder)
+    require_binary(coder.facts)
     coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))

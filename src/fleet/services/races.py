@@ -12,13 +12,13 @@ from fleet.domain.race import SIZES, TIMES, Race, all_trials, racer, task_id
 from fleet.domain.run import Role
 from fleet.domain.scorecard import Scorecard, Standing, score
 from fleet.domain.task import Task, check_task
-from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, InvalidInput
 from fleet.ports.coder import Turn
 from fleet.ports.races import Races
 from fleet.ports.tasks import Tasks
 from fleet.ports.trials import Trials
+from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
-from fleet.services.runs import DoorKeeper
 from fleet.services.tasks import check_text, place
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
-
-LOOK_EVERY_SECONDS = 0.1
-SHORTEST_END = 3  # of an id, that stands for the whole of it
 
 
 class RaceWish(NamedTuple):
@@ -140,16 +137,7 @@ class RaceService:
         return self._races.find()
 
     def get(self, name: str) -> Race:
-        """Return the race of an id, or of its end if no other ends so."""
-        check_text(name)
-        if name and (race := self._races.peek(name)):
-            return race
-        found = [race for race in self.list() if race.id.endswith(name)] if len(name) >= SHORTEST_END else []
-        if len(found) > 1:
-            raise Conflict(f"{len(found)} races end with {name!r}", hint="give more of the id")
-        if not found:
-            raise NotFound(f"there is no race {name!r}", hint="see them with `fleet race list`")
-        return found[0]
+        return find_by_id(self._races, name, "race")
 
     def detail(self, race: Race) -> RaceDetail:
         names = [task_id(race, number) for number in range(1, race.size + 1)]
@@ -169,22 +157,15 @@ class RaceService:
         progress: Callable[[RaceDetail], None] = lambda detail: None,
     ) -> Race:
         """Block until a race has ended, or waits for a person; return it as it is then."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        stamp, keeper = None, DoorKeeper(self._door)
-        while True:
-            newest = self._store.stamp()
-            if newest != stamp:
-                stamp = newest
-                race = self.get(name)
-                progress(self.detail(race))
-                if race.has_ended or race.is_asking:
-                    return race
-            keeper.look()
-            if deadline is not None and time.monotonic() > deadline:
-                raise Unavailable(
-                    f"race {name} is still under way after {timeout_seconds:g} s", hint="wait again"
-                )
-            time.sleep(LOOK_EVERY_SECONDS)
+        return wait_until(
+            lambda: self.detail(self.get(name)),
+            lambda detail: detail.race.has_ended or detail.race.is_asking,
+            store=self._store,
+            door=self._door,
+            what=f"race {name}",
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        ).race
 
     # ending
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_sprint_id
 from fleet.domain.phases import Sprint, cancel_sprint, read_plan
-from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, InvalidInput
 from fleet.ports.pairs import Pairs
 from fleet.ports.sprints import Sprints
-from fleet.services.pairs import LOOK_EVERY_SECONDS, SHORTEST_END, PairService, PairWish
-from fleet.services.runs import DoorKeeper
-from fleet.services.tasks import check_text
+from fleet.services.following import find_by_id, wait_until
+from fleet.services.pairs import PairService, PairWish
 
 if TYPE_CHECKING:
     from fleet.domain.pair import Pair
@@ -80,16 +79,7 @@ class SprintService:
         return self._sprints.find()
 
     def get(self, name: str) -> Sprint:
-        """Return the sprint of an id, or of its end if no other ends so."""
-        check_text(name)
-        if name and (sprint := self._sprints.peek(name)):
-            return sprint
-        found = [one for one in self.list() if one.id.endswith(name)] if len(name) >= SHORTEST_END else []
-        if len(found) > 1:
-            raise Conflict(f"{len(found)} sprints end with {name!r}", hint="give more of the id")
-        if not found:
-            raise NotFound(f"there is no sprint {name!r}", hint="see them with `fleet sprint list`")
-        return found[0]
+        return find_by_id(self._sprints, name, "sprint")
 
     def detail(self, sprint: Sprint) -> SprintDetail:
         pairs = (self._records.peek(name) for name in sprint.pairs)
@@ -108,22 +98,15 @@ class SprintService:
         progress: Callable[[SprintDetail], None] = lambda detail: None,
     ) -> Sprint:
         """Block until a sprint has ended, or waits for a person; return it as it is then."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        stamp, keeper = None, DoorKeeper(self._door)
-        while True:
-            newest = self._store.stamp()
-            if newest != stamp:
-                stamp = newest
-                detail = self.detail(self.get(name))
-                progress(detail)
-                if self._is_at_rest(detail):
-                    return detail.sprint
-            keeper.look()
-            if deadline is not None and time.monotonic() > deadline:
-                raise Unavailable(
-                    f"sprint {name} is still at work after {timeout_seconds:g} s", hint="wait again"
-                )
-            time.sleep(LOOK_EVERY_SECONDS)
+        return wait_until(
+            lambda: self.detail(self.get(name)),
+            self._is_at_rest,
+            store=self._store,
+            door=self._door,
+            what=f"sprint {name}",
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        ).sprint
 
     def _is_at_rest(self, detail: SprintDetail) -> bool:
         sprint = detail.sprint

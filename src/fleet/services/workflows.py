@@ -16,7 +16,6 @@ from fleet.domain.workflow import (
     Kind,
     Outcome,
     Stage,
-    StageState,
     Workflow,
     approved,
     begin,
@@ -26,6 +25,7 @@ from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
+from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class WorkflowService:
         self._home = home
         self._host = host
         self._settings = settings
+        self._store = store
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
         self._runs = Runs(store)
@@ -188,13 +189,9 @@ class WorkflowService:
         return [one for one in found if not one.parent and (everything or not one.has_ended)]
 
     def get(self, name: str) -> Workflow:
-        """Return a workflow by its id, or the newest of a name."""
-        if (found := self._workflows.peek(name)) is not None:
-            return found
+        """Return the newest workflow of a name, or the one of an id, or of an id's end."""
         named = [one for one in self._workflows.find() if one.name == name and not one.parent]
-        if not named:
-            raise NotFound(f"there is no workflow {name!r}", hint="see them with `fleet workflow list`")
-        return named[-1]
+        return named[-1] if named else find_by_id(self._workflows, name, "workflow")
 
     def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:
         """Return the tasks that a stage became, as far as it has."""
@@ -278,24 +275,23 @@ class WorkflowService:
             return False
         return True
 
-    def wait(self, name: str, *, seconds: float | None = None, every: float = 0.1) -> Workflow:
-        """Return a workflow when it has ended, waits for a person, or the time is over."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            found = self.get(name)
-            is_over = deadline is not None and time.monotonic() >= deadline
-            if found.has_ended or found.needs_person or is_over:
-                return found
-            time.sleep(every)
-
-
-def asking(workflow: Workflow) -> list[str]:
-    """Return the stages that wait for a person's word."""
-    return [
-        stage.name
-        for stage, progress in zip(workflow.stages, workflow.progress, strict=True)
-        if progress.state is StageState.ASKING
-    ]
+    def wait(
+        self,
+        name: str,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Callable[[Workflow], None] = lambda workflow: None,
+    ) -> Workflow:
+        """Block until a workflow has ended, or waits for a person; return it as it is then."""
+        return wait_until(
+            lambda: self.get(name),
+            lambda workflow: workflow.has_ended or workflow.needs_person,
+            store=self._store,
+            door=self._door,
+            what=f"workflow {name}",
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+        )
 
 
 def _live(workflow: Workflow) -> Workflow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -105,6 +105,42 @@ def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) 
     except (FleetError, OSError):
         return []
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+class StartGroup(click.Group):
+    """A group whose command `start` need not be named: `race 3 …` is `race start 3 …`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        return "start", self.commands["start"], args
+
+
+def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callable[[Function], Function]:
+    """Make an argument that takes an id, completed from pairs of an id and what it stands for."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        try:
+            with opened() as fleet:
+                found = list(listed(fleet))
+        except (FleetError, OSError):
+            return []
+        return [
+            CompletionItem(name, help=render.printable(told))
+            for name, told in found
+            if name.startswith(incomplete)
+        ]
+
+    return click.argument("name", metavar="ID", shell_complete=complete)
+
+
+def first_line(text: str) -> str:
+    """Return what a text is about, in a line that is safe to show."""
+    return render.printable(text.strip().partition("\n")[0][:80])
 
 
 def own_run() -> str:

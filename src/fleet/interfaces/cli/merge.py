@@ -10,11 +10,15 @@ import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import complete_branch, json_option, leaving, opened
+from fleet.interfaces.cli.common import (
+    complete_branch,
+    id_argument,
+    json_option,
+    leaving,
+    opened,
+)
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.domain.train import Car, Train
     from fleet.ports.merging import Clash
     from fleet.services.fleet import Fleet
@@ -242,21 +246,9 @@ def train(context: click.Context, as_json: bool) -> None:
         raise InvalidInput("--json goes after the command", hint="for example `fleet train list --json`")
 
 
-def complete_train(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from fleet.errors import FleetError
-
-    try:
-        with opened() as fleet:
-            found = fleet.merges.list(everything=ctx.info_name == "show")
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(one.id, help=f"{one.state} · into {one.target}")
-        for one in found
-        if one.id.startswith(incomplete)
-    ]
+train_argument = id_argument(
+    lambda fleet: ((one.id, f"{one.state} · into {one.target}") for one in fleet.merges.list(everything=True))
+)
 
 
 @train.command("list")
@@ -296,10 +288,6 @@ def list_trains(everything: bool, as_json: bool) -> None:
 def _tally(train: Train) -> str:
     landed = sum(car.state == "landed" for car in train.cars)
     return f"{landed} of {len(train.cars)} landed"
-
-
-def train_argument(function: Callable[..., object]) -> Callable[..., object]:
-    return click.argument("name", metavar="ID", shell_complete=complete_train)(function)
 
 
 @train.command()

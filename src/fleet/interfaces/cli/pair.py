@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from fleet.domain.pair import GOOD, Decision, Pair, PairState
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import caller, complete_coder, json_option, leaving, opened, own_run, wake
+from fleet.interfaces.cli.common import (
+    StartGroup,
+    caller,
+    complete_coder,
+    first_line,
+    id_argument,
+    json_option,
+    leaving,
+    opened,
+    own_run,
+    wake,
+)
 from fleet.interfaces.cli.create import prompt_options, read_text
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.domain.review import Finding
     from fleet.services.fleet import Fleet
     from fleet.services.pairs import PairDetail
@@ -39,18 +47,12 @@ NEEDS_PERSON = 5
 GOES_ON = "the pair works on in the background; look with `fleet pair list`, end it with `fleet pair cancel`"
 
 
-class PairGroup(click.Group):
-    """Takes `pair DOER REVIEWER …` for `pair start DOER REVIEWER …`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self.commands or args[0].startswith("-"):
-            return super().resolve_command(ctx, args)
-        return "start", self.commands["start"], args
+pair_argument = id_argument(
+    lambda fleet: ((one.id, f"{one.state} · {first_line(one.prompt)}") for one in fleet.pairs.list())
+)
 
 
-@click.group(cls=PairGroup, invoke_without_command=True)
+@click.group(cls=StartGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def pair(ctx: click.Context, as_json: bool) -> None:
@@ -64,25 +66,6 @@ def pair(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is None:
         show_list(as_json=as_json)
-
-
-def _complete_pair(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    try:
-        with opened() as fleet:
-            found = fleet.pairs.list()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(one.id, help=f"{one.state} · {_title(one)}")
-        for one in found
-        if one.id.startswith(incomplete)
-    ]
-
-
-def pair_argument(function: Callable[..., object]) -> Callable[..., object]:
-    return click.argument("name", metavar="ID", shell_complete=_complete_pair)(function)
 
 
 @pair.command()
@@ -249,13 +232,9 @@ def _row(one: Pair) -> tuple[str, ...]:
         render.printable(str(one.doer)),
         render.printable(str(one.reviewer)),
         str(sum(finding.is_open for finding in one.findings)),
-        _title(one),
+        first_line(one.prompt),
         render.printable(one.reason),
     )
-
-
-def _title(one: Pair) -> str:
-    return render.printable(one.prompt.strip().partition("\n")[0][:80])
 
 
 @pair.command()
@@ -298,7 +277,7 @@ def _show(fleet: Fleet, one: Pair, *, as_json: bool) -> None:
 def _facts(detail: PairDetail) -> list[tuple[str, str]]:
     one = detail.pair
     facts = [
-        ("asked for", _title(one)),
+        ("asked for", first_line(one.prompt)),
         ("doer", f"{render.printable(str(one.doer))}  (task {one.doer_task})"),
         ("reviewer", render.printable(str(one.reviewer))),
         ("round", f"{one.round} of {one.bound}"),

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from fleet.domain.race import End, Race, RaceState
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import complete_coder, json_option, leaving, opened, own_run, wake
+from fleet.interfaces.cli.common import (
+    StartGroup,
+    complete_coder,
+    first_line,
+    id_argument,
+    json_option,
+    leaving,
+    opened,
+    own_run,
+    wake,
+)
 from fleet.interfaces.cli.create import prompt_options, read_text
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.domain.scorecard import Gate, Score
     from fleet.services.fleet import Fleet
     from fleet.services.races import RaceDetail
@@ -38,18 +46,12 @@ NEEDS_PERSON = 5
 GOES_ON = "the race goes on in the background; look with `fleet race list`, end it with `fleet race cancel`"
 
 
-class RaceGroup(click.Group):
-    """Takes `race 3 …` for `race start 3 …`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self.commands or args[0].startswith("-"):
-            return super().resolve_command(ctx, args)
-        return "start", self.commands["start"], args
+race_argument = id_argument(
+    lambda fleet: ((one.id, f"{one.state} · {first_line(one.prompt)}") for one in fleet.races.list())
+)
 
 
-@click.group(cls=RaceGroup, invoke_without_command=True)
+@click.group(cls=StartGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def race(ctx: click.Context, as_json: bool) -> None:
@@ -63,25 +65,6 @@ def race(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is None:
         _show_list(as_json=as_json)
-
-
-def _complete_race(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    try:
-        with opened() as fleet:
-            found = fleet.races.list()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(one.id, help=f"{one.state} · {_title(one)}")
-        for one in found
-        if one.id.startswith(incomplete)
-    ]
-
-
-def race_argument(function: Callable[..., object]) -> Callable[..., object]:
-    return click.argument("name", metavar="ID", shell_complete=_complete_race)(function)
 
 
 @race.command()
@@ -263,13 +246,9 @@ def _list_row(one: Race) -> tuple[str, ...]:
         render.age(time.time() - one.created_at),
         str(one.size),
         str(one.winner or ""),
-        _title(one),
+        first_line(one.prompt),
         render.printable(one.reason),
     )
-
-
-def _title(one: Race) -> str:
-    return render.printable(one.prompt.strip().partition("\n")[0])
 
 
 @race.command()
@@ -312,7 +291,7 @@ def _show(fleet: Fleet, one: Race, *, as_json: bool) -> None:
     if as_json:
         render.out_json(wire.race(detail))
         return
-    render.out(f"{render.paint(one.id, 'bold')}  {_title(one)}")
+    render.out(f"{render.paint(one.id, 'bold')}  {first_line(one.prompt)}")
     render.out(f"  {'state':9} {_state(one)}")
     render.out(f"  {'base':9} {one.base[:12]}")
     for gate in detail.card.base:

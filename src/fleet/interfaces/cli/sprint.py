@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING
 import click
 
 from fleet.domain.phases import Sprint, SprintState
-from fleet.errors import FleetError
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import complete_coder, json_option, leaving, opened, own_run, wake
+from fleet.interfaces.cli.common import (
+    StartGroup,
+    complete_coder,
+    first_line,
+    id_argument,
+    json_option,
+    leaving,
+    opened,
+    own_run,
+    wake,
+)
 from fleet.interfaces.cli.create import prompt_options, read_text
-from fleet.interfaces.cli.pair import NEEDS_PERSON, PairGroup, one_prompt
+from fleet.interfaces.cli.pair import NEEDS_PERSON, one_prompt
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.domain.pair import Pair
     from fleet.services.fleet import Fleet
     from fleet.services.pairs import PairWish
@@ -36,22 +43,12 @@ GOES_ON = (
 )
 
 
-def _complete_sprint(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    try:
-        with opened() as fleet:
-            found = fleet.sprints.list()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(one.id, help=f"{one.state} · {_title(one)}")
-        for one in found
-        if one.id.startswith(incomplete)
-    ]
+sprint_argument = id_argument(
+    lambda fleet: ((one.id, f"{one.state} · {first_line(one.prompt)}") for one in fleet.sprints.list())
+)
 
 
-@click.group(cls=PairGroup, invoke_without_command=True)
+@click.group(cls=StartGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def sprint(ctx: click.Context, as_json: bool) -> None:
@@ -157,7 +154,7 @@ def _follow(fleet: Fleet, made: Sprint, *, as_json: bool, timeout: float | None 
 
 
 @sprint.command()
-@click.argument("name", metavar="ID", shell_complete=_complete_sprint)
+@sprint_argument
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer (exit code 7)."
 )
@@ -210,7 +207,7 @@ def _row(one: Sprint) -> tuple[str, ...]:
         render.age(time.time() - one.created_at),
         render.printable(str(one.doer)),
         render.printable(str(one.reviewer)),
-        _title(one),
+        first_line(one.prompt),
         render.printable(one.reason),
     )
 
@@ -219,12 +216,8 @@ def _phase(one: Sprint) -> str:
     return f"phase {min(one.phase, len(one.plan))} of {len(one.plan)}" if one.plan else "plan"
 
 
-def _title(one: Sprint) -> str:
-    return render.printable(one.prompt.strip().partition("\n")[0][:80])
-
-
 @sprint.command()
-@click.argument("name", metavar="ID", shell_complete=_complete_sprint)
+@sprint_argument
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show everything about one sprint: its plan, and how far it is.
@@ -248,7 +241,7 @@ def _show(fleet: Fleet, one: Sprint, *, as_json: bool) -> None:
     reason = f": {render.printable(one.reason)}" if one.reason else ""
     render.out(f"{render.paint(one.id, 'bold')}  {render.paint(str(one.state), COLOURS[one.state])}{reason}")
     facts = (
-        ("asked for", _title(one)),
+        ("asked for", first_line(one.prompt)),
         ("doer", render.printable(str(one.doer))),
         ("reviewer", render.printable(str(one.reviewer))),
         ("gates", render.printable("; ".join(one.gates))),
@@ -284,7 +277,7 @@ def _next(detail: SprintDetail, question: str) -> str:
 
 
 @sprint.command()
-@click.argument("name", metavar="ID", shell_complete=_complete_sprint)
+@sprint_argument
 @json_option
 def cancel(name: str, as_json: bool) -> None:
     """End a sprint and its agents; what they did is kept.

@@ -14,11 +14,16 @@ from fleet.domain.workflow import StageState, Workflow, WorkflowState
 from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import graph, wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import caller, confirm, json_option, leaving, opened
+from fleet.interfaces.cli.common import (
+    caller,
+    confirm,
+    id_argument,
+    json_option,
+    leaving,
+    opened,
+)
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.services.fleet import Fleet
     from fleet.services.workflows import WorkflowWish
 
@@ -28,24 +33,9 @@ NEEDS_PERSON = 5
 GOES_ON = "the workflow goes on in the background; look with `fleet workflow status`"
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from fleet.errors import FleetError
-
-    try:
-        with opened() as fleet:
-            found = fleet.workflows.list()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(one.id, help=f"{one.state} · {render.printable(one.name)}")
-        for one in reversed(found)
-        if one.id.startswith(incomplete)
-    ]
-
-
-workflow_argument = click.argument("name", metavar="ID", shell_complete=_complete)
+workflow_argument = id_argument(
+    lambda fleet: ((one.id, f"{one.state} · {one.name}") for one in reversed(fleet.workflows.list()))
+)
 
 
 @click.group()
@@ -145,19 +135,27 @@ def _what(one: Workflow) -> str:
 
 
 def _follow(fleet: Fleet, begun: Workflow, *, as_json: bool) -> int:
-    told = ""
     with leaving(GOES_ON):
-        while True:
-            found = fleet.workflows.wait(begun.id, seconds=1.0)
-            if found.has_ended or found.needs_person:
-                break
-            if told != (told := _short_status(found)) and not as_json:
-                render.say(told)
+        found = fleet.workflows.wait(begun.id, progress=_Teller(is_quiet=as_json))
     if as_json:
         render.out_json(wire.workflow(found))
     else:
         _show(fleet, found)
     return _code(found)
+
+
+class _Teller:
+    """Says how far a workflow is, whenever that has changed."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self._told = ""
+        self._is_quiet = is_quiet
+
+    def __call__(self, one: Workflow) -> None:
+        now = _short_status(one)
+        if now != self._told and not self._is_quiet and not one.has_ended:
+            render.say(now)
+        self._told = now
 
 
 def _short_status(one: Workflow) -> str:

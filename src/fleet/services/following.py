@@ -1,0 +1,66 @@
+"""Find work by its id, and wait for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from fleet.errors import Conflict, NotFound, Unavailable
+from fleet.services.runs import DoorKeeper
+from fleet.services.tasks import check_text
+
+if TYPE_CHECKING:
+    from fleet.ports.door import Door
+    from fleet.ports.shelf import Entity, Shelf
+    from fleet.ports.store import Store
+
+    Item = TypeVar("Item", bound=Entity)
+else:
+    Item = TypeVar("Item")
+Seen = TypeVar("Seen")
+
+LOOK_EVERY_SECONDS = 0.1
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+
+
+def find_by_id(shelf: Shelf[Item], name: str, noun: str) -> Item:
+    """Return the item of an id, or of an id's end if no other ends so."""
+    check_text(name)
+    if name and (item := shelf.peek(name)):
+        return item
+    found = [item for item in shelf.find() if item.id.endswith(name)] if len(name) >= SHORTEST_END else []
+    if len(found) > 1:
+        raise Conflict(f"{len(found)} {noun}s end with {name!r}", hint="give more of the id")
+    if not found:
+        raise NotFound(f"there is no {noun} {name!r}", hint=f"see them with `fleet {noun} list`")
+    return found[0]
+
+
+def wait_until(
+    look: Callable[[], Seen],
+    is_at_rest: Callable[[Seen], bool],
+    *,
+    store: Store,
+    door: Door,
+    what: str,
+    timeout_seconds: float | None = None,
+    progress: Callable[[Seen], None] = lambda seen: None,
+) -> Seen:
+    """Look whenever something was written, until what is seen is at rest; return it as it is then.
+
+    Raises `Unavailable` if that takes too long, and if no supervisor stays up that could do it.
+    """
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    stamp, keeper = None, DoorKeeper(door)
+    while True:
+        newest = store.stamp()
+        if newest != stamp:
+            stamp, seen = newest, look()
+            progress(seen)
+            if is_at_rest(seen):
+                return seen
+        keeper.look()
+        if deadline is not None and time.monotonic() > deadline:
+            raise Unavailable(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")
+        time.sleep(LOOK_EVERY_SECONDS)
