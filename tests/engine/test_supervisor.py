@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import sys
 import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from fleet.domain.run import RunState
 from tests.support import System, git, is_alive, scenario, wait_for
@@ -113,3 +116,12 @@ def test_an_agent_that_starts_agents_does_not_take_the_supervisor_with_it(
     system.fleet("kill", "outer", "--force")
     assert is_alive(pid)
     assert git(system.repository, "rev-parse", "--verify", "inner")
+
+
+@pytest.mark.torture  # it looks by itself only every 15 seconds
+def test_it_ends_when_somebody_deletes_its_home(system: System) -> None:
+    system.fleet("run", "--background")
+    pid = system.supervisor_pid()
+    shutil.rmtree(system.home)
+    wait_for(lambda: not is_alive(pid), 40, "it has noticed")
+    system.home.mkdir()

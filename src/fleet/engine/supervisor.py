@@ -120,6 +120,10 @@ class Supervisor:
 
     async def _look(self) -> None:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
+        if not self._shop.home.is_dir():
+            log.error("home.gone", extra={"home": str(self._shop.home)})
+            self.stop()
+            return
         try:
             await self._shop.in_queue_thread(self._look_at_work)
             if self._sight.has_moved:
