@@ -101,6 +101,19 @@ def test_a_patch_can_be_read_whatever_the_users_settings(repository: Path) -> No
     assert patch.encode().decode() == patch, "whoever gets it as a prompt can be told"
 
 
+def test_a_commit_is_compared_as_it_is_though_another_is_put_in_its_place(repository: Path) -> None:
+    base = git(repository, "rev-parse", "HEAD")
+    (repository / "kept").write_text("harmless\n")
+    shown = commit(repository)
+    git(repository, "checkout", "-q", "--detach", base)
+    (repository / "changed").write_text("tampered\n")
+    real = commit(repository)
+    git(repository, "replace", real, shown)
+    assert git(repository, "diff", "--name-only", base, real) == "kept"
+    assert [change.path for change in compare(repository, real, base).changes] == ["changed"]
+    assert "+tampered" in GitComparing().patch_text(str(repository), base, real)
+
+
 def test_a_commit_that_is_not_there_is_refused(repository: Path) -> None:
     with pytest.raises(GitFailed):
         compare(repository, "0123456789" * 4, "HEAD")

@@ -42,7 +42,6 @@ _REDIRECTIONS = frozenset(
         "GIT_LITERAL_PATHSPECS",
         "GIT_NAMESPACE",
         "GIT_NOGLOB_PATHSPECS",
-        "GIT_NO_REPLACE_OBJECTS",
         "GIT_OBJECT_DIRECTORY",
         "GIT_PREFIX",
         "GIT_QUARANTINE_PATH",
@@ -51,7 +50,12 @@ _REDIRECTIONS = frozenset(
         "GIT_WORK_TREE",
     }
 )
-_FORCED = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+_FORCED = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",  # worktrees share refs: `git replace` would show us another commit
+    "LC_ALL": "C",
+}
 # Patterns of what goes wrong; compiled only when something has.
 _CONTENTION = (
     r"\.lock': File exists|could not lock config file|failed to read .*commondir|unable to write new index"
