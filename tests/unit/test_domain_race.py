@@ -22,9 +22,9 @@ from fleet.domain.protection import (
     Examined,
     Protection,
     examine,
+    files_of,
     is_beside_tests,
     matches,
-    programs_of,
 )
 from fleet.domain.race import (
     End,
@@ -236,14 +236,63 @@ def test_own_patterns_protect_more_or_set_free_and_the_last_one_counts() -> None
     assert protection.covers("tests/keep/test_a.py")
 
 
-def test_the_program_of_a_gate_is_protected_and_what_it_is_given_is_not() -> None:
-    assert programs_of("./check.sh && X=1 scripts/run app.py; sh -e | bash ci/t.sh") == [
-        "check.sh",
-        "scripts/run",
-        "ci/t.sh",
+@pytest.mark.parametrize(
+    ("gate", "path"),
+    [
+        ("./check.sh && X=1 scripts/run", "scripts/run"),
+        ("sh -e | bash ci/t.sh", "ci/t.sh"),
+        ("python3 check.py", "check.py"),
+        ("python3 check.py", "Check.py"),
+        ("bash -e run.sh", "run.sh"),
+        ("timeout 60 ./gate.sh", "gate.sh"),
+        ("env X=1 ./gate.sh", "gate.sh"),
+        ("if ./gate.sh; then :; fi", "gate.sh"),
+        (". ./gate.sh", "gate.sh"),
+        ("sh scripts//gate.sh", "scripts/gate.sh"),
+        ("./scripts/../gate.sh", "gate.sh"),
+        ("sh 'my gate.sh'", "my gate.sh"),
+        ('sh "$(pwd)/gate.sh"', "gate.sh"),
+        ("$PWD/gate.sh", "gate.sh"),
+        ("run --with=ci/gate.sh", "ci/gate.sh"),
+        ("cd sub && ./check.sh", "sub/check.sh"),
+        ("(cd sub; sh t.sh); (cd more; ./t)", "more/t"),
+        ("cd sub; cd deep; ./t", "sub/deep/t"),
+        ("bash -c 'cd sub && ./t'", "sub/t"),
+        ("python -m checks.run", "checks/run.py"),
+        ("python -Bm checks.run", "checks/run/__main__.py"),
+        ("python -munittest", "unittest.py"),
+        ("ruff check .\nsh b.sh", "b.sh"),
+        ("echo it's on; # don't\n./gate.sh", "gate.sh"),
+        ("./gate.sh 'unclosed", "gate.sh"),
+        ("sh tests/run.sh", "tests/run.sh"),
+    ],
+)
+def test_what_a_gate_names_is_protected_however_it_is_run(gate: str, path: str) -> None:
+    assert Protection(gates=(gate,)).is_configuration(path)
+    assert not Protection((f"!{path}",), (gate,)).covers(path), "whoever wants it can set it free"
+
+
+def test_what_a_gate_only_reads_is_free_and_tests_that_it_names_are_tests() -> None:
+    protection = Protection(
+        gates=("uv run ruff check app.py && cc -o t a.c; pytest tests/test_a.py", "cd /; ..")
+    )
+    assert not protection.covers("app.py")
+    assert not protection.covers("a.c")
+    assert protection.is_test("tests/test_a.py")
+
+
+def test_a_changed_file_of_a_gate_is_tampering_and_told_as_that() -> None:
+    change = Change(path="check.py", kind=ChangeKind.CHANGED, added=1)
+    found = examine([change], Protection(gates=("python3 check.py",)), {}, {})
+    assert found.restored == ("check.py",)
+    assert [(flag.what, flag.is_tampering) for flag in found.flags] == [
+        ("changed a file that a gate names", True)
     ]
-    assert programs_of("python app.py 'unclosed") == []
-    assert Protection(gates=("sh check.sh",)).is_configuration("check.sh")
+
+
+@given(st.text(alphabet="a./ cd;'\"$=-m\n", max_size=30))
+def test_no_command_breaks_the_search_for_its_files(command: str) -> None:
+    assert all(path and not path.startswith("/") for path in files_of(command))
 
 
 def test_the_documentation_lists_every_pattern() -> None:

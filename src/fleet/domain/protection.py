@@ -7,9 +7,10 @@ and changes of them are told.
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -22,6 +23,7 @@ TESTS = (
     *("**/*.test.*", "**/*.spec.*", "**/*_spec.rb", "**/*_test.rb", "**/*_test.dart", "**/*_test.c*"),
     *("**/*Test.java", "**/*Tests.java", "**/*Test.kt", "**/*Test.php", "**/*Tests.cs", "**/*Test.cs"),
 )
+_TEST_NAMES = tuple(pattern for pattern in TESTS if not pattern.endswith("/**"))
 CONFIGURATION = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/tox.ini", "**/setup.cfg", "**/noxfile.py"),
     *("**/.coveragerc", "**/pyproject.toml", "**/sitecustomize.py", "**/usercustomize.py", "**/*.pth"),
@@ -44,8 +46,15 @@ _HARMLESS_TOOLS = frozenset(
     {"black", "hatch", "isort", "mypy", "pdm", "poetry", "pyright", "ruff", "setuptools", "uv"}
 )
 _HARMLESS_IN_PROJECT = frozenset({"project", "build-system", "dependency-groups"})
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
-_SEPARATORS = frozenset({";", "&&", "||", "|", "&", "(", ")"})
+# Programs that look at files and run none of them: what they are given is mostly the work itself.
+_READERS = frozenset(
+    {
+        *("ruff", "black", "isort", "flake8", "pylint", "mypy", "pyright", "py_compile", "compileall"),
+        *("eslint", "prettier", "tsc", "shellcheck", "gofmt", "rustfmt", "rubocop"),
+        *("cc", "gcc", "g++", "clang", "clang++", "rustc", "javac"),
+    }
+)
+_WORDS = re.compile(r"[;&|()\n]+|[^\s;&|()<>'\"`]+")  # of a command, and of commands within its quotes
 # Words that take a test out, in the languages that agents write most.
 _SKIPS = re.compile(
     r"\b(?:pytest|unittest|mark|self|it|test|describe|suite|context|[tb])\.(?:[sS]kip\w*|xfail|only|todo)\b"
@@ -95,18 +104,20 @@ class Protection:
 
     def __init__(self, patterns: Sequence[str] = (), gates: Sequence[str] = ()) -> None:
         self._own = patterns
-        self._gate_files = frozenset(name for gate in gates for name in programs_of(gate))
+        self._gate_files = frozenset(name.casefold() for gate in gates for name in files_of(gate))
 
     def covers(self, path: str) -> bool:
-        if path in self._gate_files:
-            return True
         for pattern in reversed(self._own):
             if matches(path, pattern.removeprefix("!")):
                 return not pattern.startswith("!")
-        return _matches_any(path, TESTS) or _matches_any(path, CONFIGURATION)
+        return self.is_in_gate(path) or _matches_any(path, TESTS) or _matches_any(path, CONFIGURATION)
+
+    def is_in_gate(self, path: str) -> bool:
+        """Whether a gate names it. A test that it names by a test's own name is a test like any other."""
+        return path.casefold() in self._gate_files and not _matches_any(path, _TEST_NAMES)
 
     def is_test(self, path: str) -> bool:
-        is_other = path in self._gate_files or _matches_any(path, CONFIGURATION)
+        is_other = self.is_in_gate(path) or _matches_any(path, CONFIGURATION)
         return self.covers(path) and not is_other
 
     def is_configuration(self, path: str) -> bool:
@@ -134,24 +145,50 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(meaning.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)
 
 
-def programs_of(command: str) -> list[str]:
-    """Return the files of the repository that a command runs as programs."""
+def files_of(command: str) -> set[str]:
+    """Return every path of the repository that a command may mean with one of its words.
+
+    Whatever runs it, a script is a word of the command; a word that is no file protects nothing. Only what
+    follows a program that runs no files is left out.
+    """
+    found = {*_paths_in(_shell_words(command)), *_paths_in(_WORDS.findall(command))}
+    return {path for path in map(posixpath.normpath, found) if not path.startswith("..")}
+
+
+def _paths_in(words: Sequence[str]) -> Iterator[str]:
+    folders, before, is_read = [""], "", False
+    for word in words:
+        names = [*_named_by(word), *_module_files(before, word)]
+        if not word.strip(";&|()\n"):
+            is_read = False
+        elif before in ("cd", "pushd"):
+            folders += [names[0], posixpath.join(folders[-1], names[0])]
+        elif word.rpartition("/")[2] in _READERS:
+            is_read = True
+        elif not is_read:
+            yield from (posixpath.join(folder, name) for folder in folders for name in names)
+        before = word
+
+
+def _shell_words(command: str) -> list[str]:
     try:
-        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        words = list(lexer)
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|()<>\n")
+        lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+        return list(lexer)
     except ValueError:  # a quote that is not closed: the shell will say so
         return []
-    found: list[str] = []
-    before = ";"
-    for word in words:
-        is_script = before in _SHELLS and not word.startswith("-")
-        is_program = before in _SEPARATORS and "/" in word and not word.startswith("/")
-        if is_script or is_program:
-            found.append(word.removeprefix("./"))
-        is_variable = before in _SEPARATORS and "=" in word
-        before = before if is_variable else word
-    return found
+
+
+def _named_by(word: str) -> list[str]:
+    """Return the paths that may be in a word: `$PWD/x` means x, and `--option=x` and `NAME=x` do, too."""
+    return [re.sub(r"^(\$[^/]*)?/+", "", text) for text in (word, word.partition("=")[2])]
+
+
+def _module_files(before: str, word: str) -> list[str]:
+    """Return the files that Python may run for `-m name`."""
+    name = word if re.fullmatch(r"-\w*m", before) else word[2:] if word.startswith("-m") else ""
+    path = name.replace(".", "/")
+    return [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"] if path else []
 
 
 def examine(
@@ -169,7 +206,8 @@ def examine(
         if protection.is_configuration(change.path):
             if change.kind is not ChangeKind.DELETED and is_beside_tests(change.path, old, new):
                 continue
-            flags.append(_configuration_flag(change, new))
+            what = "a file that a gate names" if protection.is_in_gate(change.path) else "configuration"
+            flags.append(_configuration_flag(change, new, what))
         elif protection.is_test(change.path):
             flag = _test_flag(change, old, new)
             flags += [flag] if flag else []
@@ -180,12 +218,12 @@ def examine(
     return Examined(restored=tuple(restored), tests=tuple(tests), flags=tuple(flags))
 
 
-def _configuration_flag(change: Change, new: str) -> Flag:
+def _configuration_flag(change: Change, new: str, what: str) -> Flag:
     if change.kind is not ChangeKind.ADDED:
-        return Flag(path=change.path, what=f"{change.kind} configuration", is_tampering=True)
+        return Flag(path=change.path, what=f"{change.kind} {what}", is_tampering=True)
     hides = bool(_SKIPS.search(new))
-    what = "added configuration that takes tests out" if hides else "added configuration"
-    return Flag(path=change.path, what=what, is_tampering=hides)
+    more = " that takes tests out" if hides else ""
+    return Flag(path=change.path, what=f"{change.kind} {what}{more}", is_tampering=hides)
 
 
 def _test_flag(change: Change, old: str, new: str) -> Flag | None:
