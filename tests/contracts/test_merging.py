@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.adapters.workspaces import forward
 from fleet.adapters.workspaces.merging import GitMerging
 from fleet.errors import Conflict, GitFailed
 from fleet.ports.merging import UNRELATED, Merging
@@ -179,6 +182,31 @@ def test_attributes_deep_in_the_tree_count_as_in_a_checkout(merging: Merging, re
     assert git(repository, "show", f"{merged.commit}:notes/log").split() == ["0", "1", "2"]
 
 
+def test_a_tree_that_leads_out_of_its_folder_writes_nothing_there(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = git(repository, "rev-parse", branch_off(repository, "one", {"f": "* text\n"}) + ":f")
+    up = make_tree(repository, f"100644 blob {blob}\t.gitattributes")
+    evil = make_tree(repository, f"040000 tree {up}\t..", f"100644 blob {blob}\t.gitattributes")
+    hostile = git(repository, "commit-tree", "-p", "main", "-m", "evil", evil)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "room"))
+    (tmp_path / "room").mkdir()
+    merging.forecast(str(repository), [(hostile, git(repository, "rev-parse", "one"))])
+    assert list((tmp_path / "room").iterdir()) == []
+
+
+def make_tree(repository: Path, *entries: str) -> str:
+    made = subprocess.run(
+        ["git", "mktree"],
+        cwd=repository,
+        input="\n".join(entries),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return made.stdout.strip()
+
+
 # landing
 
 
@@ -255,6 +283,118 @@ def test_a_file_that_git_does_not_know_is_not_overwritten(merging: Merging, repo
     with pytest.raises(Conflict, match="cannot be brought forward"):
         merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
     assert ((repository / "one").read_text(), merging.tip(str(repository), MAIN)) == ("mine\n", before)
+
+
+@pytest.mark.parametrize("added", ["kept/secret", "kept", "kept/deep/secret"])
+def test_a_file_that_git_ignores_is_not_overwritten(merging: Merging, repository: Path, added: str) -> None:
+    before = branch_off(repository, "ignoring", {".gitignore": "secret\nkept\n"})
+    git(repository, "merge", "-q", "--ff-only", "ignoring")
+    (repository / "kept").mkdir()
+    (repository / "kept" / "secret").write_text("mine\n")
+    (repository / "kept" / "deep").symlink_to(repository.parent)
+    one = branch_off(repository, "one", {added: "theirs\n"})
+    with pytest.raises(Conflict, match="would be overwritten"):
+        merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
+    assert (repository / "kept" / "secret").read_text() == "mine\n"
+    assert (repository / "kept" / "deep").is_symlink()
+    assert merging.tip(str(repository), MAIN) == before
+
+
+def test_a_folder_of_known_files_is_not_in_the_way(merging: Merging, repository: Path) -> None:
+    before = branch_off(repository, "start", {"a/b": "1\n", "c": "2\n"})
+    git(repository, "merge", "-q", "--ff-only", "start")
+    git(repository, "checkout", "-q", "-b", "swapped")
+    git(repository, "rm", "-q", "-r", "a", "c")
+    (repository / "a").write_text("a file now\n")
+    (repository / "c").mkdir()
+    (repository / "c" / "d").write_text("in a folder now\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "swap")
+    swapped = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "-q", "main")
+    merging.land(str(repository), MAIN, swapped, before=before, why="test", with_checkout=True)
+    assert (repository / "c" / "d").read_text() == "in a folder now\n"
+    assert git(repository, "status", "--porcelain") == ""
+
+
+def at_update_ref(command: str) -> str:
+    return f'case "$*" in *update-ref*) {{{{ {command}; }}}} >{{here}}/told 2>&1 ;; esac'
+
+
+def test_a_commit_while_something_lands_does_not_swallow_it(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    put_git(tmp_path, monkeypatch, at_update_ref(f"{{git}} -C {repository} commit -q -m mine"))
+    merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
+    assert "index.lock" in (tmp_path / "told").read_text()
+    assert git(repository, "rev-parse", "HEAD") == one
+    assert git(repository, "status", "--porcelain") == ""
+    git(repository, "commit", "-q", "--allow-empty", "-m", "the lock is free again")
+
+
+def test_a_tree_is_taken_back_if_its_branch_was_moved_after_all(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    pushed = git(repository, "commit-tree", "-p", before, "-m", "pushed", f"{before}^{{tree}}")
+    put_git(tmp_path, monkeypatch, at_update_ref(f"{{git}} -C {repository} update-ref {MAIN} {pushed}"))
+    with pytest.raises(Conflict, match="moved by somebody else"):
+        merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
+    assert merging.tip(str(repository), MAIN) == pushed
+    assert not (repository / "one").exists()
+    assert git(repository, "status", "--porcelain") == ""
+
+
+def kill_landing(
+    repository: Path, commit: str, folder: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Land something with a process that is killed right after one of its calls of git."""
+    put_git(folder, monkeypatch, f'case "$*" in *{at}*) {{git}} "$@"; kill -9 $PPID; exit 1 ;; esac')
+    options = f"before={git(repository, 'rev-parse', 'main')!r}, why='test', with_checkout=True"
+    land = f"GitMerging().land({str(repository)!r}, {MAIN!r}, {commit!r}, {options})"
+    script = f"from fleet.adapters.workspaces.merging import GitMerging\n{land}"
+    killed = subprocess.run([sys.executable, "-c", script])
+    assert killed.returncode == -9
+    monkeypatch.undo()
+    assert (repository / ".git" / "index.lock").is_symlink()
+
+
+@pytest.mark.parametrize("at", ["update-ref", "read-tree", "--cached"])
+def test_a_landing_that_was_killed_leaves_no_lock_behind_once_it_is_done_again(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    one = branch_off(repository, "one", {"one": "1\n"})
+    kill_landing(repository, one, tmp_path, monkeypatch, at)
+    now = merging.tip(str(repository), MAIN)
+    merging.land(str(repository), MAIN, one, before=now, why="test", with_checkout=True)
+    assert git(repository, "rev-parse", "HEAD") == one
+    assert git(repository, "status", "--porcelain") == ""
+    git(repository, "commit", "-q", "--allow-empty", "-m", "the lock is free again")
+
+
+@pytest.mark.parametrize(("at", "shown"), [("update-ref", ""), ("read-tree", "A  one")])
+def test_a_tree_that_a_killed_landing_has_locked_can_be_unlocked(
+    merging: Merging, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, shown: str
+) -> None:
+    kill_landing(repository, branch_off(repository, "one", {"one": "1\n"}), tmp_path, monkeypatch, at)
+    for _ in range(2):
+        merging.unlock(str(repository), MAIN)
+    assert git(repository, "status", "--porcelain") == shown
+    git(repository, "commit", "-q", "--allow-empty", "-m", "the lock is free again")
+
+
+def test_a_lock_of_somebody_else_is_left_alone(
+    merging: Merging, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forward, "_PATIENCE_SECONDS", 0.0)
+    one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
+    (repository / ".git" / "index.lock").touch()
+    with pytest.raises(Conflict, match="git is at work"):
+        merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
+    merging.unlock(str(repository), MAIN)
+    assert (repository / ".git" / "index.lock").exists()
+    assert not (repository / "one").exists()
 
 
 def test_a_landing_that_was_cut_off_before_the_ref_moved_is_finished(

@@ -58,8 +58,14 @@ class Merging(Protocol):
 
         Raises `Conflict` if it does not, and where a working tree has the branch checked out: that would
         show everything that landed as undone. `with_checkout` brings that working tree forward, too, if
-        nothing in it is changed; cut off in between, the next call finishes it.
+        nothing in it is changed and no file in it that git does not know, or ignores, is in the way. It is
+        locked as git itself does it until the ref has moved, and taken back if that cannot be moved; cut off
+        in between, the next call finishes it.
         """
+        ...
+
+    def unlock(self, repository: str, ref: str) -> None:
+        """Free the working tree that a landing on a branch has locked when it was killed, if there is one."""
         ...
 
     def remote_url(self, repository: str, remote: str) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.commits import is_ancestor, point, write_commit
-from fleet.adapters.workspaces.folders import in_our_words, read_text
+from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.commits import point, write_commit
+from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
+from fleet.adapters.workspaces.forward import brought_forward, free_tree
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.errors import Conflict, GitFailed
 from fleet.ports.merging import UNRELATED, Clash, Merged
@@ -85,14 +86,19 @@ class GitMerging:
             raise _moved(ref)
         if folder and ref in _rebased_in(folder):
             raise Conflict(f"{ref} is being rebased in {folder}", hint=f"bring that to an end in {folder}")
-        if folder:
-            _bring_forward(Path(folder), common, ref, commit, before=before)
+        forward = brought_forward(Path(folder), common, ref, commit, before=before)
         try:
-            point(common, {}, ref, to=commit, before=before, why=why)
+            with forward if folder else nullcontext():
+                point(common, {}, ref, to=commit, before=before, why=why)
         except GitFailed as exc:
             if self.tip(repository, ref) == before:
                 raise
             raise _moved(ref) from exc
+
+    def unlock(self, repository: str, ref: str) -> None:
+        common = common_git_dir(repository)
+        if folder := _where_checked_out(common, ref):
+            free_tree(Path(folder), common)
 
     def remote_url(self, repository: str, remote: str) -> str:
         common = common_git_dir(repository)
@@ -194,7 +200,10 @@ def _attributes_of(common: Path, commit: str) -> Attributes:
     told = git("diff-tree", "-r", "-z", "--no-renames", *where, cwd=common)
     words = told.decode(errors="surrogateescape").split("\0")
     facts = [(path, line.split(" ")) for line, path in zip(words[::2], words[1::2], strict=False)]
-    return tuple((path, fields[3]) for path, fields in facts if fields[1].startswith("100"))
+    # A tree that somebody made up may have a folder "..": its files would be written anywhere.
+    return tuple(
+        (path, fields[3]) for path, fields in facts if fields[1].startswith("100") and is_inside(path)
+    )
 
 
 @contextmanager
@@ -235,35 +244,6 @@ def _rebased_in(folder: str) -> set[str]:
     git_dir = Path(folder, named) if named else own
     notes = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
     return {read_text(note).strip() for note in notes}
-
-
-def _bring_forward(folder: Path, common: Path, ref: str, commit: str, *, before: str) -> None:
-    """Let a working tree have a commit checked out before its branch points there.
-
-    The other way round, a cut in between would leave a tree that shows what landed as undone. Git itself
-    overwrites no file that is changed, or that it does not know.
-    """
-    if not is_ancestor(common, before, commit):
-        raise Conflict(f"{ref} cannot be brought forward to {commit[:12]}: that has not all of it")
-    if _is_changed(folder, since=commit):  # else it was cut off right before the branch was moved
-        if _is_changed(folder, since=before):
-            raise Conflict(
-                f"{folder} has changes that are not committed, and {ref} is checked out in it",
-                hint=f"commit them or put them aside with `git stash` in {folder}",
-            )
-        try:
-            git_patiently("read-tree", "-m", "-u", before, commit, cwd=folder)
-        except GitFailed as exc:
-            raise Conflict(f"{folder} cannot be brought forward: {exc.reason}") from exc
-
-
-def _is_changed(folder: Path, *, since: str) -> bool:
-    """Whether files that git knows, or its index, differ from a commit."""
-    git_patiently("update-index", "-q", "--refresh", "--unmerged", cwd=folder)
-    quiet = ("--quiet", "--no-ext-diff", "--ignore-submodules=none")
-    trees = run_git("diff-index", *quiet, since, "--", cwd=folder, codes=(0, 1))
-    index = run_git("diff-index", *quiet, "--cached", since, "--", cwd=folder, codes=(0, 1))
-    return bool(trees.returncode or index.returncode)
 
 
 # markers
