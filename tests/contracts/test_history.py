@@ -78,6 +78,24 @@ def test_a_commit_is_written_upon_another_and_nothing_is_touched(repository: Pat
     assert not git(repository, "status", "--porcelain")
 
 
+@pytest.mark.parametrize("hashes", ["sha1", "sha256"])
+def test_files_are_put_back_just_as_they_were(tmp_path: Path, hashes: str) -> None:
+    repository = tmp_path / "put-back"
+    git(tmp_path, "init", "-q", f"--object-format={hashes}", str(repository))
+    (repository / "PLAN.md").write_bytes(b"caf\xe9\n")
+    (repository / "PLAN.md").chmod(0o755)
+    (repository / "link.md").symlink_to("PLAN.md")
+    (repository / "folder.md").mkdir()
+    base = commit(repository, {"folder.md/file": "in it\n"})
+    history, names = GitHistory(), ("PLAN.md", "link.md", "folder.md", "new.md")
+    later = history.write(str(repository), base, {**dict.fromkeys(names, "ours\n"), "work": "done\n"}, "Note")
+    made = history.restore(str(repository), later, base, names, "Put back")
+    assert git(repository, "diff", "--name-only", base, made) == "work"
+    assert history.restore(str(repository), later, base, names, "Put back") == made
+    assert history.restore(str(repository), made, base, names, "Put back") == made, "nothing differs"
+    assert history.write(str(repository), made, {"work": None}, "Remove it") != made
+
+
 def test_commits_that_are_not_there_are_told(repository: Path) -> None:
     history = GitHistory()
     with pytest.raises(NotFound):

@@ -103,10 +103,8 @@ class SprintDirector:
 
     def _without_control_files(self, sprint: Sprint, commit: str) -> str:
         """Return a commit with these files as they were before all of it: whoever merges it wants none."""
-        history = self._shop.history
-        files = {name: history.read(sprint.project, sprint.base, name) for name in CONTROL_FILES}
         message = "Remove the files that told of the plan and its progress"
-        return history.write(sprint.project, commit, files, message)
+        return self._shop.history.restore(sprint.project, commit, sprint.base, CONTROL_FILES, message)
 
     def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> None:
         """Point a ref to a commit, unless it is there already; one that somebody else moved stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -21,5 +21,12 @@ class History(Protocol):
         """Return a commit upon another that has some files as given (None: not at all).
 
         The same call gives the same commit, and the parent itself where nothing differs. No ref is moved.
+        """
+        ...
+
+    def restore(self, repository: str, parent: str, source: str, paths: Sequence[str], message: str) -> str:
+        """Return a commit upon another that has some paths just as a third one has them, or has none of them.
+
+        As with `write`, the same call gives the same commit.
         """
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, run_git
@@ -31,26 +31,37 @@ class GitHistory:
 
     def write(self, repository: str, parent: str, files: Mapping[str, str | None], message: str) -> str:
         common = common_git_dir(repository)
-        [before] = read_commits(common, {}, parent)
-        if before is None:
-            raise NotFound(f"there is no commit {parent!r} in {repository}")
-        with tempfile.TemporaryDirectory(prefix="fleet-write-") as folder:
-            env = {"GIT_DIR": str(common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
-            git("read-tree", parent, cwd=common, env=env)
-            listed = "".join(_entry(common, name, text) for name, text in files.items())
-            git("update-index", "-z", "--index-info", cwd=common, env=env, input=os.fsencode(listed))
-            tree = write_tree(common, env)
-        if tree == before.tree:
-            return parent
-        return write_commit(common, tree, (parent,), message, date=_date_of(common, parent))
+        gone = [name for name, text in files.items() if text is None]
+        made = (_entry(common, name, text) for name, text in files.items() if text is not None)
+        return _commit(common, parent, gone, b"".join(made), message)
+
+    def restore(self, repository: str, parent: str, source: str, paths: Sequence[str], message: str) -> str:
+        common = common_git_dir(repository)
+        listed = git("ls-tree", "-r", "-z", "--full-tree", source, "--", *paths, cwd=common)
+        return _commit(common, parent, paths, listed, message)
 
 
-def _entry(common: Path, name: str, text: str | None) -> str:
-    """Return a line of an index: a file that is to be there, or not."""
-    if text is None:
-        return f"0 {'0' * 40}\t{name}\0"
+def _commit(common: Path, parent: str, gone: Sequence[str], entries: bytes, message: str) -> str:
+    """Return a commit upon another, first without some paths, then with these lines of an index."""
+    [before] = read_commits(common, {}, parent)
+    if before is None:
+        raise NotFound(f"there is no commit {parent!r} in {common}")
+    nothing = "0" * len(before.tree)
+    removals = b"".join(os.fsencode(f"0 {nothing}\t{name}\0") for name in gone)
+    with tempfile.TemporaryDirectory(prefix="fleet-write-") as folder:
+        env = {"GIT_DIR": str(common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git("read-tree", parent, cwd=common, env=env)
+        git("update-index", "-z", "--index-info", cwd=common, env=env, input=removals + entries)
+        tree = write_tree(common, env)
+    if tree == before.tree:
+        return parent
+    return write_commit(common, tree, (parent,), message, date=_date_of(common, parent))
+
+
+def _entry(common: Path, name: str, text: str) -> bytes:
+    """Return a line of an index, for a file of that text."""
     blob = git("hash-object", "-w", "--stdin", cwd=common, input=text.encode()).decode().strip()
-    return f"100644 {blob}\t{name}\0"
+    return os.fsencode(f"100644 {blob}\t{name}\0")
 
 
 def _date_of(common: Path, commit: str) -> str:
