@@ -100,6 +100,15 @@ def test_what_cannot_be_is_refused_with_a_reason(three: System) -> None:
     assert three.json("train", "list", "--all") == []
 
 
+def test_an_agent_decides_about_no_landing(three: System) -> None:
+    git(three.repository, "checkout", "-q", "--detach")
+    agent = System(three.home, three.repository, {"FLEET_RUN": "0123456789abcd"})
+    for words in (("merge", "one", "--no-gate"), ("train", "cancel", "x"), ("train", "resume", "x")):
+        refused = agent.fleet(*words, code=4)
+        assert "an agent cannot decide what lands" in refused.stderr, words
+    assert three.json("train", "list", "--all") == []
+
+
 def test_outside_of_a_repository_there_is_nothing_to_merge(system: System, tmp_path: Path) -> None:
     refused = system.fleet("merge", "x", "--no-gate", code=2, cwd=tmp_path)
     assert "is in no git repository" in refused.stderr

@@ -94,8 +94,11 @@ class MergeService:
 
     # trains
 
-    def start(self, wish: MergeWish) -> Train:
+    # (no agent decides about them: `run` names the one that calls)
+
+    def start(self, wish: MergeWish, *, run: str = "") -> Train:
         """Have branches merged by a train; one into the same target that is under way takes them along."""
+        _refuse_agent(run)
         project = _project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
@@ -232,14 +235,16 @@ class MergeService:
     def get(self, name: str) -> Train:
         return find_by_id(self._trains, name, "train")
 
-    def cancel(self, name: str) -> Train:
+    def cancel(self, name: str, *, run: str = "") -> Train:
         """End a train; what has landed stays."""
+        _refuse_agent(run)
         train = self._trains.update(self.get(name).id, cancelled)
         self._door.knock()
         return train
 
-    def resume(self, name: str, *, with_checkout: bool = False) -> Train:
+    def resume(self, name: str, *, with_checkout: bool = False, run: str = "") -> Train:
         """Let a halted train go on."""
+        _refuse_agent(run)
         train = self._trains.update(
             self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
         )
@@ -357,6 +362,11 @@ def advice(train: Train, car: Car) -> str:
     if car.run and not car.source:  # it may be checked out in its agent's workspace
         mend = f"`fleet prompt {branch} …`, or {mend}"
     return f"{mend}, then `fleet merge {branch}`"
+
+
+def _refuse_agent(run: str) -> None:
+    if run:
+        raise Conflict("an agent cannot decide what lands", hint='ask a person with `fleet ask "…"`')
 
 
 def _project_at(folder: str) -> str:

@@ -16,6 +16,7 @@ from fleet.interfaces.cli.common import (
     json_option,
     leaving,
     opened,
+    own_run,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def merge(branches: tuple[str, ...], **options: Unpack[Options]) -> int:
     with opened() as fleet:
         if options["pr"]:
             return _open_requests(fleet, wish, as_json=options["as_json"])
-        train = fleet.merges.start(wish)
+        train = fleet.merges.start(wish, run=own_run())
         if options["wait"]:
             return _follow(fleet, train, as_json=options["as_json"])
         if options["as_json"]:
@@ -376,7 +377,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet train cancel m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.cancel(name)
+        found = fleet.merges.cancel(name, run=own_run())
     if as_json:
         _out_json(found)
     else:
@@ -397,7 +398,7 @@ def resume(name: str, update_checkout: bool, as_json: bool) -> None:
       fleet train resume m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.resume(name, with_checkout=update_checkout)
+        found = fleet.merges.resume(name, with_checkout=update_checkout, run=own_run())
     if as_json:
         _out_json(found)
     else:
