@@ -292,6 +292,27 @@ def test_a_plan_that_cannot_be_read_is_sent_back_before_anybody_reviews_it(
     assert [what for what, *_ in team.builds][:2] == ["plan", "plan-gate"]
 
 
+def test_a_branch_that_somebody_looks_at_is_told_and_brought_forward_later(
+    system: System, team: Team, tmp_path: Path
+) -> None:
+    go = [str(team.folder / f"go-{number}") for number in range(2)]
+    waits = [{"verdict": "APPROVED", "wait_for": [path]} for path in go]
+    team.critic.is_to_say(plan=YES, phase_1=[waits[0]], phase_2=[waits[1]])
+    sprint_id = start(system, team)
+    sprint = until(system, sprint_id, lambda sprint: bool(sprint.head))
+    look_at = str(tmp_path / "look")
+    git(system.repository, "worktree", "add", "-q", look_at, sprint.branch)
+    Path(go[0]).touch()
+    sprint = until(system, sprint_id, lambda sprint: len(sprint.verified) == 1)
+    assert sprint.unlanded == f"refs/heads/{sprint.branch} is checked out in {look_at}"
+    assert look_at in system.fleet("sprint", "show", sprint_id).stdout
+    git(system.repository, "worktree", "remove", look_at)
+    Path(go[1]).touch()
+    sprint = until(system, sprint_id, lambda sprint: sprint.has_ended)
+    assert (sprint.state, sprint.unlanded) == (SprintState.DONE, "")
+    assert git(system.repository, "rev-parse", sprint.branch) == sprint.head
+
+
 def test_no_phase_is_done_twice_when_the_supervisor_is_killed(system: System, team: Team) -> None:
     go = [str(team.folder / f"go-{number}") for number in range(3)]
     waits = [{"verdict": "APPROVED", "wait_for": [path]} for path in go]

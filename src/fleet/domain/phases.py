@@ -194,6 +194,7 @@ class Sprint:
     plan_text: str = ""
     verified: tuple[Verified, ...] = ()  # phase by phase
     head: str = ""  # what the next phase begins from: everything that passed, with the files of the engine
+    unlanded: str = ""  # why its branch is not at its head
     reason: str = ""
     is_tidy: bool = False  # nothing of it is left to be ended
     ended_at: float | None = None

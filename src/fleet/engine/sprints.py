@@ -87,8 +87,8 @@ class SprintDirector:
         if is_complete(after):
             after, told = finished(after), self._without_control_files(sprint, told)
         self._land(sprint, f"refs/fleet/sprints/{sprint.id}", told, before=sprint.head)
-        self._land(sprint, f"refs/heads/{sprint.branch}", told, before=sprint.head)
-        return replace(after, head=told)
+        unlanded = self._land(sprint, f"refs/heads/{sprint.branch}", told, before=sprint.head)
+        return replace(after, head=told, unlanded=unlanded)
 
     def _commit(self, sprint: Sprint, pair: Pair) -> str:
         """Return a commit with progress and feedback, and with the plan as it was approved."""
@@ -106,18 +106,23 @@ class SprintDirector:
         message = "Remove the files that told of the plan and its progress"
         return self._shop.history.restore(sprint.project, commit, sprint.base, CONTROL_FILES, message)
 
-    def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> None:
-        """Point a ref to a commit, unless it is there already; one that somebody else moved stays."""
-        merging = self._shop.merging
-        tip = merging.tip(sprint.project, ref)
+    def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> str:
+        """Point a ref to a commit, unless it is there already; return why not, if it cannot be.
+
+        One that was left behind earlier is brought forward; one with commits of somebody else stays.
+        """
+        merging, project = self._shop.merging, sprint.project
+        tip = merging.tip(project, ref)
         if tip == commit:
-            return
+            return ""
         try:
-            if tip != before:
+            if tip != before and not (tip and self._shop.repositories.contains(project, tip, commit)):
                 raise Conflict(f"{ref} was moved by somebody else")
-            merging.land(sprint.project, ref, commit, before=before, why="fleet: a phase passed its review")
+            merging.land(project, ref, commit, before=tip, why="fleet: a phase passed its review")
         except Conflict as conflict:
             log.warning("sprint.unlanded", extra={"sprint_id": sprint.id, "reason": conflict.message})
+            return conflict.message
+        return ""
 
     def _tidy(self, sprint: Sprint) -> bool:
         pair = self._pairs.peek(sprint.pair)

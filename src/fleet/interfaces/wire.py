@@ -516,6 +516,7 @@ def sprint(detail: SprintDetail) -> dict[str, Json]:
         "branch": sprint.branch,
         "base": sprint.base,
         "head": sprint.head or None,
+        "unlanded": sprint.unlanded or None,
         "has_ended": sprint.has_ended,
         "part_of": sprint.part_of or None,
         "created_at": moment(sprint.created_at),

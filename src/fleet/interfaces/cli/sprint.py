@@ -245,7 +245,8 @@ def _show(fleet: Fleet, one: Sprint, *, as_json: bool) -> None:
         ("doer", render.printable(str(one.doer))),
         ("reviewer", render.printable(str(one.reviewer))),
         ("gates", render.printable("; ".join(one.gates))),
-        ("branch", f"{one.branch} at {one.head[:10]}" if one.head else ""),
+        ("branch", f"{one.branch} at {one.head[:10]}" if one.head and not one.unlanded else ""),
+        ("unlanded", f"{one.head[:10]}: {render.printable(one.unlanded)}" if one.unlanded else ""),
     )
     render.out_lines(f"  {name:9} {value}" for name, value in facts if value)
     pairs = {pair.id: pair for pair in detail.pairs}
@@ -270,7 +271,8 @@ def _next(detail: SprintDetail, question: str) -> str:
     if pair := detail.undecided:
         return f"fleet pair show {pair.id}, then fleet pair decide {pair.id} --accept, --reject or --continue"
     if one.state is SprintState.DONE:
-        return f"git diff {one.base[:10]} {one.branch}, then fleet merge {one.branch}"
+        bring = f"git merge {one.head[:10]} into {one.branch}, then " if one.unlanded else ""
+        return f"{bring}git diff {one.base[:10]} {one.branch}, then fleet merge {one.branch}"
     if one.has_ended:
         return f"fleet pair show {one.pair}"
     return f"fleet sprint wait {one.id}"
