@@ -310,7 +310,7 @@ def test_a_stage_of_gates_alone_tries_what_came_before_it(system: System) -> Non
     )
     assert ended(system, work).state is WorkflowState.SUCCEEDED
     assert "`grep right a.txt` ended with 0\nright" in prompt_of(system, work, "two")
-    wait_for(lambda: not list((system.home / "trials").glob(f"{work.id}*/tree")), what="its checkout is gone")
+    wait_for(lambda: not list((system.home / "trials").glob(f"{work.id}*")), what="its folder is gone")
 
 
 def test_a_stage_of_gates_that_say_no_fails_with_their_words(system: System) -> None:
@@ -338,6 +338,40 @@ def test_a_person_is_asked_and_the_answer_flows_on(system: System) -> None:
     system.fleet("workflow", "approve", work.id, "ask", "-m", "but be quick")
     assert ended(system, work).state is WorkflowState.SUCCEEDED
     assert "but be quick" in prompt_of(system, work, "two")
+
+
+def test_no_agent_can_say_yes_in_a_persons_place(system: System) -> None:
+    say_yes = 'fleet workflow approve "${FLEET_TASK_ID%-0-one}" ask; echo $? > said'
+    work = run(system, stage("one", {"run": say_yes}), {"name": "ask", "kind": "approval"})
+    asking = until(system, work, lambda work: work.needs_person)
+    assert asking.progress[0].state is StageState.DONE
+    assert git(system.repository, "show", f"{asking.progress[0].outcomes[0].branch}:said") == "4"
+    system.fleet("workflow", "cancel", work.id)
+
+
+def test_a_person_is_told_that_an_approval_waits(own: System, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    with (own.home / "config.toml").open("a") as file:
+        file.write(f"[notify]\ncommand = 'cat > {told}.new && mv {told}.new {told}'\n")
+    work = run(own, {"name": "ask", "kind": "approval", "prompt": "shall we?"})
+    wait_for(told.exists, what="somebody was told")
+    assert f"fleet workflow approve {work.id} ask" in told.read_text()
+
+
+def test_an_agent_is_told_what_its_gates_say_and_goes_on(system: System) -> None:
+    turns = [[edit("a.txt", "wrong\n")], [edit("a.txt", "right\n")]]
+    prompt = f"[[scenario:{json.dumps({'turns': turns})}]]"
+    gated = {"name": "one", "coder": "scripted", "prompt": prompt, "gates": ["grep right a.txt"]}
+    assert ended(system, run(system, gated)).state is WorkflowState.SUCCEEDED
+
+
+def test_from_a_linked_worktree_nobody_works_in_the_main_checkout(system: System, tmp_path: Path) -> None:
+    git(system.repository, "worktree", "add", "-q", "-b", "linked", str(tmp_path / "linked"))
+    file = tmp_path / "w.json"
+    file.write_text(json.dumps({"stages": [stage("one", strategy="shared")]}))
+    refused = system.fleet("workflow", "run", str(file), code=2, cwd=tmp_path / "linked")
+    assert "linked worktree" in refused.stderr
+    git(system.repository, "worktree", "remove", "--force", str(tmp_path / "linked"))
 
 
 def test_a_person_who_says_no_fails_the_stage(system: System) -> None:

@@ -24,7 +24,6 @@ from fleet.domain.blueprint import (
     read_blueprint,
     with_usual_coder,
 )
-from fleet.domain.run import Role
 from fleet.domain.template import FIELDS
 from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy
 from fleet.errors import InvalidInput
@@ -93,7 +92,6 @@ def test_everything_that_a_stage_of_ours_may_say_is_understood() -> None:
         coder="codex",
         model="gpt",
         effort="high",
-        role="reviewer",
         flags=["-x"],
         prompt="{first.summary} {vars.x} {item}",
         strategy="merge",
@@ -111,7 +109,6 @@ def test_everything_that_a_stage_of_ours_may_say_is_understood() -> None:
         coder="codex",
         model="gpt",
         effort="high",
-        role=Role.REVIEWER,
         flags=("-x",),
         prompt="{first.summary} {vars.x} {item}",
         strategy=Strategy.MERGE,
@@ -520,3 +517,34 @@ def test_every_key_is_in_the_howto_and_every_key_in_the_howto_is_one() -> None:
 @pytest.mark.parametrize("word", [*Kind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
 def test_every_word_that_a_stage_may_use_is_in_the_howto(word: str) -> None:
     assert re.search(rf"[`.]{word}[`}}]", HOWTO)
+
+
+@pytest.mark.parametrize("key", ["role", "flags", "effort", "seconds", "retries"])
+def test_what_only_an_agent_could_heed_is_refused_for_other_kinds(key: str) -> None:
+    value = {"role": "reviewer", "flags": ["-x"], "effort": "high", "seconds": 5, "retries": 1}[key]
+    with pytest.raises(InvalidInput, match=f"stage 'it'.*`{key}`"):
+        read({"name": "it", "kind": "gate", "gates": ["true"], key: value})
+
+
+def test_a_gate_that_is_to_be_retried_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="retry"):
+        read({"name": "it", "kind": "gate", "gates": ["true"], "on_failure": "retry"})
+
+
+def test_a_time_limit_for_all_is_for_agents_and_bothers_no_gate() -> None:
+    read({"name": "a"}, {"name": "it", "kind": "gate", "gates": ["true"]}, timeout_seconds=5)
+
+
+def test_a_reviewer_gets_no_flags_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="reviewer"):
+        read({"name": "it", "role": "reviewer", "flags": ["--yolo"]})
+
+
+def test_a_name_that_reads_like_a_number_of_a_stage_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no name that can be used"):
+        read({"name": "stage_1"})
+
+
+def test_a_field_that_no_result_has_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="sumary"):
+        read({"name": "a"}, {"name": "it", "depends_on": ["a"], "prompt": "{a.sumary}"})

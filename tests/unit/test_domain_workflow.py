@@ -386,3 +386,10 @@ def test_levels_put_every_stage_after_what_it_needs(work: Workflow) -> None:
 def test_stages_that_wait_for_each_other_are_found() -> None:
     stages = [Stage(name="a", needs=(1,)), Stage(name="b", needs=(0,)), Stage(name="c")]
     assert cyclic(stages) == (0, 1)
+
+
+def test_a_paused_workflow_in_which_nothing_runs_keeps_nobody_up() -> None:
+    paused = replace(chain("a", "b"), is_paused=True)
+    assert paused.is_idle
+    assert not started(paused, 0, (), 1.0).is_idle
+    assert not replace(paused, is_cancelled=True).is_idle

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar, cast
 from fleet.domain.condition import names_in
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
-from fleet.domain.template import references_in
+from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
 from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy, Workflow, ancestors, begin, cyclic
 from fleet.errors import InvalidInput
 
@@ -20,6 +20,7 @@ MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
 FACTS = ("state", "status", "summary", "files", "next_steps", "reason", "round")
 
 LARGEST = 10**15  # of any number
+AGENTS_ONLY = ("role", "flags", "effort", "seconds", "retries")
 RETRY, USUAL_RETRIES = "retry", 2  # a policy that is written like the others: again, and only then failed
 
 _NAME = re.compile(r"[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
@@ -129,8 +130,6 @@ class _StageReader:
         self._name, self._number, self._place = place.names[number], number, place
         self._where = f"stage {self._name!r}"
         self._body = _translated(body, self._where)
-        if place.usual_seconds is not None:
-            self._body.setdefault("seconds", place.usual_seconds)
         known = ("depends_on", "workflow", *Stage.__dataclass_fields__)
         _refuse_unknown(
             self._body, [one for one in known if one not in ("needs", "foreach_from")], self._where
@@ -138,6 +137,9 @@ class _StageReader:
 
     def read(self) -> Stage:
         kind = self._choice("kind", Kind, self._kind_by_content())
+        self._refuse_idle_keys(kind)
+        if kind is Kind.AGENT and self._place.usual_seconds is not None:
+            self._body.setdefault("seconds", self._place.usual_seconds)
         each = self._body.get("foreach", ())
         stage = Stage(
             name=self._name,
@@ -156,7 +158,7 @@ class _StageReader:
             until=self._condition("until"),
             most_rounds=self._number_of("most_rounds", self._usual_rounds(kind), most=MOST_ROUNDS),
             gates=self._commands("gates"),
-            retries=self._number_of("retries", USUAL_RETRIES if self._is_retried() else 0, least=0, most=20),
+            retries=self._retries(),
             on_failure=self._policy(),
             seconds=self._amount("seconds"),
             budget_usd=self._amount("budget_usd") or None,
@@ -166,6 +168,21 @@ class _StageReader:
             stages=self._inner(kind),
         )
         return self._checked(stage)
+
+    def _retries(self) -> int:
+        if "retries" in self._body:
+            return self._number_of("retries", 0, least=0, most=20)
+        return USUAL_RETRIES if self._is_retried() else -1
+
+    def _refuse_idle_keys(self, kind: Kind) -> None:
+        """Refuse what would be written in vain."""
+        for key in AGENTS_ONLY if kind is not Kind.AGENT else ():
+            if key in self._body or (key == "retries" and self._is_retried()):
+                told = 'on_failure = "retry"' if key not in self._body else key
+                raise self._wrong(
+                    f"`{told}` is for stages of the kind `agent`, and this is a `{kind}`",
+                    "take it out, or put an agent's stage beside it",
+                )
 
     def _kind_by_content(self) -> Kind:
         for key, kind in (("workflow", Kind.WORKFLOW), ("stages", Kind.WORKFLOW), ("reviewer", Kind.PAIR)):
@@ -251,6 +268,11 @@ class _StageReader:
                 gates,
             ),
             (not all(map(str.strip, stage.gates)), "one of its `gates` is empty", gates),
+            (
+                stage.role is Role.REVIEWER and bool(stage.flags),
+                "`flags` could undo what keeps a reviewer from writing",
+                'take `flags` out, or `role = "reviewer"`',
+            ),
             (
                 stage.kind is Kind.PAIR and not stage.reviewer,
                 "a stage of the kind `pair` names its `reviewer`",
@@ -386,6 +408,11 @@ def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]
     """Refuse a stage that uses the result of one that need not be done before it."""
     stage, before = stages[number], ancestors(stages, number)
     where = f"stage {stage.name!r}"
+    for written in misspelt_in(stage.prompt, names):
+        raise InvalidInput(
+            f"{where} uses {{{written}}}, and results have no such field",
+            hint=f"use one of {', '.join(FIELDS)}",
+        )
     for written, reference in references_in(stage.prompt, names).items():
         is_own = reference.stage == number and bool(stage.until)
         if reference.stage not in before and not is_own:
@@ -427,12 +454,13 @@ def _name_of(body: Mapping[str, object], number: int) -> str:
         return name
     raise InvalidInput(
         f"stage number {number} has no name that can be used: {_told(name)}",
-        hint="""a name has 1 to 80 letters, not digits alone, and none of { } . " ' ( ) = !""",
+        hint="""a name has 1 to 80 letters, not digits alone or stage_N, and none of { } . " ' ( ) = !""",
     )
 
 
 def _is_name(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and name.isprintable() and not name.isdigit() and name != "vars"
+    is_taken = name.isdigit() or name == "vars" or bool(re.fullmatch(r"stage_\d+", name))
+    return bool(_NAME.fullmatch(name)) and name.isprintable() and not is_taken
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
@@ -507,6 +535,17 @@ def _value(name: str, value: object) -> str:
             hint="put it into quotes",
         )
     return _clean(str(value).lower() if isinstance(value, bool) else str(value), name, "`variables`")
+
+
+def variables_used(stages: Sequence[Stage]) -> set[str]:
+    """Return the names of all `vars.NAME` that stages ask for, in prompts and conditions."""
+    used: set[str] = set()
+    for stage in stages:
+        asked = [name for condition in (stage.when, stage.until) if condition for name in names_in(condition)]
+        used.update(name.removeprefix("vars.") for name in asked if name.startswith("vars."))
+        used.update(variables_in(stage.prompt))
+        used.update(variables_used(stage.stages))
+    return used
 
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:

@@ -45,6 +45,16 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A commit whose files an agent may read while it works."""
+
+    name: str  # of its folder
+    commit: str
+    of: str = ""  # who left it
+    told: str = ""  # where it is in git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One piece of wanted work, and how far it is."""
 
@@ -74,6 +84,7 @@ class Task:
         False  # its description is all its agent is told, and done is when the turn ended well
     )
     is_shared: bool = False  # it is done in the user's own checkout
+    inputs: tuple[Input, ...] = ()  # what is laid out for its agent to read
     keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more …
     asks: int = 0  # … and how often it was
     updated_at: float = 0.0

@@ -58,3 +58,15 @@ def fill_in(
 def sendable(text: str) -> str:
     """Return a text without what no program can be handed, and not every storage holds: half letters, NUL."""
     return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def misspelt_in(template: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return what looks like a result of a stage, and names no field that results have."""
+    found = (match["name"] for match in _VARIABLE.finditer(template))
+    return tuple(name for name in found if name.rpartition(".")[0] in names and _read(name, names) is None)
+
+
+def variables_in(template: str) -> tuple[str, ...]:
+    """Return the names of the `{vars.NAME}` in a template."""
+    found = (match["name"] for match in _VARIABLE.finditer(template))
+    return tuple(name.removeprefix("vars.") for name in found if name.startswith("vars."))

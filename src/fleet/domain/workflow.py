@@ -77,7 +77,7 @@ class Stage:
     until: str = ""  # again until this holds …
     most_rounds: int = 1  # … but no more often
     gates: tuple[str, ...] = ()
-    retries: int = 0
+    retries: int = -1  # -1: none, but where there are gates as many as a task has
     on_failure: OnFailure = OnFailure.FAIL
     seconds: float = 0.0  # how long a turn may take; 0: as the settings say
     budget_usd: float | None = None
@@ -114,7 +114,9 @@ class Progress:
     reason: str = ""
     is_cut: bool = False  # skipped because something that it needs failed
     asks: str = ""  # what a person must do before it can go on, though it runs
+    is_told: bool = False  # a person was told that it asks
     items: tuple[str, ...] = ()  # what it is done for, where it is done for each of several
+    start: str = ""  # the commit that it began from, in this round
     round: int = 1
     tries: int = 1  # a person may have it done again
     outcomes: tuple[Outcome, ...] = ()  # of the last round that ended, item by item
@@ -160,8 +162,10 @@ class Workflow:
     @property
     def is_idle(self) -> bool:
         """Whether it has to be looked at only after a person said something about itself."""
+        if self.has_ended:
+            return True
         runs = any(one.state is StageState.RUNNING for one in self.progress)
-        return self.has_ended or (self.needs_person and not runs and not self.is_cancelled)
+        return (self.needs_person or self.is_paused) and not runs and not self.is_cancelled
 
     def index_of(self, name: str) -> int:
         """Return the number of a stage, given its name or number."""
@@ -304,11 +308,20 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def started(
-    workflow: Workflow, index: int, items: tuple[str, ...], now: float, *, asks: str = ""
+    workflow: Workflow, index: int, items: tuple[str, ...], now: float, *, start: str = "", asks: str = ""
 ) -> Workflow:
+    """Return the workflow with a stage under way. What it consists of may still have to be begun."""
     progress = workflow.progress[index]
     state = StageState.ASKING if workflow.stages[index].kind is Kind.APPROVAL else StageState.RUNNING
-    begun = replace(progress, state=state, items=items, started_at=progress.started_at or now, reason=asks)
+    begun = replace(
+        progress,
+        state=state,
+        items=items,
+        start=start,
+        started_at=progress.started_at or now,
+        reason=asks,
+        is_told=False,
+    )
     return workflow.with_progress(index, begun)
 
 
@@ -369,6 +382,11 @@ def _ended(workflow: Workflow, state: WorkflowState, reason: str, now: float) ->
         for one in workflow.progress
     )
     return replace(workflow, state=state, reason=reason, ended_at=now, progress=progress)
+
+
+def told_of_questions(workflow: Workflow) -> Workflow:
+    """Return the workflow after a person was told of all that it asks by now."""
+    return replace(workflow, progress=tuple(replace(one, is_told=True) for one in workflow.progress))
 
 
 # what people do

@@ -16,7 +16,7 @@ from fleet.domain.race import task_id as race_task
 from fleet.domain.report import PLEASE, read_report
 from fleet.domain.review import open_in
 from fleet.domain.run import Run
-from fleet.domain.task import Task, TaskState
+from fleet.domain.task import Input, Task, TaskState
 from fleet.domain.trial import Trial, TrialState
 from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
 from fleet.engine.lanes import cost_of
@@ -39,6 +39,7 @@ class Order:
     stage: Stage
     prompt: str
     start: str  # the commit that it begins from
+    inputs: tuple[Input, ...] = ()  # what else there is to read
 
 
 class Craft(Protocol):
@@ -46,8 +47,12 @@ class Craft(Protocol):
         """See to it that the order is being carried out, and carried out once."""
         ...
 
-    def outcome(self, order: Order) -> Outcome | None:
-        """Return what came of it; None while it is under way."""
+    def knows(self, name: TaskId) -> bool:
+        """Whether the order of that name was begun."""
+        ...
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        """Return what came of an order that began from a commit; None while it is under way."""
         ...
 
     def asks(self, name: TaskId) -> str:
@@ -82,7 +87,7 @@ class AgentCraft:
             role=stage.role,
             flags=(*stage.flags, *(word.format(stage.effort) for word in effort if stage.effort)),
             gates=stage.gates,
-            attempts=stage.retries + 1,
+            attempts=_attempts(stage),
             turn_seconds=stage.seconds,
             budget_usd=stage.budget_usd,
             base=order.start,
@@ -91,17 +96,21 @@ class AgentCraft:
             part_of=order.workflow.id,
             ends_with_turn=True,
             is_shared=stage.strategy is Strategy.SHARED,
+            inputs=order.inputs,
         )
         with suppress(Stale):  # it was begun before
             self._tasks.add(task)
 
-    def outcome(self, order: Order) -> Outcome | None:
-        task = self._tasks.peek(order.name)
+    def knows(self, name: TaskId) -> bool:
+        return self._tasks.peek(name) is not None
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        task = self._tasks.peek(name)
         if task is None or task.state in (TaskState.OPEN, TaskState.IN_PROGRESS) or task.question:
             return None
         run = self._shop.runs.peek(task.run) if task.run else None
         is_shared = run is not None and run.is_shared
-        return _of_task(task, run, run.base_sha if run and is_shared else order.start)
+        return _of_task(task, run, run.base_sha if run and is_shared else start)
 
     def asks(self, name: TaskId) -> str:
         task = self._tasks.peek(name)
@@ -115,6 +124,13 @@ class AgentCraft:
                 self._tasks.update_noted(
                     name, lambda task: task.close(CANCELLED, time.time()), "close", CANCELLED
                 )
+
+
+def _attempts(stage: Stage) -> int:
+    """Return how often a stage may fail; 0 leaves it to the settings, so that its agent hears its gates."""
+    if stage.retries >= 0:
+        return stage.retries + 1
+    return 0 if stage.gates else 1
 
 
 def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
@@ -165,8 +181,11 @@ class PairCraft:
             )
         )
 
-    def outcome(self, order: Order) -> Outcome | None:
-        pair = self._pairs.peek(order.name)
+    def knows(self, name: TaskId) -> bool:
+        return self._pairs.peek(name) is not None
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        pair = self._pairs.peek(name)
         if pair is None or not pair.has_ended:
             return None
         doer = self._tasks.peek(pair.doer_task)
@@ -179,8 +198,8 @@ class PairCraft:
             files=run.result.files_changed if run and run.result else (),
             next_steps=notes,
             branch=doer.branch if doer else "",
-            start=order.start,
-            head=pair.head or order.start,
+            start=start,
+            head=pair.head or start,
             cost_usd=sum(task.spent_usd for name in pair.tasks if (task := self._tasks.peek(name))),
         )
 
@@ -223,17 +242,18 @@ class RaceCraft:
         with suppress(Stale):  # it was begun before
             self._races.add(race)
 
-    def outcome(self, order: Order) -> Outcome | None:
-        race = self._races.peek(order.name)
+    def knows(self, name: TaskId) -> bool:
+        return self._races.peek(name) is not None
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        race = self._races.peek(name)
         if race is None or not race.has_ended:
             return None
         names = [race_task(race, number) for number in range(1, race.size + 1)]
         cost = sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
         best = next((entry for entry in race.entries if entry.number == race.winner), None)
         if best is None:
-            return Outcome(
-                status="failed", reason=race.reason, start=order.start, head=order.start, cost_usd=cost
-            )
+            return Outcome(status="failed", reason=race.reason, start=start, head=start, cost_usd=cost)
         task = self._tasks.peek(race_task(race, best.number))
         run = self._shop.runs.peek(task.run) if task and task.run else None
         return Outcome(
@@ -242,7 +262,7 @@ class RaceCraft:
             files=run.result.files_changed if run and run.result else (),
             next_steps=(f"candidate {best.number} won: {race.reason}",),
             branch=best.branch,
-            start=order.start,
+            start=start,
             head=best.commit,
             cost_usd=cost,
         )
@@ -275,8 +295,11 @@ class GateCraft:
             )
         )
 
-    def outcome(self, order: Order) -> Outcome | None:
-        trial = self._shop.trials.peek(order.name)
+    def knows(self, name: TaskId) -> bool:
+        return self._shop.trials.peek(name) is not None
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        trial = self._shop.trials.peek(name)
         if trial is None or not trial.has_ended:
             return None
         said = "\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in trial.answers)
@@ -287,8 +310,8 @@ class GateCraft:
             status="completed_no_changes" if trial.is_yes else "failed",
             summary=said,
             reason="" if trial.is_yes else why,
-            start=order.start,
-            head=order.start,
+            start=start,
+            head=start,
         )
 
     def asks(self, name: TaskId) -> str:
@@ -322,12 +345,15 @@ class WorkflowCraft:
         )
         self._workflows.ensure(begin(child))
 
-    def outcome(self, order: Order) -> Outcome | None:
-        child = self._workflows.peek(order.name)
+    def knows(self, name: TaskId) -> bool:
+        return self._workflows.peek(name) is not None
+
+    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+        child = self._workflows.peek(name)
         if child is None or not child.has_ended:
             return None
-        final = child.final or Outcome(status="completed_no_changes", start=order.start, head=order.start)
-        final = replace(final, start=order.start, cost_usd=child.cost_usd)
+        final = child.final or Outcome(status="completed_no_changes", start=start, head=start)
+        final = replace(final, start=start, cost_usd=child.cost_usd)
         if child.state is WorkflowState.SUCCEEDED:
             return final
         return replace(final, status="failed", reason=child.reason)

@@ -14,10 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from fleet.config import Settings
 from fleet.domain.pair import Pair, PairState
 from fleet.domain.task import Task, TaskState
+from fleet.domain.workflow import StageState, Workflow, told_of_questions
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 from fleet.ports.pairs import Pairs
 from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.ports.workflows import Workflows
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    kind: str  # task.blocked, task.asks, pair.undecided or coder.held
+    kind: str  # workflow.asks, task.blocked, task.asks, pair.undecided or coder.held
     about: str  # id of the task or pair, or name of the coder
     title: str
     text: str
@@ -47,6 +49,7 @@ class Notices:
         self._shop = shop
         self._tasks = Tasks(shop.store)
         self._pairs = Pairs(shop.store)
+        self._workflows = Workflows(shop.store)
         self._state = QueueState(shop.store)
         self._tries: dict[str, _Tries] = {}
 
@@ -69,6 +72,8 @@ class Notices:
             yield _about_task(task)
         for pair in self._pairs.find("untold", self._shop.host):
             yield _about_pair(pair)
+        for workflow in self._workflows.find("untold", self._shop.host):
+            yield _about_workflow(workflow)
         for hold in self._state.holds().values():
             if not hold.until and not hold.is_told:
                 yield _about_coder(hold)
@@ -76,6 +81,8 @@ class Notices:
     def _mark(self, notice: Notice) -> None:
         if notice.kind == "coder.held":
             self._state.mark_told(notice.about)
+        elif notice.kind == "workflow.asks":
+            self._workflows.update(notice.about, told_of_questions)
         elif notice.kind == "pair.undecided":
             self._pairs.update(notice.about, lambda pair: _told_of_pair(pair, notice))
         else:
@@ -100,6 +107,19 @@ def _about_task(task: Task) -> Notice:
         text=task.reason,
         command=f'fleet answer {task.question} "…"' if asks else f"fleet show {task.id}",
         project=task.project,
+    )
+
+
+def _about_workflow(workflow: Workflow) -> Notice:
+    index = next(at for at, one in enumerate(workflow.progress) if one.state is StageState.ASKING)
+    stage = workflow.stages[index].name
+    return Notice(
+        kind="workflow.asks",
+        about=workflow.id,
+        title=f"{workflow.id} asks: {workflow.name}, stage {stage}",
+        text=workflow.progress[index].reason,
+        command=f"fleet workflow approve {workflow.id} {stage}",
+        project=workflow.project,
     )
 
 

@@ -83,6 +83,8 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     await _keep_in_folder(shop, run_id, result)
     await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
     cgroups.drop(run_id)
+    if run.task is not None:
+        await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.inputs_folder(run.task))))
     shop.forget(run_id)
     return verdict.status
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fleet.config import Settings
 from fleet.domain.event import Event, Kind
-from fleet.domain.ids import RunId
+from fleet.domain.ids import RunId, TaskId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
@@ -46,6 +46,7 @@ async def prepare(shop: Workshop, run_id: RunId) -> bool:
         return False
     settings = shop.settings_for(run.project)
     _check_disk(shop.home, settings)
+    await _lay_out_inputs(shop, run)
     if run.workspace_state is WorkspaceState.READY:
         return True
     await _make(shop, run, settings)
@@ -65,6 +66,15 @@ async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise
+
+
+async def _lay_out_inputs(shop: Workshop, run: Run) -> None:
+    """Put copies of what a task's agent is to read where it finds them, and where it cannot change them."""
+    for one in await shop.inputs_of(run):
+        folder = str(shop.inputs_folder(run.task or TaskId("")) / one.name)
+        make = partial(shop.checkouts.make, run.project, one.commit, folder)
+        await shop.in_git_thread(make)
+        await shop.in_git_thread(partial(shop.checkouts.lock, folder))
 
 
 def _with_places(shop: Workshop, run: Run) -> Run:

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from fleet.domain.ids import TaskId
 from fleet.domain.naming import slug
+from fleet.domain.task import Input
 from fleet.domain.template import Reference, fill_in
 from fleet.domain.workflow import (
     Kind,
     Outcome,
+    Stage,
     StageState,
     Strategy,
     Workflow,
@@ -30,7 +31,7 @@ from fleet.domain.workflow import (
 from fleet.engine.crafts import AgentCraft, Craft, GateCraft, Order, PairCraft, RaceCraft, WorkflowCraft
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
-from fleet.errors import Failed, FleetError, StoreUnusable
+from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
 from fleet.ports.shelf import encode_value
 from fleet.ports.workflows import Workflows
 
@@ -42,6 +43,11 @@ INPUTS = """
 
 ---
 What these stages left is there for you to read; the folders are copies, and read-only:
+{lines}"""
+BRANCHES = """
+
+---
+What these stages left is in git:
 {lines}"""
 
 
@@ -95,77 +101,70 @@ class WorkflowDirector:
     def _cancel(self, work: Workflow, index: int) -> None:
         for name in work.units(index):
             self._crafts[work.stages[index].kind].cancel(name)
-            self._drop_inputs(name)
 
     # a stage that runs
 
     def _hear(self, work: Workflow, index: int) -> Workflow:
-        """Record what came of a stage, once all of its parts have ended."""
-        seen, craft = work.progress[index], self._crafts[work.stages[index].kind]
-        start = self._start_of(work, index)
-        orders = [self._order(work, index, name, "", start) for name in work.units(index)]
-        outcomes = [craft.outcome(order) for order in orders]
+        """Have all parts of a stage begun; record what came of it, once they all have ended."""
+        craft, names = self._crafts[work.stages[index].kind], work.units(index)
+        try:
+            for number, name in enumerate(names):
+                if not craft.knows(name):
+                    craft.begin(self._order(work, index, number))
+        except (StoreUnusable, Unavailable, OverLimit):
+            raise  # that passes
+        except FleetError as problem:
+            self._cancel(work, index)
+            return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
+        outcomes = [craft.outcome(name, work.progress[index].start) for name in names]
         ended = tuple(outcome for outcome in outcomes if outcome is not None)
-        if len(ended) < len(outcomes):
-            asks = next((told for order in orders if (told := craft.asks(order.name))), "")
-            return self._with_question(work, index, asks)
+        if len(ended) == len(outcomes):
+            return self._settle(work, index, ended)
+        asks = next((told for name in names if (told := craft.asks(name))), "")
+        return self._with_question(work, index, asks)
 
-        def heard(newest: Workflow) -> Workflow:
-            is_same = newest.progress[index] == seen
-            return settled(newest, index, ended, time.time()) if is_same else newest
+    def _settle(self, work: Workflow, index: int, outcomes: tuple[Outcome, ...]) -> Workflow:
+        return self._change(work, index, partial(settled, index=index, outcomes=outcomes, now=time.time()))
 
-        for order in orders:
-            self._drop_inputs(order.name)
-        return self._workflows.update(work.id, heard)
+    def _change(self, work: Workflow, index: int, change: Callable[[Workflow], Workflow]) -> Workflow:
+        """Change a workflow, unless the stage is not any more as it was seen."""
+        seen = work.progress[index]
+        return self._workflows.update(
+            work.id, lambda newest: change(newest) if newest.progress[index] == seen else newest
+        )
 
     def _with_question(self, work: Workflow, index: int, asks: str) -> Workflow:
         """Record what a person must do for a stage that runs, or that nothing must be done any more."""
         seen = work.progress[index]
         if seen.asks == asks:
             return work
-
-        def asked(newest: Workflow) -> Workflow:
-            is_same = newest.progress[index] == seen
-            return newest.with_progress(index, replace(seen, asks=asks)) if is_same else newest
-
-        return self._workflows.update(work.id, asked)
+        return self._change(work, index, lambda newest: newest.with_progress(index, replace(seen, asks=asks)))
 
     # a stage that may start
 
     def _start(self, work: Workflow, index: int) -> Workflow:
-        """Order a stage from its craft. It counts as started once all of its parts are ordered."""
+        """Put a stage under way. Its parts are begun after that is recorded: so a cancel reaches them all."""
         try:
-            items = self._items(work, index)
-            work_with_items = work.with_progress(index, replace(work.progress[index], items=items))
-            asks = self._order_all(work_with_items, index)
-        except StoreUnusable:
-            raise
+            items, start = self._items(work, index), self._start_of(work, index)
+            is_asked = work.stages[index].kind is Kind.APPROVAL
+            asks = self._prompt(work, index, "", start) if is_asked else ""
+        except (StoreUnusable, Unavailable, OverLimit):
+            raise  # that passes
         except FleetError as problem:
-            failed = Outcome(status="failed", reason=reason_of(problem))
-            change: Callable[[Workflow], Workflow] = partial(
-                settled, index=index, outcomes=(failed,), now=time.time()
-            )
-        else:
-            change = partial(started, index=index, items=items, now=time.time(), asks=asks)
-        seen = work.progress[index]
-        return self._workflows.update(
-            work.id, lambda newest: change(newest) if newest.progress[index] == seen else newest
+            return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
+        begun = partial(started, index=index, items=items, now=time.time(), start=start, asks=asks)
+        work = self._change(work, index, begun)
+        return self._hear(work, index) if work.progress[index].state is StageState.RUNNING else work
+
+    def _order(self, work: Workflow, index: int, number: int) -> Order:
+        stage, progress = work.stages[index], work.progress[index]
+        name = work.unit(index, number)
+        item = progress.items[number] if progress.items else ""
+        inputs = self._inputs(work, index, progress.start)
+        prompt = self._prompt(work, index, item, progress.start) + self._told_of(name, stage, inputs)
+        return Order(
+            name=name, workflow=work, stage=stage, prompt=prompt, start=progress.start, inputs=inputs
         )
-
-    def _order_all(self, work: Workflow, index: int) -> str:
-        """Order all parts of a stage; return what is asked of a person instead, if that is what it is."""
-        stage = work.stages[index]
-        start = self._start_of(work, index)
-        if stage.kind is Kind.APPROVAL:
-            return self._prompt(work, index, "", start)
-        for number, name in enumerate(work.units(index)):
-            item = work.progress[index].items[number] if work.progress[index].items else ""
-            prompt = self._prompt(work, index, item, start) + self._inputs(work, index, name, start)
-            self._crafts[stage.kind].begin(self._order(work, index, name, prompt, start))
-        return ""
-
-    def _order(self, work: Workflow, index: int, name: TaskId, prompt: str, start: str) -> Order:
-        return Order(name=name, workflow=work, stage=work.stages[index], prompt=prompt, start=start)
 
     def _items(self, work: Workflow, index: int) -> tuple[str, ...]:
         stage = work.stages[index]
@@ -248,25 +247,30 @@ class WorkflowDirector:
         left_out = len(text) - MOST_DIFF
         return f"{text[:MOST_DIFF]}\n… {left_out} more characters: git diff {outcome.start} {outcome.head}"
 
-    def _inputs(self, work: Workflow, index: int, name: TaskId, start: str) -> str:
-        """Lay out, read-only, what earlier stages left and a stage does not begin with; tell where it is."""
-        lines: list[str] = []
-        for need in work.stages[index].needs:
-            for number, outcome in enumerate(work.progress[need].outcomes):
-                if outcome.head in ("", outcome.start) or self._has(work, start, outcome.head):
-                    continue
-                folder = self._inputs_of(name) / f"{slug(work.stages[need].name)}-{need}.{number}"
-                self._shop.checkouts.make(work.project, outcome.head, str(folder))
-                self._shop.checkouts.lock(str(folder))
-                told = f"branch {outcome.branch}, `git diff {outcome.start} {outcome.head}`"
-                lines.append(f"- {work.stages[need].name}: {folder} ({told})")
-        return INPUTS.format(lines="\n".join(lines)) if lines else ""
+    def _inputs(self, work: Workflow, index: int, start: str) -> tuple[Input, ...]:
+        """Return what earlier stages left and a stage does not begin with."""
+        return tuple(
+            Input(
+                name=f"{slug(work.stages[need].name)}-{need}.{number}",
+                commit=outcome.head,
+                of=work.stages[need].name,
+                told=f"branch {outcome.branch}, `git diff {outcome.start} {outcome.head}`",
+            )
+            for need in work.stages[index].needs
+            for number, outcome in enumerate(work.progress[need].outcomes)
+            if outcome.head not in ("", outcome.start) and not self._has(work, start, outcome.head)
+        )
 
     def _has(self, work: Workflow, commit: str, earlier: str) -> bool:
         return self._shop.repositories.contains(work.project, earlier, commit)
 
-    def _inputs_of(self, name: TaskId) -> Path:
-        return self._shop.inputs_folder(name)
-
-    def _drop_inputs(self, name: TaskId) -> None:
-        self._shop.checkouts.discard(str(self._inputs_of(name)))
+    def _told_of(self, name: TaskId, stage: Stage, inputs: Sequence[Input]) -> str:
+        """Tell where to find inputs: in folders that are laid out for a task's agent, and in git for all."""
+        if not inputs:
+            return ""
+        if stage.kind is not Kind.AGENT:
+            return BRANCHES.format(lines="\n".join(f"- {one.of}: {one.told}" for one in inputs))
+        folder = self._shop.inputs_folder(name)
+        return INPUTS.format(
+            lines="\n".join(f"- {one.of}: {folder / one.name} ({one.told})" for one in inputs)
+        )

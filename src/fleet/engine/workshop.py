@@ -17,6 +17,7 @@ from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId, TaskId, TrialId
 from fleet.domain.run import Run, RunState
+from fleet.domain.task import Input
 from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
@@ -104,6 +105,10 @@ class Workshop:
         """Return the commands that decide whether a run's work is good, as its task has them now."""
         task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
         return task.gates if task else ()
+
+    async def inputs_of(self, run: Run) -> tuple[Input, ...]:
+        task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
+        return task.inputs if task else ()
 
     async def is_superseded(self, run: Run) -> bool:
         """Tell whether somebody else holds the task of a run by now: its word counts no more."""

@@ -13,7 +13,7 @@ from fleet.domain.ids import QuestionId, RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.queue import Lane, Ledger
 from fleet.domain.run import Role
-from fleet.domain.task import Claim, Task, TaskState
+from fleet.domain.task import Claim, Input, Task, TaskState
 from fleet.errors import Fenced, Stale
 from fleet.ports.shelf import Form, Shelf, encode_value
 from fleet.ports.store import Record, Store, find_all
@@ -59,6 +59,7 @@ TASK_FORM = Form(
         "needs": tuple,
         "role": Role,
         "flags": tuple,
+        "inputs": lambda bodies: tuple(Input(**body) for body in bodies),
         "state": TaskState,
         "run": RunId,
     },

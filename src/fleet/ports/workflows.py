@@ -64,10 +64,16 @@ _PROGRESS: Decoders = {"state": StageState, "items": tuple, "outcomes": _outcome
 _OUTCOME: Decoders = {"files": tuple, "next_steps": tuple}
 
 
+def _is_untold(progress: Progress) -> bool:
+    return progress.state is StageState.ASKING and not progress.is_told
+
+
 def _index_of(workflow: Workflow) -> dict[str, str]:
     found_by = {"project": workflow.project}
     if workflow.parent:
         found_by["parent"] = workflow.parent
+    if any(_is_untold(one) for one in workflow.progress):
+        found_by["untold"] = workflow.host
     if not workflow.is_idle:
         found_by["work"] = workflow.host
     return found_by

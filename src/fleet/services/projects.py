@@ -23,6 +23,15 @@ def project_at(folder: str) -> str | None:
     return None
 
 
+def is_linked(folder: str) -> bool:
+    """Tell whether a folder is in a linked worktree: another checkout than the repository's main one."""
+    here = Path(os.path.realpath(folder))
+    for place in (here, *here.parents):
+        if (place / ".git").exists():
+            return project_at(str(place)) != str(place)
+    return False
+
+
 def _is_git_folder(folder: Path) -> bool:
     return os.path.lexists(folder / "HEAD")
 

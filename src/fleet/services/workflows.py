@@ -7,15 +7,17 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.blueprint import Blueprint, read_blueprint, with_usual_coder
+from fleet.domain.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.domain.ids import new_workflow_id
 from fleet.domain.workflow import (
     Kind,
     Outcome,
     Stage,
+    Strategy,
     Workflow,
     approved,
     begin,
@@ -27,6 +29,7 @@ from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
+from fleet.services.projects import is_linked, project_at
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -116,6 +119,7 @@ class WorkflowService:
 
         check_text(wish.task_prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)
+        _check_variables(stages, blueprint.variables, wish.variables)
         self._check_coders(stages)
         return stages
 
@@ -127,6 +131,7 @@ class WorkflowService:
             raise InvalidInput(
                 f"workflow {blueprint.name!r} needs a task", hint='add -p "what is to be done"'
             )
+        _refuse_shared_elsewhere(stages, wish.folder)
         repository = self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
@@ -154,8 +159,6 @@ class WorkflowService:
         return sorted(found.values())
 
     def _places(self, folder: str) -> tuple[Path, ...]:
-        from fleet.services.projects import project_at
-
         project = project_at(folder)
         own = (Path(project) / ".fleet" / "workflows",) if project else ()
         return (*own, self._home / "workflows", BUILT_IN)
@@ -202,22 +205,31 @@ class WorkflowService:
 
     # what people do
 
-    def pause(self, name: str) -> Workflow:
+    # (no agent may: `run` names the one that calls)
+
+    def pause(self, name: str, *, run: str = "") -> Workflow:
         """Have no more stages started; those that run go on."""
-        return self._change(name, lambda one: _live(replace(one, is_paused=True)))
+        return self._change(name, run, lambda one: _live(replace(one, is_paused=True)))
 
-    def resume(self, name: str) -> Workflow:
-        return self._change(name, lambda one: _live(replace(one, is_paused=False)))
+    def resume(self, name: str, *, run: str = "") -> Workflow:
+        return self._change(name, run, lambda one: _live(replace(one, is_paused=False)))
 
-    def cancel(self, name: str) -> Workflow:
+    def cancel(self, name: str, *, run: str = "") -> Workflow:
         """Have everything of a workflow ended; what was done stays on its branches."""
-        return self._change(name, lambda one: _live(replace(one, is_cancelled=True)))
+        return self._change(name, run, lambda one: _live(replace(one, is_cancelled=True)))
 
-    def retry(self, name: str, stage: str) -> Workflow:
+    def retry(self, name: str, stage: str, *, run: str = "") -> Workflow:
         """Have a stage, and all that builds on it, done again."""
-        return self._change(name, lambda one: retried(one, one.index_of(stage)))
 
-    def decide(self, name: str, stage: str, *, yes: bool, words: str, by: str) -> Workflow:
+        def again(one: Workflow) -> Workflow:
+            if one.parent:
+                hint = f"have the stage of {one.parent} done again that it is"
+                raise Conflict(f"workflow {one.id} is a part of another", hint=hint)
+            return retried(one, one.index_of(stage))
+
+        return self._change(name, run, again)
+
+    def decide(self, name: str, stage: str, *, yes: bool, words: str, by: str, run: str = "") -> Workflow:
         """Answer a stage that asks for a person's approval."""
 
         def decided(one: Workflow) -> Workflow:
@@ -230,9 +242,13 @@ class WorkflowService:
             )
             return approved(one, index, answer, time.time())
 
-        return self._change(name, decided)
+        return self._change(name, run, decided)
 
-    def _change(self, name: str, change: Callable[[Workflow], Workflow]) -> Workflow:
+    def _change(self, name: str, run: str, change: Callable[[Workflow], Workflow]) -> Workflow:
+        if run:
+            raise Conflict(
+                "an agent cannot decide about a workflow", hint='ask a person with `fleet ask "…"`'
+            )
         changed = self._workflows.update(self.get(name).id, change)
         self._door.knock()
         return changed
@@ -292,6 +308,31 @@ class WorkflowService:
             timeout_seconds=timeout_seconds,
             progress=progress,
         )
+
+
+def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Refuse variables that nothing asks for, and such as are asked for and not there: both are typos."""
+    used = variables_used(stages)
+    for name in given:
+        if name not in used and name not in usual:
+            close = get_close_matches(name, used, n=1)
+            hint = f"did you mean `--var {close[0]}=…`?" if close else "leave it out"
+            raise InvalidInput(f"no stage asks for {{vars.{name}}}", hint=hint)
+    for name in sorted(used - set(usual) - set(given)):
+        hint = f"add `--var {name}=…`, or `variables` to the file"
+        raise InvalidInput(f"{{vars.{name}}} is asked for, and nobody says what it is", hint=hint)
+
+
+def _refuse_shared_elsewhere(stages: Sequence[Stage], folder: str) -> None:
+    """Refuse what would work in the repository's main checkout, though the user is in another one."""
+    shared = [stage.name for stage in stages if stage.strategy is Strategy.SHARED]
+    if shared and is_linked(folder):
+        raise InvalidInput(
+            f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
+            hint="call from inside the repository's main checkout, or choose another `strategy`",
+        )
+    for stage in stages:
+        _refuse_shared_elsewhere(stage.stages, folder)
 
 
 def _live(workflow: Workflow) -> Workflow:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,7 @@ from fleet.interfaces.cli.common import (
     json_option,
     leaving,
     opened,
+    own_run,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
 STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
 NEEDS_PERSON = 5
-GOES_ON = "the workflow goes on in the background; look with `fleet workflow status`"
+GOES_ON = "it goes on; see it with `fleet workflow status {0}`, end it with `fleet workflow cancel {0}`"
+    "it goes on in the background; `fleet workflow status {0}` shows how, `fleet workflow cancel {0}` ends it"
+)
+HEADINGS = ("#", "stage", "who", "state", "took", "branch", "what it says")
+FIRST_TO_GO = ("#", "took", "who")
 
 
 workflow_argument = id_argument(
@@ -135,7 +141,7 @@ def _what(one: Workflow) -> str:
 
 
 def _follow(fleet: Fleet, begun: Workflow, *, as_json: bool) -> int:
-    with leaving(GOES_ON):
+    with leaving(GOES_ON.format(begun.id)):
         found = fleet.workflows.wait(begun.id, progress=_Teller(is_quiet=as_json))
     if as_json:
         render.out_json(wire.workflow(found))
@@ -249,11 +255,32 @@ def _show(fleet: Fleet, one: Workflow) -> None:
     reason = f": {render.printable(one.reason)}" if one.reason else ""
     render.out(f"{render.paint(render.printable(one.name), 'bold')}  {one.id}  {state}{paused}{reason}")
     rows = [_stage_row(fleet, one, index) for index in range(len(one.stages))]
-    render.show_table(("#", "stage", "who", "state", "took", "branch", "what it says"), rows)
-    for index, at in enumerate(one.progress):
+    render.out_lines(
+        render.table(
+            HEADINGS,
+            rows,
+            drop=FIRST_TO_GO,
+            styles={"state": [STAGE_COLOURS.get(at.state, "") for at in one.progress]},
+            width=render.terminal_width(),
+            is_coloured=render.is_coloured(sys.stdout),
+        )
+    )
+    for command in _next(one):
+        render.say(f"  {command}")
+
+
+def _next(one: Workflow) -> Iterator[str]:
+    """Yield the commands that a person may want to type now."""
+    for stage, at in zip(one.stages, one.progress, strict=True):
+        name = shlex.quote(stage.name)
         if at.state is StageState.ASKING:
-            stage = shlex.quote(one.stages[index].name)
-            render.say(f"  fleet workflow approve {one.id} {stage}  (or `reject`)")
+            yield f"fleet workflow approve {one.id} {name}  (or `reject`)"
+        if at.state is StageState.FAILED and one.has_ended:
+            yield f"fleet workflow result {one.id} {name}  (what it said)"
+            yield f"fleet workflow retry {one.id} {name}   (have it done again)"
+    if one.state is WorkflowState.SUCCEEDED and one.final is not None and one.final.branch:
+        yield f"fleet diff {one.final.branch}"
+        yield f'fleet merge {one.final.branch} --gate "…"'
 
 
 def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
@@ -266,7 +293,7 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
         str(index),
         render.printable(stage.name) + rounds,
         render.printable(graph.who(stage)),
-        render.paint(str(at.state), STAGE_COLOURS.get(at.state, "")),
+        str(at.state),
         render.age(took) if at.started_at else "",
         last.branch if last else "",
         render.printable(said.partition("\n")[0]),
@@ -357,7 +384,7 @@ def cancel(name: str) -> None:
       fleet workflow cancel w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.cancel(name)
+        found = fleet.workflows.cancel(name, run=own_run())
     render.out(f"workflow {found.id} is being cancelled")
 
 
@@ -371,7 +398,7 @@ def pause(name: str) -> None:
       fleet workflow pause w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.pause(name)
+        found = fleet.workflows.pause(name, run=own_run())
     render.out(f"workflow {found.id} is paused; go on with `fleet workflow resume {found.id}`")
 
 
@@ -385,7 +412,7 @@ def resume(name: str) -> None:
       fleet workflow resume w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.resume(name)
+        found = fleet.workflows.resume(name, run=own_run())
     render.out(f"workflow {found.id} goes on")
 
 
@@ -400,13 +427,13 @@ def retry(name: str, stage: str) -> None:
       fleet workflow retry w-1m7hjhjc0a review
     """
     with opened() as fleet:
-        found = fleet.workflows.retry(name, stage)
+        found = fleet.workflows.retry(name, stage, run=own_run())
     render.out(f"stage {stage!r} of {found.id} is done again")
 
 
 def _decide(name: str, stage: str, message: str, *, yes: bool) -> None:
     with opened() as fleet:
-        found = fleet.workflows.decide(name, stage, yes=yes, words=message, by=caller())
+        found = fleet.workflows.decide(name, stage, yes=yes, words=message, by=caller(), run=own_run())
     render.out(f"stage {stage!r} of {found.id}: {'yes' if yes else 'no'}")
 
 
