@@ -33,8 +33,6 @@ STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "canc
 STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
 NEEDS_PERSON = 5
 GOES_ON = "it goes on; see it with `fleet workflow status {0}`, end it with `fleet workflow cancel {0}`"
-    "it goes on in the background; `fleet workflow status {0}` shows how, `fleet workflow cancel {0}` ends it"
-)
 HEADINGS = ("#", "stage", "who", "state", "took", "branch", "what it says")
 FIRST_TO_GO = ("#", "took", "who")
 
