@@ -7,20 +7,34 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.checkouts import GitCheckouts
-from fleet.bootstrap import open_fleet, open_store
-from fleet.domain.ids import TrialId
-from fleet.domain.race import End, Entry, Race, RaceState, all_trials, cross_trial, own_trial, without_doubles
+from fleet.bootstrap import make_supervisor, open_fleet, open_store
+from fleet.domain.ids import RaceId, TrialId
+from fleet.domain.race import (
+    End,
+    Entry,
+    Race,
+    RaceState,
+    all_trials,
+    cross_trial,
+    own_trial,
+    task_id,
+    without_doubles,
+)
 from fleet.domain.scorecard import Score, Standing, score
-from fleet.domain.task import TaskState
+from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
+from fleet.engine.races import RaceDirector
+from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
+from fleet.ports.comparing import Comparison
 from fleet.ports.races import Races
 from fleet.ports.tasks import Tasks
 from fleet.ports.trials import Trials
@@ -472,6 +486,52 @@ def test_a_race_whose_repository_is_gone_ends_and_says_so(track: Track, tmp_path
     ended = track.until(race, lambda race: race.has_ended)
     assert (ended.end, ended.winner) == (End.NOBODY, None)
     assert ended.reason
+
+
+class Broken:
+    """A git that cannot be asked just now."""
+
+    def __init__(self, problem: FleetError) -> None:
+        self._problem = problem
+
+    def compare(self, repository: str, base: str, commit: str) -> Comparison:
+        raise self._problem
+
+
+@pytest.mark.parametrize(
+    ("problem", "ends"),
+    [
+        (OverLimit("the disk is full"), False),
+        (StoreUnusable("it is locked"), False),
+        (Unavailable("git is not on PATH"), False),
+        (GitFailed("diff-tree", "bad object"), True),
+    ],
+    ids=["full disk", "locked store", "no git", "bad object"],
+)
+def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, ends: bool) -> None:
+    store, broken = MemoryStore(), cast("Any", Broken(problem))
+    home = tmp_path / "home"
+    home.mkdir()
+    made = make_supervisor(home, -1, stops_when_idle=True)._shop
+    made.store.close()
+    shop = replace(made, store=store, comparing=broken)
+    race = Race(
+        id=RaceId("r-1"),
+        project=str(tmp_path),
+        cwd=str(tmp_path),
+        prompt="Do it",
+        base="b" * 40,
+        host=shop.host,
+        created_at=1.0,
+        size=1,
+        gates=("true",),
+    )
+    Races(store).add(race)
+    task = Task(id=task_id(race, 1), title="x", created_at=1.0, updated_at=1.0)
+    Tasks(store).add(task.close("it is done", 2.0))
+    with nullcontext() if ends else pytest.raises(type(problem)):
+        RaceDirector(shop).advance(race)
+    assert Races(store).get(race.id).has_ended is ends
 
 
 def test_hostile_names_of_files_harm_nothing(track: Track) -> None:

@@ -29,7 +29,7 @@ from fleet.domain.scorecard import Duel, Outcome, Scorecard, Trials, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.workshop import Workshop
-from fleet.errors import Conflict, FleetError, GitFailed, Stale
+from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
 from fleet.ports.races import ASKS, WORK, Races
 from fleet.ports.tasks import Tasks
 
@@ -71,6 +71,8 @@ class RaceDirector:
             return has_begun or changed != race
         try:
             entries = self._entries(race, fates)
+        except (Unavailable, OverLimit):  # a full disk, say: the next look may find it otherwise
+            raise
         except FleetError as problem:  # there is no repository any more, say
             why = f"git cannot read its base: {problem.message}"
             return self._end(race, Outcome(end=End.NOBODY, reason=why))

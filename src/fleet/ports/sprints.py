@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from fleet.domain.ids import SprintId
 from fleet.domain.pair import Who
 from fleet.domain.phases import Phase, PlannedTask, Sprint, SprintState, Verified
-from fleet.errors import Stale
 from fleet.ports.shelf import Form, Shelf
 from fleet.ports.store import Store
 
@@ -62,11 +60,3 @@ class Sprints(Shelf[Sprint]):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, SPRINT_FORM)
-
-    def ensure(self, sprint: Sprint) -> Sprint:
-        """Return the sprint of that id, wished for now if it was not before."""
-        if (known := self.peek(sprint.id)) is not None:
-            return known
-        with suppress(Stale):  # somebody else was first
-            self.add(sprint)
-        return self.get(sprint.id)
