@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import make_supervisor
-from fleet.domain.ids import RunId, TrainId
+from fleet.domain.ids import RunId, TaskId, TrainId
 from fleet.domain.run import Run, RunState, WorkspaceState
-from fleet.domain.train import Car, Train
+from fleet.domain.task import Task, TaskState
+from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by
 from fleet.domain.trial import Answer, TrialState
 from fleet.engine.trains import TrainDirector
 from fleet.engine.workshop import Workshop
 from fleet.ports.records import Runs
+from fleet.ports.tasks import Tasks
 from fleet.ports.trains import Trains
 from fleet.ports.trials import Trials
 from tests.branches import branch_off
@@ -260,3 +263,95 @@ def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_lan
     merged = git(repository, "branch", "--merged", "main", "--format=%(refname:short)").split()
     assert {"first", "second", "rival", "pushed"} <= set(merged)
     assert "spoiler" not in merged
+
+
+# what else may happen to it
+
+
+@dataclass
+class Stage:
+    """A train that waits for its gate, and who directs it."""
+
+    director: TrainDirector
+    store: MemoryStore
+    repository: Path
+
+    @property
+    def train(self) -> Train:
+        (train,) = Trains(self.store).find()
+        return train
+
+    def go_on(self) -> None:
+        """Take every step that can be taken while no gate and no agent says anything."""
+        while any(self.director.advance(train) for train in self.director.live()):
+            pass
+
+    def change(self, change: Callable[[Train], Train]) -> None:
+        Trains(self.store).update(self.train.id, change)
+        self.go_on()
+
+    def trials(self) -> list[bool]:
+        return [trial.is_wanted for trial in Trials(self.store).find()]
+
+
+@pytest.fixture
+def stage(shop: Workshop, ground: Path) -> Stage:
+    store = MemoryStore()
+    record_wishes(store, str(ground), shop.host)
+    made = Stage(TrainDirector(with_life(shop, store, Life())), store, ground)
+    made.go_on()
+    assert made.trials() == [True]
+    return made
+
+
+def test_a_train_whose_target_was_deleted_can_be_cancelled_and_its_gate_is_stopped(stage: Stage) -> None:
+    git(stage.repository, "branch", "-D", "main")
+    stage.change(cancelled)
+    assert stage.train.state is TrainState.CANCELLED
+    assert stage.trials() == [False]
+
+
+def test_a_train_whose_repository_was_deleted_can_be_cancelled(stage: Stage) -> None:
+    shutil.rmtree(stage.repository)
+    stage.change(cancelled)
+    assert stage.train.state is TrainState.CANCELLED
+
+
+def test_a_gate_is_stopped_if_others_move_the_target_and_asked_anew_if_they_move_it_back(
+    stage: Stage,
+) -> None:
+    before = git(stage.repository, "rev-parse", "main")
+    push(stage.repository)
+    stage.go_on()
+    assert stage.trials() == [False, True]
+    git(stage.repository, "update-ref", "refs/heads/main", before)
+    stage.go_on()
+    assert stage.trials() == [False, False, True]
+    assert stage.train.state is TrainState.OPEN
+    stage.change(cancelled)
+    assert stage.trials() == [False, False, False]
+
+
+def test_a_branch_that_joins_again_is_mended_by_a_task_of_its_own(stage: Stage) -> None:
+    tasks, runs = Tasks(stage.store), Runs(stage.store)
+    tasks.add(Task(id=TaskId("t-1"), title="t", created_at=1.0, cwd="/", project="/", coder="scripted"))
+    tasks.update("t-1", lambda task: task.close("done", 1.0))
+    rival = stage.train.car("rival")
+    runs.update(rival.run or "", lambda run: replace(run, task=TaskId("t-1")))
+    git(
+        stage.repository,
+        "branch",
+        "-f",
+        "main",
+        branch_off(stage.repository, "pushed", {"shared": "other\n"}),
+    )
+    stage.go_on()
+    first = stage.train.car("rival").task or ""
+    tasks.update(first, lambda task: task.block("it died"))
+    stage.go_on()
+    assert stage.train.car("rival").state is CarState.REFUSED
+    stage.change(lambda train: joined_by(train, [rival]).without_stack())
+    again = stage.train.car("rival")
+    assert (again.state, again.returns) == (CarState.SENT_BACK, 1)
+    assert again.task != first
+    assert tasks.get(again.task or "").state is TaskState.OPEN

@@ -63,7 +63,8 @@ class Car:
     landed_as: str = ""  # commit that brought it into the target
     files: tuple[str, ...] = ()  # that were in the way
     reason: str = ""
-    returns: int = 0  # how often it was sent back
+    returns: int = 0  # how often it was sent back …
+    earlier_returns: int = 0  # … and had been when a person let it come again
     prompt: str = ""  # what its agent is told then …
     asked: int = 0  # … by this prompt of its run …
     task: TaskId | None = None  # … or, if that cannot hear any more, by this task
@@ -117,7 +118,8 @@ class Train:
     stack: tuple[Link, ...] = ()
     good: int = 0  # so many links from below are green …
     bad: int = 0  # … and so many are red; 0: not known yet
-    moves: int = 0  # how often others moved the target since something landed
+    moves: int = 0  # how often others moved the target since something landed …
+    all_moves: int = 0  # … and since it was begun
     resumes: int = 0  # how often a person let it go on: what was tried before that says nothing any more
     flaky: tuple[str, ...] = ()  # commits that were red first and green then
 
@@ -159,9 +161,14 @@ def joined_by(train: Train, cars: Iterable[Car]) -> Train:
     for car in cars:
         old = known.get(car.branch)
         if old is None or old.has_ended:
-            known[car.branch] = replace(car, since=min(car.since, old.since)) if old else car
+            known[car.branch] = _again(old, car) if old else car
     state = TrainState.OPEN
     return replace(train, cars=tuple(known.values()), state=state, reason="", moves=0)
+
+
+def _again(old: Car, car: Car) -> Car:
+    returns = old.earlier_returns + old.returns
+    return replace(car, since=min(car.since, old.since), earlier_returns=returns)
 
 
 def resumed(train: Train, *, with_checkout: bool = False) -> Train:
@@ -295,11 +302,10 @@ def landed(train: Train, count: int) -> Train:
 
 def moved(train: Train) -> Train:
     """Return the train after others have moved the target: what was tested is not what would land."""
+    anew = replace(train.without_stack(), all_moves=train.all_moves + 1)
     if train.moves >= MOST_MOVES:
-        return train.without_stack().halt(
-            f"{train.target} was moved {train.moves + 1} times while it was being tested"
-        )
-    return replace(train.without_stack(), moves=train.moves + 1)
+        return anew.halt(f"{train.target} was moved {train.moves + 1} times while it was being tested")
+    return replace(anew, moves=train.moves + 1)
 
 
 def culprit(train: Train) -> Car | None:

@@ -50,7 +50,7 @@ class TrainDirector:
             self._send_culprit_back,
             trains.ended,
         )
-        for step in steps if work.is_wanted else (self._see_target, self._cancel):
+        for step in steps if work.is_wanted else (self._see_last, self._cancel):
             newest = self._take(step, work)
             if newest != work:
                 self._trains.update(work.id, lambda now, newest=newest: _unless_changed(now, work, newest))
@@ -78,8 +78,24 @@ class TrainDirector:
         contains = self._shop.repositories.contains
         for count in range(len(train.stack), 0, -1):
             if contains(train.project, train.stack[count - 1].commit, tip):
+                self._unlock(train)  # whoever landed it was killed right after that
                 return trains.landed(train, count)
+        self._stop_trials(train)
         return trains.moved(train)
+
+    def _see_last(self, train: Train) -> Train:
+        """See what has landed before a train is ended; nobody can tell where the target itself is gone."""
+        try:
+            self._unlock(train)
+            return self._see_target(train)
+        except (Conflict, Unavailable, OverLimit):
+            raise
+        except FleetError:
+            return train
+
+    def _unlock(self, train: Train) -> None:
+        if train.with_checkout:
+            self._shop.merging.unlock(train.project, train.ref)
 
     def _tip_of_target(self, train: Train) -> str:
         tip = self._shop.merging.tip(train.project, train.ref)
@@ -168,13 +184,19 @@ class TrainDirector:
 
     def _trial(self, train: Train, commit: str, number: int) -> Trial:
         return Trial(
-            id=TrialId(f"{train.id}-{train.resumes}-{commit[:16]}-{number}"),
+            id=TrialId(f"{train.id}-{train.resumes + train.all_moves}-{commit[:16]}-{number}"),
             project=train.project,
             commit=commit,
             commands=train.gates,
             host=self._shop.host,
             created_at=train.created_at,
         )
+
+    def _stop_trials(self, train: Train) -> None:
+        """Have no gate run on for a train that does not care any more what it says."""
+        for trial in self._shop.trials.find("work", self._shop.host):
+            if trial.id.startswith(f"{train.id}-"):
+                self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
 
     def _said(self, train: Train, commit: str) -> str:
         """Return the last words of the gate that said no to a commit."""
@@ -272,10 +294,7 @@ class TrainDirector:
     # the end
 
     def _cancel(self, train: Train) -> Train:
-        for number in range(1, trains.TRIES + 1):
-            trial = self._shop.trials.peek(self._trial(train, trains.to_try(train), number).id)
-            if trial is not None and not trial.has_ended:
-                self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
+        self._stop_trials(train)
         for car in train.cars:
             task = self._tasks.peek(_task_id(train, car))
             if task is not None and task.state is not TaskState.CLOSED:
@@ -285,7 +304,7 @@ class TrainDirector:
 
 def _task_id(train: Train, car: Car) -> TaskId:
     """Return the id of the task that mends a car after it was sent back; for each time it has another."""
-    return TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.returns}")
+    return TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.earlier_returns + car.returns}")
 
 
 def _unless_changed(now: Train, seen: Train, newest: Train) -> Train:
