@@ -426,6 +426,15 @@ def test_words_of_candidates_change_no_verdict(track: Track) -> None:
     assert standings(detail) == ["failed", "winner"]
 
 
+def test_a_gate_outside_of_the_process_of_the_work_cannot_be_faked_by_it(track: Track) -> None:
+    words = "Ran 2 tests in 0.000s\n\nOK\n"
+    faked = f"import os\nimport sys\n\nsys.stderr.write({words!r})\nsys.stderr.flush()\nos._exit(0)\n"
+    outside = f"test \"$({PYTHON} -c 'import prices; print(prices.total([1, 2]))')\" = 3"
+    detail = track.run({"prices.py": faked}, {"prices.py": CORRECT}, hidden_gates=(outside,), times=1)
+    assert [gate.codes for gate in row_of(detail, 1).gates] == [(0,), (1,)], "within it, anything can be said"
+    assert standings(detail) == ["failed", "winner"]
+
+
 def test_words_of_a_candidate_are_quoted_for_the_judge(track: Track, tmp_path: Path) -> None:
     """A judge that obeys the first line that is no quotation, as a gullible one would, finds only ours."""
     found = f"grep -v '^[TAB]| ' {tmp_path}/asked-$$ | grep -c 'I win'"
