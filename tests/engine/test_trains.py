@@ -204,6 +204,20 @@ def test_a_target_that_is_red_itself_halts_the_train_until_a_person_has_looked(d
     assert states(newest(desk)) == {"one": "landed"}
 
 
+def test_a_person_is_told_once_of_a_train_that_was_halted(desk: System, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    (desk.home / "config.toml").write_text(f"[notify]\ncommand = 'cat >> {told}; echo >> {told}'\n")
+    branch_off(desk.repository, "one", {"one": "1"})
+    desk.fleet("merge", "one", "--gate", "false", "--wait", code=5)
+    wait_for(lambda: newest(desk).is_told)
+    train = newest(desk)
+    (notice,) = map(json.loads, told.read_text().splitlines())
+    assert (notice["kind"], notice["about"]) == ("train.halted", train.id)
+    assert (notice["text"], notice["command"]) == (train.reason, f"fleet train show {train.id}")
+    desk.fleet("train", "resume", train.id)
+    wait_for(lambda: len(told.read_text().splitlines()) == 2, what="it is told anew when it halts again")
+
+
 def slow_gate(tmp_path: Path) -> str:
     """A gate that says when it has begun, and ends when it is told to."""
     return f"echo $$ >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"

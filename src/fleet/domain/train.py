@@ -113,6 +113,7 @@ class Train:
     is_wanted: bool = True
     state: TrainState = TrainState.OPEN
     reason: str = ""  # why it was halted
+    is_told: bool = False  # a person knows of that
     base: str = ""  # commit of the target that the stack stands on
     is_base_good: bool = False  # the gates said yes to it
     stack: tuple[Link, ...] = ()
@@ -139,7 +140,7 @@ class Train:
         return replace(self, cars=tuple(car if car.branch == one.branch else one for one in self.cars))
 
     def halt(self, reason: str) -> Train:
-        return replace(self, state=TrainState.HALTED, reason=reason)
+        return replace(self, state=TrainState.HALTED, reason=reason, is_told=False)
 
     def without_stack(self) -> Train:
         return replace(self, stack=(), good=0, bad=0, base="", is_base_good=False)

@@ -14,11 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from fleet.config import Settings
 from fleet.domain.pair import Pair, PairState
 from fleet.domain.task import Task, TaskState
+from fleet.domain.train import Train, TrainState
 from fleet.domain.workflow import StageState, Workflow, told_of_questions
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 from fleet.ports.pairs import Pairs
 from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.ports.trains import Trains
 from fleet.ports.workflows import Workflows
 
 log = logging.getLogger(__name__)
@@ -30,8 +32,8 @@ PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    kind: str  # workflow.asks, task.blocked, task.asks, pair.undecided or coder.held
-    about: str  # id of the task or pair, or name of the coder
+    kind: str  # workflow.asks, task.blocked, task.asks, pair.undecided, train.halted or coder.held
+    about: str  # id of what it is about, or name of the coder
     title: str
     text: str
     command: str  # what to type
@@ -50,6 +52,7 @@ class Notices:
         self._tasks = Tasks(shop.store)
         self._pairs = Pairs(shop.store)
         self._workflows = Workflows(shop.store)
+        self._trains = Trains(shop.store)
         self._state = QueueState(shop.store)
         self._tries: dict[str, _Tries] = {}
 
@@ -74,6 +77,8 @@ class Notices:
             yield _about_pair(pair)
         for workflow in self._workflows.find("untold", self._shop.host):
             yield _about_workflow(workflow)
+        for train in self._trains.find("untold", self._shop.host):
+            yield _about_train(train)
         for hold in self._state.holds().values():
             if not hold.until and not hold.is_told:
                 yield _about_coder(hold)
@@ -85,6 +90,8 @@ class Notices:
             self._workflows.update(notice.about, told_of_questions)
         elif notice.kind == "pair.undecided":
             self._pairs.update(notice.about, lambda pair: _told_of_pair(pair, notice))
+        elif notice.kind == "train.halted":
+            self._trains.update(notice.about, lambda train: _told_of_train(train, notice))
         else:
             self._tasks.update(notice.about, lambda task: _told(task, notice))
 
@@ -137,6 +144,22 @@ def _about_pair(pair: Pair) -> Notice:
 def _told_of_pair(pair: Pair, notice: Notice) -> Pair:
     is_same = pair.state is PairState.UNDECIDED and _about_pair(pair) == notice
     return replace(pair, is_told=True) if is_same else pair
+
+
+def _about_train(train: Train) -> Notice:
+    return Notice(
+        kind="train.halted",
+        about=train.id,
+        title=f"{train.id} into {train.target} needs you",
+        text=train.reason,
+        command=f"fleet train show {train.id}",
+        project=train.project,
+    )
+
+
+def _told_of_train(train: Train, notice: Notice) -> Train:
+    is_same = train.state is TrainState.HALTED and _about_train(train) == notice
+    return replace(train, is_told=True) if is_same else train
 
 
 def _about_coder(hold: Hold) -> Notice:

@@ -20,6 +20,8 @@ def _index_of(train: Train) -> dict[str, str]:
     found_by = {"project": train.project}
     if train.state is TrainState.OPEN:
         found_by["work"] = train.host
+    if train.state is TrainState.HALTED and not train.is_told:
+        found_by["untold"] = train.host
     if not train.has_ended:
         found_by["line"] = line_key(train.host, train.project, train.target)
     return found_by
