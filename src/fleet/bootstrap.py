@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from fleet.config import Settings
+    from fleet.domain.spawn import Mark
     from fleet.engine.door import HomeDoor
     from fleet.engine.supervisor import Supervisor
     from fleet.ports.coder import Coder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fleet.ports.vitals import Gauge
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
+    from fleet.services.errands import ErrandService
     from fleet.services.fleet import Fleet
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
+    from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
@@ -67,6 +70,8 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
         make_merges=_make_merges,
         make_races=_make_races,
         make_sprints=_make_sprints,
+        make_errands=_make_errands,
+        make_spawns=_make_spawns,
         make_gauge=_make_gauge,
     )
 
@@ -352,6 +357,37 @@ def _make_sprints(fleet: Fleet) -> SprintService:
 
     door = cast("Door", Later(lambda: door_of(fleet.home)))
     return SprintService(store=fleet.store, pairs=fleet.pairs, door=door)
+
+
+def _make_errands(fleet: Fleet) -> ErrandService:
+    from fleet.services.errands import ErrandService
+
+    return ErrandService(
+        host=fleet.host,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        repositories=_make_repositories(),
+        coder=lambda name: _coder_of(fleet, name),
+        runs=fleet.runs,
+        tasks=fleet.tasks,
+    )
+
+
+def _make_spawns(fleet: Fleet) -> SpawnService:
+    from fleet.config import load
+    from fleet.services.spawns import SpawnService
+
+    return SpawnService(
+        store=fleet.store,
+        settings=lambda: fleet.settings,
+        home_settings=lambda: load(fleet.home, environ={}),
+    )
+
+
+def marks_of_ancestors() -> list[Mark]:
+    from fleet.adapters.ancestry import marks_of_ancestors
+
+    return marks_of_ancestors(os.getpid())
 
 
 def _make_repositories() -> Repositories:

@@ -16,12 +16,13 @@
     │   └── IllegalTransition
     ├── OverLimit                   6    a budget, a quota or the disk is used up
     │   └── DiskFull
-    └── Unavailable                 7    try again later, or repair what is named
-        ├── MemberUnreachable
-        ├── CoderMissing
-        ├── StoreUnusable
-        │   └── StoreAway
-        └── SupervisorSilent
+    ├── Unavailable                 7    try again later, or repair what is named
+    │   ├── MemberUnreachable
+    │   ├── CoderMissing
+    │   ├── StoreUnusable
+    │   │   └── StoreAway
+    │   └── SupervisorSilent
+    └── Refused                     8    whoever calls may not; ask somebody who may
 
 5 is no error's: `fleet wait` ends with it when a person must decide.
 
@@ -64,6 +65,10 @@ class OverLimit(FleetError):
 
 class Unavailable(FleetError):
     exit_code = 7
+
+
+class Refused(FleetError):
+    exit_code = 8
 
 
 class GitFailed(Failed):

@@ -127,6 +127,15 @@ def _parse_list(text: str) -> object:
     return table["list"] if len(table) == 1 else text
 
 
+def _parse_folders(text: str) -> object:
+    """As a list; and, as people write paths into a variable, with colons or commas between them."""
+    if text.lstrip().startswith("["):
+        return _parse_list(text)
+    return [
+        folder.strip() for folder in text.replace(",", "\n").replace(":", "\n").splitlines() if folder.strip()
+    ]
+
+
 def check_queue(value: object) -> str:
     if value not in ("fleet", "beads"):
         raise ValueError(f'must be "fleet" or "beads", not {value!r}')
@@ -158,3 +167,4 @@ TRUTH = Kind("true or false", check_truth, _parse_truth)
 WHOLE = Kind("whole number", check_whole, _parse_number)
 SECONDS = Kind("seconds", check_seconds, _parse_number)
 LIST = Kind("list of texts", check_list, _parse_list)
+FOLDERS = Kind("list of texts", check_list, _parse_folders)

@@ -89,10 +89,11 @@ def _layers(
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
     layer = _Layer()
     for key, setting in SETTINGS.items():
-        if text := environ.get(setting.variable):  # an empty variable counts as not set
-            source = Source(f"environment {setting.variable}")
-            layer.values[key] = _told(source, setting.parse, text)
-            layer.sources[key] = source
+        for variable in setting.variables:
+            if text := environ.get(variable):  # an empty variable counts as not set
+                source = Source(f"environment {variable}")
+                layer.values[key] = _told(source, setting.parse, text)
+                layer.sources[key] = source
     return layer
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
 from fleet.config.kinds import (
     DATABASE,
+    FOLDERS,
     FORGE,
     LIST,
     MODE,
@@ -49,11 +50,17 @@ class Setting(Generic[T]):
     help: str
     flag: str = ""  # of the command line, for the origin
     is_of_home: bool = False  # holds for all projects, so no project's file may say it
+    old_variable: str = ""  # by which codefleet's users know it
 
     @property
     def variable(self) -> str:
         """Return the name of its environment variable."""
         return "FLEET_" + self.key.upper().replace(".", "_")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Return the environment variables that set it; the last one wins."""
+        return (self.old_variable, self.variable) if self.old_variable else (self.variable,)
 
     def parse(self, text: str) -> T:
         return self.kind.check(self.kind.parse(text))
@@ -143,6 +150,22 @@ class Settings:
     per_coder = Setting("limits.per_coder", WHOLE, 0, "most tasks under way with one coder; 0: no limit")
     per_project = Setting("limits.per_project", WHOLE, 0, "most tasks under way in one project; 0: no limit")
     per_host = Setting("limits.per_host", WHOLE, 0, "most tasks under way on one host; 0: no limit")
+    allowed_repos = Setting(
+        "limits.allowed_repos",
+        FOLDERS,
+        (),
+        "repositories, or folders above them, in which work may be started over MCP; empty: all",
+        is_of_home=True,
+        old_variable="FLEET_ALLOWED_REPOS",
+    )
+    max_spawn_depth = Setting(
+        "limits.max_spawn_depth",
+        WHOLE,
+        2,
+        "how many generations of agents may start further agents over MCP; 0: none",
+        is_of_home=True,
+        old_variable="FLEET_MAX_SPAWN_DEPTH",
+    )
     task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit", "--budget")
     batch_usd = Setting("budget.batch_usd", MONEY, 0, "what the tasks of one batch may cost; 0: no limit")
     project_usd_a_day = Setting(

@@ -97,6 +97,7 @@ class Pair:
     advice: str = ""  # what the reviewer is to look at besides
     review_base: str = ""  # what the reviewer sees the work since; "": the base
     part_of: str = ""  # what it belongs to
+    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
     attempts: int = 0  # how often each of its tasks may fail; 0: as the settings say
     budget_usd: float | None = None
     state: PairState = PairState.DOING

@@ -152,6 +152,7 @@ class Run:
     said: str = ""  # the last line it said
     diff: Diff = Diff()
     result: Result | None = None
+    keys: tuple[str, ...] = ()  # hashes of the tokens that its agents were given, the newest last
     job: int = 1  # numbers the engine's durable jobs for this run, so that none is done twice
 
     def become(self, state: RunState, *, now: float, reason: str | None = None) -> Run:

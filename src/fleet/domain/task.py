@@ -76,6 +76,7 @@ class Task:
     needs: tuple[str, ...] = ()  # names or labels of the host that may do it
     budget_usd: float | None = None
     part_of: str = ""  # the workflow, pair or race that wants it
+    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
     role: Role = Role.DOER
     flags: tuple[str, ...] = ()  # for its agent's CLI, besides those of the settings
     attempts: int = 0  # how often it may fail; 0: as the settings say

@@ -143,6 +143,7 @@ class Workflow:
     state: WorkflowState = WorkflowState.RUNNING
     reason: str = ""
     parent: str = ""  # the stage of a workflow that wants it
+    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
     is_paused: bool = False
     is_cancelled: bool = False  # a person wants it ended
     ended_at: float | None = None

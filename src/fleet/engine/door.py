@@ -27,7 +27,7 @@ DRAIN = b"d"
 
 # What marks a process as one of an agent's. The supervisor must never carry it, or stopping the
 # agent that happened to start it would end the supervisor too.
-_AGENT_VARIABLES = ("FLEET_RUN", "TMUX", "TMUX_PANE")
+_AGENT_VARIABLES = ("FLEET_RUN", "FLEET_RUN_TOKEN", "TMUX", "TMUX_PANE")
 
 
 class Holder(NamedTuple):

@@ -23,6 +23,7 @@ from fleet.domain.ids import RunId, TaskId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
 from fleet.engine import cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
@@ -230,7 +231,7 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
     await shop.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
         await shop.transport.write(f"{folder}/{name}", content)
-    environment = agent_environment(shop, run) | dict(plan.env)
+    environment = agent_environment(shop, run) | dict(plan.env) | await _token_for(shop, run)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
         return await shop.shim.start(
@@ -261,6 +262,18 @@ def agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
         "FLEET_BRANCH": run.branch,
         "FLEET_RUN_DIR": str(shop.run_folder(run.id)),
     }
+
+
+async def _token_for(shop: Workshop, run: Run) -> dict[str, str]:
+    """Return the variable by which the agent's own calls are known as this run's; its hash is recorded first.
+
+    A start that is repeated gives out another one: whichever reaches the agent, its hash is there.
+    """
+    if run.is_underway:
+        return {}  # its agent was started, and has one
+    token = new_token()
+    await shop.update(run.id, lambda run: replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:]))
+    return {TOKEN: token}
 
 
 def _task_environment(shop: Workshop, run: Run) -> dict[str, str]:

@@ -99,6 +99,7 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
     "state": RunState,
     "workspace_state": WorkspaceState,
     "flags": tuple,
+    "keys": tuple,
     "agent": lambda body: decode_flat(ProcessId, body),
     "usage": lambda body: decode_flat(Usage, body),
     "diff": lambda body: decode_flat(Diff, body),

@@ -93,6 +93,15 @@ class Doctor:
                 *(check.result() for check in asked),
             ]
 
+    def git(self) -> Found:
+        return Found(*_probe("git", ("--version",)), login="")
+
+    def coders(self) -> list[tuple[Facts, Found]]:
+        """Return every coder, and what there is of it; all are asked at the same time."""
+        known = list(self._coders())
+        with ThreadPoolExecutor(8) as pool:
+            return list(zip(known, pool.map(look_for, known), strict=True))
+
     def _check_config(self) -> tuple[Check, Settings | None]:
         try:
             settings = self._settings()
@@ -200,16 +209,28 @@ def check_tmux() -> Check:
     return Check(name="tmux", verdict=Verdict.OK, found=f"{version} ({path})")
 
 
+class Found(NamedTuple):
+    """What there is of a coder on this machine."""
+
+    path: str  # "": it is not installed
+    version: str
+    login: str | None  # how it is logged in; "": it needs no login; None: it is not
+
+
+def look_for(facts: Facts) -> Found:
+    path, version = _probe(facts.binary, facts.version_argv)
+    return Found(path, version, _login(facts))
+
+
 def check_coder(facts: Facts, settings: Settings | None) -> Check:
     name = f"coder {facts.name}"
     default = " (the default coder)" if settings and settings.coder_default == facts.name else ""
-    path, version = _probe(facts.binary, facts.version_argv)
+    path, version, login = look_for(facts)
     if not path:
         fix = f"install it with `{facts.install}`" if facts.install else ""
         return Check(
             name=name, verdict=Verdict.WARN, found=f"{facts.binary!r} is not on PATH{default}", fix=fix
         )
-    login = _login(facts)
     if login is None:
         fix = f"log in with `{facts.login_hint}`" if facts.login_hint else _login_variables(facts)
         return Check(

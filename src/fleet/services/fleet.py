@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.errands import ErrandService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
+    from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.workflows import WorkflowService
@@ -37,6 +39,8 @@ class Fleet:
     make_merges: Callable[[Fleet], MergeService]
     make_races: Callable[[Fleet], RaceService]
     make_sprints: Callable[[Fleet], SprintService]
+    make_errands: Callable[[Fleet], ErrandService]
+    make_spawns: Callable[[Fleet], SpawnService]
     make_gauge: Callable[[], Gauge]
 
     @cached_property
@@ -74,6 +78,14 @@ class Fleet:
     @cached_property
     def sprints(self) -> SprintService:
         return self.make_sprints(self)
+
+    @cached_property
+    def errands(self) -> ErrandService:
+        return self.make_errands(self)
+
+    @cached_property
+    def spawns(self) -> SpawnService:
+        return self.make_spawns(self)
 
     @cached_property
     def gauge(self) -> Gauge:

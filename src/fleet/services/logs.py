@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -85,6 +86,25 @@ class LogService:
                     yield chunk
         except FileNotFoundError:
             return
+
+    def tail(self, run_id: RunId, turn: int, name: str, *, lines: int) -> str:
+        """Return the last lines of a turn's output, as far as they are in its last bytes."""
+        try:
+            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - CHUNK))
+                text = file.read(CHUNK).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def exit_code(self, run_id: RunId, turn: int) -> int | None:
+        """Return the exit code that a turn's agent ended with; None while there is none."""
+        try:
+            word = (self._home / "runs" / run_id / f"turn-{turn}" / "exit").read_text().split()[0]
+        except (OSError, IndexError):
+            return None
+        return int(word) if word.isdigit() else None
 
     def follow_raw(self, run_id: RunId, turn: int, name: str, show: Callable[[bytes], None]) -> None:
         """Hand over a turn's bytes, and those of later turns, until the run is at rest."""

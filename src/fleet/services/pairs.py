@@ -43,6 +43,7 @@ class PairWish(NamedTuple):
     base: str = "HEAD"
     folder: str = "."
     budget_usd: float | None = None
+    origin: str = ""  # the spawn that it comes from
 
 
 class PairDetail(NamedTuple):
@@ -108,6 +109,7 @@ class PairService:
                 gates=tuple(gate for gate in wish.gates if gate.strip()),
                 bound=wish.rounds,
                 budget_usd=wish.budget_usd,
+                origin=wish.origin,
             )
         )
 

@@ -45,6 +45,7 @@ class RaceWish(NamedTuple):
     base: str = "HEAD"
     folder: str = "."
     budget_usd: float | None = None
+    origin: str = ""  # the spawn that it comes from
 
 
 class RaceDetail(NamedTuple):
@@ -116,6 +117,7 @@ class RaceService:
             judge=wish.judge,
             times=wish.times,
             protect=(*settings.race_protect, *wish.protect),
+            origin=wish.origin,
         )
         check_task(racer(race, 1, now))
         return race

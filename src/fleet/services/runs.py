@@ -412,6 +412,17 @@ class RunService:
                 return runs
             time.sleep(LOOK_EVERY_SECONDS)
 
+    def wait_for_change(self, stamp: str, *, seconds: float, keeper: DoorKeeper) -> str:
+        """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
+        deadline = time.monotonic() + seconds
+        while (newest := self._store.stamp()) == stamp and time.monotonic() < deadline:
+            keeper.look()
+            time.sleep(LOOK_EVERY_SECONDS)
+        return newest
+
+    def door_keeper(self) -> DoorKeeper:
+        return DoorKeeper(self._door)
+
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
 

@@ -141,11 +141,21 @@ class TaskService:
 
     # writing down
 
-    def create(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
+    def create(
+        self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = (), origin: str = ""
+    ) -> Task:
         """Record a task for the repository that a folder is in; the queue takes it up when it is ready."""
-        task = self._add(self.draft(title, edit, folder=folder, deps=deps))
+        return self.add(replace(self.draft(title, edit, folder=folder, deps=deps), origin=origin))
+
+    def add(self, task: Task) -> Task:
+        """Record a task that is made already; the queue takes it up when it is ready."""
+        added = self._add(task)
         self._door.knock()
-        return task
+        return added
+
+    def peek(self, name: str) -> Task | None:
+        """Return the task of an id, if there is one."""
+        return self._tasks.peek(name)
 
     def draft(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
         """Return the task that `create` would record, checked but not recorded."""

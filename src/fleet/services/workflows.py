@@ -53,6 +53,7 @@ class WorkflowWish(NamedTuple):
     base: str = ""
     variables: Mapping[str, str] = {}
     coders: Mapping[str, str] = {}  # by stage; "" is for all that have none of their own here
+    origin: str = ""  # the spawn that it comes from
 
 
 class Known(NamedTuple):
@@ -95,6 +96,10 @@ class WorkflowService:
 
     # starting
 
+    def blueprint_named(self, name: str, *, folder: str = ".") -> Blueprint:
+        """Return the workflow of a name, which may not be a file's."""
+        return self.blueprint(str(self._find(name, (), folder)), folder=folder)
+
     def blueprint(self, source: str, *, folder: str = ".") -> Blueprint:
         """Return the workflow of a file, or the one of that name; all that stands in it is checked."""
         path = self._find(source, (".", folder), folder)
@@ -110,6 +115,11 @@ class WorkflowService:
         stages = self._checked(found, wish)
         self._repositories.inspect(wish.folder, wish.base or found.base_ref, ())
         return replace(found, stages=stages)
+
+    def read(self, document: object, *, folder: str = ".") -> Blueprint:
+        """Return the workflow of a document that came from elsewhere: it may name others, but no files."""
+        found = read_blueprint(document, within=lambda name: _read(self._find(name, (), folder)))
+        return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
 
     def run(self, source: str, wish: WorkflowWish) -> Workflow:
         return self.start(self.blueprint(source, folder=wish.folder), wish)
@@ -144,6 +154,7 @@ class WorkflowService:
             task_prompt=prompt,
             variables={**blueprint.variables, **wish.variables},
             stages=stages,
+            origin=wish.origin,
         )
         self._workflows.add(begin(workflow))
         self._door.knock()

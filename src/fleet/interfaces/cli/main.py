@@ -88,6 +88,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "answer": Entry("questions:answer", "Answer a question; its task goes on."),
         "ask": Entry("questions:ask", "Ask a person (for agents)."),
     },
+    "Conversations": {
+        "mcp": Entry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
+    },
     "Supervisor": {
         "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),
     },

@@ -1,0 +1,68 @@
+"""An errand: one prompt handed to one agent. Its task is done when the agent's turn has ended well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleet.domain.cause import Cause
+from fleet.domain.event import Json
+from fleet.domain.ids import TaskId
+from fleet.domain.report import read_report
+from fleet.domain.run import Run, RunState
+from fleet.domain.task import Task, TaskState
+
+
+class ErrandState(StrEnum):
+    PENDING = "pending"  # it waits for room, for its time, or to be tried again
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+OVER = frozenset({ErrandState.SUCCEEDED, ErrandState.FAILED, ErrandState.CANCELLED, ErrandState.TIMED_OUT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """What was asked for, besides what its task has."""
+
+    id: TaskId  # its task's
+    name: str
+    created_at: float
+    profile: str = ""
+    metadata: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    cancelled_at: float | None = None
+
+
+def state_of(errand: Errand, task: Task, run: Run | None) -> ErrandState:
+    """Tell how an errand stands, from what its task and its run have come to."""
+    if errand.cancelled_at is not None:
+        return ErrandState.CANCELLED
+    match task.state:
+        case TaskState.OPEN:
+            return ErrandState.PENDING
+        case TaskState.IN_PROGRESS:
+            return ErrandState.RUNNING if run else ErrandState.PENDING
+        case TaskState.BLOCKED:
+            return ErrandState.RUNNING if task.question else _failure(run)
+        case TaskState.CLOSED:
+            return _ending(run)
+
+
+def _failure(run: Run | None) -> ErrandState:
+    cause = run.result.cause if run and run.result else Cause.NONE
+    return ErrandState.TIMED_OUT if cause is Cause.TIME else ErrandState.FAILED
+
+
+def _ending(run: Run | None) -> ErrandState:
+    if run is None or run.state is RunState.KILLED:
+        return ErrandState.CANCELLED
+    if not run.is_at_rest and not run.is_to_end:
+        return ErrandState.RUNNING  # it was given a further prompt
+    is_blocked = run.result is not None and read_report(run.result.summary).is_blocked
+    is_good = run.state in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES) and not is_blocked
+    return ErrandState.SUCCEEDED if is_good else _failure(run)

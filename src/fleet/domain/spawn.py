@@ -1,0 +1,133 @@
+"""Who asks for work over MCP: a person, or the agent of a run; and how far that may go."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from fleet.domain.run import Role, Run
+from fleet.errors import Refused
+
+RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
+MOST_KEYS = 8  # of a run; an agent of long ago is gone
+
+_ASK = 'ask a person with `fleet ask "…"`'
+
+
+class Access(StrEnum):
+    """What a call does, as far as it matters who calls."""
+
+    READ = "read"
+    START = "start"  # has agents started
+    OWN = "own"  # changes what the caller has started
+    PERSON = "person"  # decides what is a person's to decide
+
+
+class Mark(NamedTuple):
+    """What a process says in its environment of the run that it belongs to."""
+
+    run: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawn:
+    """One time that work was asked for over MCP, and what its agents may ask for in turn."""
+
+    id: str
+    run: str  # of the agent that asked; "" for a person
+    depth: int  # of the runs that come of it
+    repositories: tuple[str, ...]  # that its agents may ask for work in, besides their own; (): no others
+    most_depth: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whose call it is, as the store tells."""
+
+    run: Run | None = None  # None: a person's
+    depth: int = 0  # of that run
+    repositories: tuple[str, ...] = ()  # a person's: (): all; an agent's: what there is besides its own
+    most_depth: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"run {self.run.id}" if self.run else "a person"
+
+    @property
+    def child_depth(self) -> int:
+        return self.depth + 1 if self.run else 0
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def hash_of(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def holds_key(run: Run, token: str) -> bool:
+    """Whether a token was given to an agent of the run."""
+    told = hash_of(token)
+    return any(secrets.compare_digest(told, key) for key in run.keys)
+
+
+def own_mark(marks: Sequence[Mark]) -> Mark | None:
+    """Return what a process and those that it comes from say, nearest first; None where none says anything.
+
+    A process may leave its marks out; it cannot take them from those that it comes from. Raises `Refused` if
+    they do not agree.
+    """
+    runs = {mark.run for mark in marks if mark.run}
+    if len(runs) > 1:
+        raise Refused(
+            f"this process is marked as that of several runs: {', '.join(sorted(runs))}",
+            hint=f"leave ${RUN} and ${TOKEN} as they are",
+        )
+    token = next((mark.token for mark in marks if mark.token), "")
+    return Mark(runs.pop(), token) if runs else None
+
+
+def check_access(caller: Caller, access: Access) -> None:
+    """Raise `Refused` if an agent calls for what only a person, or only a doer, may do."""
+    run = caller.run
+    if run is None or access is Access.READ:
+        return
+    if run.role is Role.REVIEWER:
+        raise Refused(f"run {run.id} is a reviewer's: it may look, and change nothing", hint=_ASK)
+    if access is Access.PERSON:
+        raise Refused("that is a person's to decide, and an agent calls", hint=_ASK)
+    if access is Access.START and caller.child_depth > caller.most_depth:
+        raise Refused(
+            f"run {run.id} is at depth {caller.depth}, and agents may be started down to {caller.most_depth}",
+            hint="do it yourself, or a person raises limits.max_spawn_depth",
+        )
+
+
+def check_repository(caller: Caller, project: str) -> None:
+    """Raise `Refused` if work may not be started in a repository. All paths are without links."""
+    own = (caller.run.project,) if caller.run else ()
+    if caller.run is None and not caller.repositories:
+        return
+    allowed = (*own, *caller.repositories)
+    if not any(_is_within(project, place) for place in allowed):
+        raise Refused(
+            f"work may not be started in {project}",
+            hint=f"allowed are {', '.join(allowed)} (limits.allowed_repos)",
+        )
+
+
+def _is_within(path: str, place: str) -> bool:
+    return path == place or path.startswith(place.rstrip("/") + "/")
+
+
+def check_own(caller: Caller, lineage: Iterable[str]) -> None:
+    """Raise `Refused` if an agent is to change what neither it nor its own agents have started."""
+    if caller.run is not None and caller.run.id not in lineage:
+        raise Refused("an agent may change only what it has started itself", hint=_ASK)

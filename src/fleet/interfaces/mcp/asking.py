@@ -1,0 +1,31 @@
+"""Asking the fleet something for a prompt or a resource, where errors are those of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from fleet.errors import FleetError
+
+if TYPE_CHECKING:
+    from fleet.interfaces.mcp.desk import Desk
+    from fleet.services.fleet import Fleet
+
+Context = ServerRequestContext[Any, Any]
+
+
+@contextmanager
+def asked(desk: Desk) -> Generator[Fleet]:
+    """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way."""
+    try:
+        with desk.opened() as fleet:
+            desk.identify(fleet)
+            yield fleet
+    except FleetError as error:
+        told = f"{error.message}; {error.hint}" if error.hint else error.message
+        raise MCPError(types.INVALID_PARAMS, told.encode(errors="replace").decode()) from error

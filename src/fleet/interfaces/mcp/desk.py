@@ -1,0 +1,189 @@
+"""Where calls are dealt with: who calls, may they, do it, and keep that it was done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from fleet.domain.event import Json
+from fleet.domain.spawn import RUN, TOKEN, Access, Mark
+from fleet.errors import FleetError, InvalidInput
+from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.tool import Answer, Call, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from fleet.domain.spawn import Caller
+    from fleet.services.fleet import Fleet
+    from fleet.services.runs import DoorKeeper
+
+log = logging.getLogger(__name__)
+
+LARGEST_CALL = 1 << 20  # characters of all arguments together
+SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
+_NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An error, as a client is told of it."""
+
+    error: str
+    details: str
+    hint: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.details}\nnext: {self.hint}" if self.hint else self.details
+
+
+class Desk:
+    """Opens the fleet anew for each call: it keeps nothing, and as many as one likes share a store."""
+
+    def __init__(self) -> None:
+        from fleet.bootstrap import marks_of_ancestors
+
+        # At the start: a parent that ends later must not take its marks along.
+        self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
+        self._ancestors = marks_of_ancestors()
+
+    def identify(self, fleet: Fleet) -> Caller:
+        return fleet.spawns.identify(self._mark, self._ancestors)
+
+    @contextmanager
+    def opened(self, folder: str = ".") -> Generator[Fleet]:
+        from fleet.bootstrap import open_fleet
+
+        with open_fleet(folder=folder) as fleet:
+            yield fleet
+
+    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str) -> Visit:
+        return Visit(self, tool, given or {}, client)
+
+
+class Visit:
+    """One call, from its arguments to its answer. Its methods block; the last one is `close`."""
+
+    def __init__(self, desk: Desk, tool: Tool, given: Mapping[str, Json], client: str) -> None:
+        self._desk, self._tool, self._client = desk, tool, client
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._began = time.monotonic()
+        self._error = ""
+        self._fleet: Fleet | None = None
+        self._call: Call | None = None
+        self._stamp = ""
+        self._keeper: DoorKeeper | None = None
+
+    @property
+    def wait_seconds(self) -> float:
+        return cast("float", self._given.get("wait_seconds", 0)) if self._call else 0.0
+
+    def answer(self) -> Answer | Refusal:
+        """Do what the tool does. What goes wrong comes back in words, and never as a stack trace."""
+        return self._in_words(self._answer)
+
+    def _answer(self) -> Answer:
+        call = self._call = self._call or self._admitted()
+        self._stamp = call.fleet.store.stamp() if self._tool.has_ended else ""
+        return cast("Answer", _sendable(self._tool.handle(call)))
+
+    def is_over(self, answer: Answer | Refusal) -> bool:
+        return isinstance(answer, Refusal) or self._tool.has_ended is None or self._tool.has_ended(answer)
+
+    def wait(self, seconds: float) -> Refusal | None:
+        """Wait until there may be something new."""
+
+        def waited() -> None:
+            assert self._call
+            runs = self._call.fleet.runs
+            keeper = self._keeper = self._keeper or runs.door_keeper()
+            runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
+
+        found = self._in_words(waited)
+        return found if isinstance(found, Refusal) else None
+
+    def _admitted(self) -> Call:
+        """Check the arguments and the caller; return the call that can be dealt with."""
+        _check_size(self._given)
+        schema.check(self._given, self._tool.arguments, self._tool.needs)
+        folder = cast("str", self._given.get("repo_path", "."))
+        fleet = self._fleet = self._open(folder)
+        caller = self._desk.identify(fleet)
+        self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
+        access = self._tool.access
+        _check_folder(folder)
+        origin = fleet.spawns.admit(caller, access, folder=folder if access is Access.START else None)
+        return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
+
+    def _open(self, folder: str) -> Fleet:
+        from fleet.bootstrap import open_fleet
+
+        return open_fleet(folder=folder)
+
+    def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
+        try:
+            return do() or {}
+        except FleetError as error:
+            refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
+        except Exception as error:  # a fault of ours must not end the conversation
+            log.exception("tool.crashed", extra={"tool": self._tool.name})
+            details = f"unexpected {type(error).__name__}: {error}"
+            refusal = Refusal(error="Failed", details=details, hint="this is a fault of fleet's")
+        self._error = refusal.error
+        return _clean_refusal(refusal)
+
+    def close(self) -> None:
+        """Keep that there was this call, and whose it was."""
+        fleet = self._fleet or self._open(".")
+        try:
+            caller = self._call.caller if self._call else None
+            fleet.spawns.record(caller, self._told())
+        except FleetError as problem:
+            log.error("call.unrecorded", extra={"tool": self._tool.name, "reason": problem.message})
+        finally:
+            fleet.close()
+
+    def _told(self) -> dict[str, Json]:
+        on = {name: str(self._given[name])[:200] for name in _NAMES if name in self._given}
+        return {
+            "tool": self._tool.name,
+            "client": self._client[:100],
+            "server": os.getpid(),
+            "on": cast("dict[str, Json]", _sendable(cast("Json", on))),
+            "error": self._error or None,
+            "seconds": round(time.monotonic() - self._began, 3),
+        }
+
+
+def _check_size(given: Mapping[str, Json]) -> None:
+    try:
+        size = len(json.dumps(given))
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(f"the arguments cannot be read: {problem}") from problem
+    if size > LARGEST_CALL:
+        raise InvalidInput(
+            f"the arguments have {size} characters, and at most {LARGEST_CALL} are taken",
+            hint="put what is long into a file of the repository, and name that",
+        )
+
+
+def _check_folder(folder: str) -> None:
+    if not os.path.isdir(folder):  # noqa: PTH112  (a text that no path can be is no folder, either)
+        raise InvalidInput(f"there is no folder {folder[:300]!r}", hint="give its whole path in repo_path")
+
+
+def _sendable(value: Json) -> Json:
+    """Return a value without letters that cannot be written as UTF-8."""
+    return cast("Json", json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace")))
+
+
+def _clean_refusal(refusal: Refusal) -> Refusal:
+    fields = cast("dict[str, str]", _sendable({"details": refusal.details, "hint": refusal.hint}))
+    return Refusal(error=refusal.error, details=fields["details"], hint=fields["hint"])

@@ -1,0 +1,85 @@
+"""Bringing branches together: what is in whose way, and merge trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleet.domain.event import Json
+from fleet.domain.spawn import Access
+from fleet.interfaces import wire
+from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
+
+NAMES = schema.texts("branches, run or worker ids")
+TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects()}
+
+
+def _conflicts(call: Call) -> Answer:
+    names, into, folder = call.words("names"), call.text("into"), call.text("repo_path")
+    return wire.forecast(call.fleet.merges.forecast(names, into=into, folder=folder))
+
+
+def _merge(call: Call) -> Answer:
+    from fleet.services.merges import MergeWish
+
+    return wire.train(
+        call.fleet.merges.start(
+            MergeWish(
+                names=call.words("names"),
+                into=call.text("into"),
+                gates=call.words("gates"),
+                is_ungated=call.flag("no_gate"),
+                with_checkout=call.flag("update_checkout"),
+                folder=call.text("repo_path"),
+            )
+        )
+    )
+
+
+def _show(call: Call) -> Answer:
+    return wire.train(call.fleet.merges.get(call.text("merge_id")))
+
+
+def _has_ended(answer: Mapping[str, Json]) -> bool:
+    return answer["state"] != "open"
+
+
+TOOLS = (
+    Tool(
+        name="check_conflicts",
+        title="Check for conflicts",
+        description="Which agents' branches would merge now, and which are in each other's way.",
+        handle=_conflicts,
+        takes={"repo_path": REPO, "names": NAMES, "into": schema.text()},
+        needs=("repo_path",),
+        gives={"into": schema.text(), "branches": schema.objects(), "pairs": schema.objects()},
+    ),
+    Tool(
+        name="merge_branches",
+        title="Merge branches",
+        description="Merge branches, oldest first, tested together by the gates before they land.",
+        handle=_merge,
+        access=Access.PERSON,
+        is_destructive=True,
+        takes={
+            "repo_path": REPO,
+            "names": NAMES,
+            "into": schema.text("default: main or master"),
+            "gates": schema.texts("commands that must succeed"),
+            "no_gate": schema.flag("a clean merge is enough"),
+            "update_checkout": schema.flag("bring a clean checkout of it forward"),
+        },
+        needs=("repo_path", "names"),
+        gives=TRAIN,
+    ),
+    Tool(
+        name="get_merge",
+        title="Merge status",
+        description="How a merge stands, branch by branch.",
+        handle=_show,
+        takes={"merge_id": schema.text()},
+        needs=("merge_id",),
+        gives=TRAIN,
+        has_ended=_has_ended,
+    ),
+)

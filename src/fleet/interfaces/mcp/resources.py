@@ -1,0 +1,121 @@
+"""Runs as resources: how they stand, what they said, changed and came to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.shared.exceptions import MCPError
+
+from fleet.domain.event import Json
+from fleet.interfaces import wire
+from fleet.interfaces.mcp import runs, shapes
+from fleet.interfaces.mcp.asking import Context, asked
+from fleet.interfaces.mcp.desk import Desk
+
+if TYPE_CHECKING:
+    from fleet.domain.run import Run
+    from fleet.services.fleet import Fleet
+
+SHOWN = 20  # of the newest runs
+MOST_ENTRIES = 200
+MOST_DIFF = 200_000
+RUNS = "fleet://runs"
+_PLACE = re.compile(r"fleet://runs/([^/]+)(?:/(log|diff|result))?")
+
+TEMPLATES = {
+    "": ("How a run stands", "application/json"),
+    "/log": ("The newest entries of a run's log", "application/json"),
+    "/diff": ("What a run changed", "text/x-diff"),
+    "/result": ("What came of a run", "application/json"),
+}
+
+
+async def list_resources(
+    desk: Desk, _: Context, __: types.PaginatedRequestParams | None
+) -> types.ListResourcesResult:
+    found = await run_sync(_newest, desk)
+    listed = [
+        types.Resource(
+            uri=f"{RUNS}/{run.id}/result",
+            name=run.branch,
+            title=f"{run.branch} ({run.coder}, {run.state})",
+            mime_type="application/json",
+        )
+        for run in found
+    ]
+    every = types.Resource(uri=RUNS, name="runs", title="All runs", mime_type="application/json")
+    return types.ListResourcesResult(resources=[every, *listed])
+
+
+async def list_templates(
+    _: Context, __: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    return types.ListResourceTemplatesResult(
+        resource_templates=[
+            types.ResourceTemplate(
+                uri_template=f"{RUNS}/{{run}}{end}",
+                name=f"run{end.replace('/', '-')}",
+                title=title,
+                mime_type=kind,
+            )
+            for end, (title, kind) in TEMPLATES.items()
+        ]
+    )
+
+
+async def read_resource(
+    desk: Desk, _: Context, wanted: types.ReadResourceRequestParams
+) -> types.ReadResourceResult:
+    uri = str(wanted.uri)
+    text, kind = await run_sync(_read, desk, uri)
+    contents = types.TextResourceContents(uri=uri, text=text, mime_type=kind)
+    return types.ReadResourceResult(contents=[contents])
+
+
+def _newest(desk: Desk) -> list[Run]:
+    with asked(desk) as fleet:
+        return [*reversed(fleet.runs.list())][:SHOWN]
+
+
+def _read(desk: Desk, uri: str) -> tuple[str, str]:
+    with asked(desk) as fleet:
+        return _read_from(fleet, uri)
+
+
+def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
+    if uri == RUNS:
+        found: list[Json] = [runs.line(run) for run in reversed(fleet.runs.list(everything=True))]
+        return _json(found[:MOST_ENTRIES]), "application/json"
+    place = _PLACE.fullmatch(uri)
+    if place is None:
+        raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
+    run, what = runs.find_run(fleet, place[1]), place[2] or ""
+    return _READERS[what](fleet, run), TEMPLATES[f"/{what}" if what else ""][1]
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+
+
+def _log(fleet: Fleet, run: Run) -> str:
+    return _json(runs.log_page(fleet, run, after=-1, limit=MOST_ENTRIES))
+
+
+def _diff(fleet: Fleet, run: Run) -> str:
+    text = fleet.runs.diff_text(run)
+    left_out = len(text) - MOST_DIFF
+    whole = text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters"
+    return whole.encode(errors="replace").decode()
+
+
+_READERS: Mapping[str, Callable[[Fleet, Run], str]] = {
+    "": lambda fleet, run: _json(wire.run(run)),
+    "log": _log,
+    "diff": _diff,
+    "result": lambda fleet, run: _json(shapes.result(run)),
+}

@@ -1,0 +1,233 @@
+"""Workers and workflows in the words of codefleet, whose users change one line of configuration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain.event import Json
+from fleet.interfaces.wire import moment, usage
+
+if TYPE_CHECKING:
+    from fleet.domain.run import Result, Run
+    from fleet.domain.workflow import Outcome, Workflow
+    from fleet.services.errands import ErrandDetail
+
+SHORT = 300  # of a text in a list or a summary
+
+_STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
+
+
+class Signs(NamedTuple):
+    """What is known of a worker's process from outside the records."""
+
+    last_at: float | None  # something was heard of it
+    exit_code: int | None
+
+
+def worker(detail: ErrandDetail, home: str, signs: Signs) -> dict[str, Json]:
+    errand, task, run = detail
+    now = time.time()
+    folder = f"{home}/runs/{run.id}" if run else None
+    turn = f"{folder}/turn-{max(1, run.turn)}" if run else None
+    state = str(detail.state)
+    ended = run.ended_at if run and run.has_ended else task.closed_at
+    elapsed = age(((ended if detail.is_over else None) or now) - (task.started_at or task.created_at))
+    return {
+        "worker_id": errand.id,
+        "task_name": errand.name,
+        "status": state,
+        "repo_path": task.project,
+        "branch_name": run.branch if run else None,
+        "worktree_path": (run.workspace or None) if run and run.has_workspace else None,
+        "worker_dir": folder,
+        "model": (run.model if run else task.model) or None,
+        "executor": task.coder,
+        "profile": errand.profile or None,
+        "created_at": moment(errand.created_at),
+        "started_at": moment(task.started_at),
+        "ended_at": moment(ended) if detail.is_over else None,
+        "last_heartbeat_at": moment(signs.last_at),
+        "last_activity_at": moment(signs.last_at),
+        "timeout_seconds": task.turn_seconds or None,
+        "pid": run.agent.pid if run and run.agent and run.is_underway else None,
+        "exit_code": signs.exit_code,
+        "retry_count": task.failures + task.restarts,
+        "tags": list(task.labels),
+        "metadata": dict(errand.metadata),
+        "error_message": _trouble(detail),
+        "heartbeat_message": (run.said[:SHORT] or None) if run else None,
+        "prompt_path": f"{turn}/prompt" if turn else None,
+        "result_json_path": f"{folder}/result.json" if folder else None,
+        "stdout_path": f"{turn}/out" if turn else None,
+        "stderr_path": f"{turn}/err" if turn else None,
+        "meta_path": f"{folder}/events.jsonl" if folder else None,
+        "run": run.id if run else None,
+        "question": task.question or None,
+        "elapsed": elapsed,
+        "heartbeat_age": None if signs.last_at is None else age(now - signs.last_at),
+        "last_output_age": None if signs.last_at is None else age(now - signs.last_at),
+        "status_label": _label(detail),
+        "summary_line": _line(f"{errand.name} [{task.coder}] {_label(detail)}, {elapsed}"),
+    }
+
+
+def worker_line(detail: ErrandDetail) -> dict[str, Json]:
+    """Return what a list tells of a worker."""
+    errand, task, run = detail
+    return {
+        "worker_id": errand.id,
+        "task_name": errand.name,
+        "status": str(detail.state),
+        "executor": task.coder,
+        "branch_name": run.branch if run else None,
+        "repo_path": task.project,
+        "created_at": moment(errand.created_at),
+        "status_label": _label(detail),
+    }
+
+
+def _label(detail: ErrandDetail) -> str:
+    if detail.task.question:
+        return f"asks a question ({detail.task.question})"
+    if not detail.is_over and detail.task.reason:
+        return _line(f"{detail.state}: {detail.task.reason}")
+    state = detail.run.state if detail.run and not detail.is_over else None
+    return str(state) if state in ("preparing", "settling", "unknown", "waiting") else str(detail.state)
+
+
+def _trouble(detail: ErrandDetail) -> Json:
+    if str(detail.state) not in ("failed", "timed_out") and not detail.task.failures:
+        return None
+    run = detail.run
+    return detail.task.reason or (run.state_reason or _reason(run.result) if run else "") or None
+
+
+def _reason(result: Result | None) -> str:
+    return result.reason if result else ""
+
+
+def result(run: Run | None) -> dict[str, Json] | None:
+    """Return what came of a run, as git and the gates tell it; what its agent says of it is the summary."""
+    from fleet.domain.report import read_report
+
+    if run is None or run.result is None:
+        return None
+    found, report = run.result, read_report(run.result.summary)
+    status = "blocked" if report.is_blocked else str(found.status)
+    tests: list[Json] = (
+        [{"command": "gates", "status": "passed", "details": found.tests}] if found.tests else []
+    )
+    return {
+        "summary": report.summary or found.reason,
+        "status": status,
+        "files_changed": list(found.files_changed),
+        "tests": tests,
+        "commits": [{"sha": commit.sha, "subject": commit.subject} for commit in found.commits],
+        "next_steps": list(report.next_steps or found.next_steps),
+        "usage": usage(found.usage),
+    }
+
+
+# workflows
+
+
+def workflow(one: Workflow) -> dict[str, Json]:
+    done = sum(progress.is_settled for progress in one.progress)
+    total = len(one.stages)
+    now = time.time()
+    elapsed = age((one.ended_at or now) - one.created_at)
+    state = workflow_state(one)
+    asks = next((stage.asks or stage.reason for stage in one.progress if str(stage.state) == "asking"), "")
+    told = f"needs a person: {asks}" if one.needs_person else "paused" if one.is_paused else state
+    return {
+        "workflow_id": one.id,
+        "name": one.name,
+        "status": state,
+        "needs_person": one.needs_person,
+        "repo_path": one.project,
+        "stage_summary": [_stage(one, index) for index in range(total)],
+        "created_at": moment(one.created_at),
+        "completed_at": moment(one.ended_at),
+        "error_message": one.reason if state == "failed" else None,
+        "elapsed": elapsed,
+        "progress": f"{done}/{total}",
+        "summary_line": _line(f"{one.name}: {told}, {done} of {total} stages done, {elapsed}"),
+    }
+
+
+def workflow_state(one: Workflow) -> str:
+    is_begun = any(progress.started_at for progress in one.progress)
+    return str(one.state) if is_begun or one.has_ended else "pending"
+
+
+def workflow_line(one: Workflow) -> dict[str, Json]:
+    whole = workflow(one)
+    return {
+        name: whole[name]
+        for name in ("workflow_id", "name", "status", "needs_person", "repo_path", "progress", "summary_line")
+    }
+
+
+def _stage(one: Workflow, index: int) -> dict[str, Json]:
+    wanted, at = one.stages[index], one.progress[index]
+    began, ended = at.started_at, at.ended_at
+    state = str(at.state)
+    return {
+        "index": index,
+        "name": wanted.name,
+        "executor": wanted.coder or None,
+        "status": _STAGE_STATES.get(state, state),
+        "worker_id": one.unit(index) if began else None,
+        "status_label": _line(at.asks or at.reason or state),
+        "elapsed": age((ended or time.time()) - began) if began else None,
+        "model": wanted.model or None,
+    }
+
+
+def stage_result(one: Workflow, index: int) -> dict[str, Json]:
+    from fleet.domain.workflow import combine
+
+    at = one.progress[index]
+    state = str(at.state)
+    return {
+        "index": index,
+        "name": one.stages[index].name,
+        "status": _STAGE_STATES.get(state, state),
+        "result": outcome(combine(at.outcomes)) if at.outcomes else None,
+    }
+
+
+def outcome(found: Outcome) -> dict[str, Json]:
+    return {
+        "summary": found.summary or found.reason,
+        "status": found.status,
+        "files_changed": list(found.files),
+        "next_steps": list(found.next_steps),
+        "branch": found.branch or None,
+        "head": found.head or None,
+        "cost_usd": found.cost_usd,
+    }
+
+
+def counted(lines: list[Mapping[str, Json]]) -> str:
+    """Put how many there are in which state into a line."""
+    from collections import Counter
+
+    found = Counter(str(line["status"]) for line in lines)
+    return ", ".join(f"{number} {state}" for state, number in sorted(found.items())) or "none"
+
+
+def age(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60}s"
+    return f"{whole // 3600}h {whole % 3600 // 60}m"
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHORT else line[: SHORT - 1] + "…"
