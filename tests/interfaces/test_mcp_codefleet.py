@@ -1,0 +1,409 @@
+"""codefleet's 14 tools: they take what its documentation says, and answer in its shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import System, git, scenario, wait_for
+from tests.talking import Talk, talk_within
+
+FOURTEEN = {
+    "healthcheck",
+    "executor_guide",
+    "create_worker",
+    "get_worker_status",
+    "list_workers",
+    "collect_worker_result",
+    "cancel_worker",
+    "cleanup_worker",
+    "create_workflow",
+    "get_workflow_status",
+    "list_workflows",
+    "cancel_workflow",
+    "collect_workflow_result",
+    "cleanup_workflow",
+}
+
+WORKER = {
+        "worker_id",
+        "task_name",
+        "status",
+        "repo_path",
+        "branch_name",
+        "worktree_path",
+        "worker_dir",
+        "model",
+        "executor",
+        "profile",
+        "created_at",
+        "started_at",
+        "ended_at",
+        "last_heartbeat_at",
+        "last_activity_at",
+        "timeout_seconds",
+        "pid",
+        "exit_code",
+        "retry_count",
+        "tags",
+        "metadata",
+        "error_message",
+        "heartbeat_message",
+        "prompt_path",
+        "result_json_path",
+        "stdout_path",
+        "stderr_path",
+        "meta_path",
+        "elapsed",
+        "heartbeat_age",
+        "last_output_age",
+        "status_label",
+        "summary_line",
+    }
+WORKFLOW = {
+        "workflow_id",
+        "name",
+        "status",
+        "repo_path",
+        "stage_summary",
+        "created_at",
+        "completed_at",
+        "error_message",
+        "elapsed",
+        "progress",
+        "summary_line",
+    }
+STAGE = {"index", "name", "executor", "status", "worker_id", "status_label", "elapsed"}
+RESULT = {"summary", "files_changed", "tests", "commits", "next_steps", "status"}
+
+
+def says(**report: Any) -> dict[str, str]:
+    return {"say": json.dumps(report)}
+
+
+WRITE = scenario(
+    {"edit": {"path": "rose.txt", "content": "a rose\n"}},
+    {"commit": "Plant a rose"},
+    says(summary="I planted a rose.", status="completed", next_steps=["water it"]),
+)
+LOOK = scenario(says(summary="It is fine.", status="completed_no_changes", next_steps=[]))
+
+
+@pytest.fixture(scope="module")
+def talk(shared: System) -> Iterator[Talk]:
+    with talk_within(shared, ("health", "workers", "workflows", "merges")) as talk:
+        yield talk
+
+
+def start(talk: Talk, system: System, name: str, prompt: str = WRITE, **more: Any) -> dict[str, Any]:
+    return talk.call("create_worker", repo_path=str(system.repository), task_name=name, prompt=prompt, **more)
+
+
+def finish(talk: Talk, worker: dict[str, Any]) -> dict[str, Any]:
+    return talk.call("get_worker_status", worker_id=worker["worker_id"], wait_seconds=60)
+
+
+@pytest.fixture(scope="module")
+def ended(talk: Talk, shared: System) -> dict[str, Any]:
+    """A worker that has planted a rose."""
+    return finish(talk, start(talk, shared, "plant", tags=["garden"], metadata={"ticket": 7}, profile="calm"))
+
+
+def test_all_fourteen_are_there(talk: Talk) -> None:
+    assert talk.tools().keys() >= FOURTEEN
+
+
+def test_healthcheck_says_what_codefleet_says_and_names_no_model_that_is_not_configured(talk: Talk) -> None:
+    health = talk.call("healthcheck")
+    for name in ("codex", "gemini", "claude"):
+        assert {f"{name}_found", f"{name}_path", f"{name}_version", f"{name}_auth_status"} <= health.keys()
+    assert health["ok"] is True
+    assert health["default_executor"] == "scripted"
+    assert health["max_spawn_depth"] == 2
+    assert health["default_model"] is None
+    others = {
+            "app",
+            "version",
+            "db_path",
+            "base_dir",
+            "auth_check_mode",
+            "claude_auth_note",
+            "git_found",
+            "git_path",
+        }
+    assert others | {"default_gemini_model", "default_claude_model", "supported_models"} <= health.keys()
+
+
+def test_the_executor_guide_tells_of_strengths_and_of_routing(talk: Talk) -> None:
+    guide = talk.call("executor_guide")
+    assert {"claude", "codex", "gemini"} <= guide["executors"].keys()
+    assert all({"strengths", "weaknesses"} == set(told) for told in guide["executors"].values())
+    assert "write-review-refine" in guide["known_workflows"]
+
+
+def test_a_new_worker_is_told_of_at_once_in_full(talk: Talk, shared: System) -> None:
+    worker = start(talk, shared, "at-once")
+    assert worker.keys() >= WORKER
+    assert worker["status"] in ("pending", "running")
+    assert worker["executor"] == "scripted"
+    finish(talk, worker)
+
+
+def test_a_worker_ends_with_its_result(talk: Talk, shared: System, ended: dict[str, Any]) -> None:
+    assert ended["status"] == "succeeded"
+    assert (ended["tags"], ended["metadata"], ended["profile"]) == (["garden"], {"ticket": 7}, "calm")
+    assert ended["exit_code"] == 0
+    assert Path(ended["stdout_path"]).is_file()
+    assert "Plant a rose" in git(shared.repository, "log", "--format=%s", ended["branch_name"])
+    collected = talk.call("collect_worker_result", worker_id=ended["worker_id"])
+    assert collected.keys() >= WORKER
+    result = collected["result"]
+    assert result.keys() >= RESULT
+    assert (result["status"], result["summary"]) == ("completed", "I planted a rose.")
+    assert (result["files_changed"], result["next_steps"]) == (["rose.txt"], ["water it"])
+    assert "stdout_tail" not in collected
+
+
+def test_logs_come_along_when_they_are_wanted(talk: Talk, ended: dict[str, Any]) -> None:
+    collected = talk.call(
+        "collect_worker_result", worker_id=ended["worker_id"], include_logs=True, log_tail_lines=1
+    )
+    assert "turn_end" in collected["stdout_tail"]
+    assert len(collected["stdout_tail"].splitlines()) == 1
+    assert collected["stderr_tail"] == ""
+
+
+def test_workers_are_listed_by_status_newest_first(talk: Talk, ended: dict[str, Any], shared: System) -> None:
+    later = finish(talk, start(talk, shared, "later"))
+    listed = talk.call("list_workers", statuses=["succeeded"], limit=200)
+    names = [worker["worker_id"] for worker in listed["workers"]]
+    assert names.index(later["worker_id"]) < names.index(ended["worker_id"])
+    assert listed["count"] == len(names)
+    assert "succeeded" in listed["summary"]
+    assert talk.call("list_workers", statuses=["timed_out"])["workers"] == []
+    assert talk.call("list_workers", limit=1)["count"] == 1
+
+
+def test_a_worker_has_no_result_before_it_has_ended_and_can_be_cancelled_once(
+    talk: Talk, shared: System
+) -> None:
+    worker = start(talk, shared, "endless", scenario({"say": "on it"}, {"sleep": 600}))
+    name = worker["worker_id"]
+    running = lambda: talk.call("get_worker_status", worker_id=name)["status"] == "running"  # noqa: E731
+    wait_for(running, what="it runs")
+    collected = talk.call("collect_worker_result", worker_id=name)
+    assert collected["result"] is None
+    assert collected["result_error"]
+    assert talk.refuse("cleanup_worker", worker_id=name)["error"] == "Conflict"
+    assert talk.call("cancel_worker", worker_id=name)["status"] == "cancelled"
+    assert talk.refuse("cancel_worker", worker_id=name)["error"] == "Conflict"
+    cleaned = talk.call("cleanup_worker", worker_id=name)
+    assert cleaned["worktree_removed"] is True
+
+
+def test_cleaning_up_keeps_work_that_is_not_merged_and_clears_away_what_is(
+    talk: Talk, shared: System
+) -> None:
+    worker = finish(talk, start(talk, shared, "unmerged", WRITE.replace("rose", "tulip")))
+    name, branch = worker["worker_id"], worker["branch_name"]
+    kept = talk.call("cleanup_worker", worker_id=name)
+    assert kept.keys() == {"worker_id", "worktree_removed", "branch_removed", "worker_dir_removed", "errors"}
+    assert (kept["worktree_removed"], kept["branch_removed"]) == (True, False)
+    assert branch in kept["errors"][0]
+    assert not Path(worker["worktree_path"]).exists()
+    git(shared.repository, "merge", "-q", branch)
+    assert talk.call("cleanup_worker", worker_id=name)["branch_removed"] is True
+    assert branch not in git(shared.repository, "branch", "--list", branch)
+
+
+def test_a_workspace_that_is_to_stay_stays(talk: Talk, shared: System) -> None:
+    worker = finish(talk, start(talk, shared, "stays", LOOK))
+    cleaned = talk.call("cleanup_worker", worker_id=worker["worker_id"], remove_worktree_dir=False)
+    assert cleaned["worktree_removed"] is False
+    assert Path(worker["worktree_path"]).is_dir()
+
+
+def test_completed_is_what_git_says_and_an_agent_that_changes_nothing_does_not_fail(
+    talk: Talk, shared: System
+) -> None:
+    boast = scenario(says(summary="I did it all.", status="completed", next_steps=[]))
+    worker = finish(talk, start(talk, shared, "boaster", boast))
+    result = talk.call("collect_worker_result", worker_id=worker["worker_id"])["result"]
+    assert worker["status"] == "succeeded"
+    assert (result["status"], result["files_changed"], result["commits"]) == ("completed_no_changes", [], [])
+
+
+def test_an_agent_that_says_it_is_blocked_has_failed(talk: Talk, shared: System) -> None:
+    blocked = scenario(says(summary="I may not read it.", status="blocked", next_steps=[]))
+    worker = finish(talk, start(talk, shared, "blocked", blocked))
+    result = talk.call("collect_worker_result", worker_id=worker["worker_id"])["result"]
+    assert (worker["status"], result["status"]) == ("failed", "blocked")
+
+
+def test_flags_reach_the_cli_and_those_that_take_its_guards_away_do_not(talk: Talk, shared: System) -> None:
+    worker = finish(talk, start(talk, shared, "flagged", extra_args=["--role", "doer"]))
+    assert worker["status"] == "succeeded"
+    flags = [run.flags for run in shared.all_runs() if run.branch == worker["branch_name"]]
+    assert flags == [("--role", "doer")]
+    told = talk.refuse(
+        "create_worker",
+        repo_path=str(shared.repository),
+        task_name="unguarded",
+        prompt=LOOK,
+        extra_args=["--dangerously-skip-permissions"],
+    )
+    assert "coder.skip_permissions" in told["hint"]
+
+
+def test_any_model_and_any_coder_that_is_known_can_be_named(talk: Talk, shared: System) -> None:
+    worker = finish(talk, start(talk, shared, "modelled", LOOK, executor="scripted", model="tomorrow-9"))
+    assert worker["model"] == "tomorrow-9"
+    told = talk.refuse(
+        "create_worker", repo_path=str(shared.repository), task_name="x", prompt="y", executor="nobody"
+    )
+    assert told["error"] == "NotFound"
+    assert "claude" in told["hint"]
+
+
+def stages() -> list[dict[str, Any]]:
+    """Return codefleet's write-review-refine, played by scripted coders."""
+    review = scenario(says(summary="One thing.", status="completed_no_changes", next_steps=["no thorns"]))
+    refine = scenario({"append": {"path": "rose.txt", "content": "no thorns\n"}}, {"say": "done: {prompt}"})
+    return [
+        {"name": "implement", "executor": "scripted", "prompt_template": "{task_prompt} " + WRITE},
+        {
+            "name": "review",
+            "executor": "scripted",
+            "prompt_template": "Look: {stage_0_summary} {stage_0_files} " + review,
+            "worktree_strategy": "inherit",
+            "depends_on": [0],
+        },
+        {
+            "name": "refine",
+            "executor": "scripted",
+            "prompt_template": "Then: {stage_1_next_steps} " + refine,
+            "worktree_strategy": "inherit",
+            "depends_on": [0, 1],
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def workflow(talk: Talk, shared: System) -> dict[str, Any]:
+    """A workflow that has written, reviewed and refined."""
+    begun = talk.call(
+        "create_workflow",
+        name="garden",
+        repo_path=str(shared.repository),
+        task_prompt="Plant a rose.",
+        stages=stages(),
+    )
+    assert begun["status"] in ("pending", "running")
+    return talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=90)
+
+
+def test_write_review_refine_comes_to_a_good_end(
+    talk: Talk, shared: System, workflow: dict[str, Any]
+) -> None:
+    assert workflow["status"] == "succeeded", workflow
+    assert workflow.keys() >= WORKFLOW
+    assert [stage["status"] for stage in workflow["stage_summary"]] == ["succeeded"] * 3
+    assert all(stage.keys() >= STAGE for stage in workflow["stage_summary"])
+    assert workflow["progress"] == "3/3"
+    collected = talk.call("collect_workflow_result", workflow_id=workflow["workflow_id"])
+    final = collected["final_result"]
+    assert final["files_changed"] == ["rose.txt"]
+    assert git(shared.repository, "show", f"{final['branch']}:rose.txt") == "a rose\nno thorns"
+
+
+def test_the_results_of_all_stages_can_be_collected(talk: Talk, workflow: dict[str, Any]) -> None:
+    collected = talk.call(
+        "collect_workflow_result",
+        workflow_id=workflow["workflow_id"],
+        include_all_stages=True,
+        include_logs=True,
+    )
+    assert [stage["name"] for stage in collected["stage_results"]] == ["implement", "review", "refine"]
+    assert all({"index", "name", "status", "result"} == set(stage) for stage in collected["stage_results"])
+    assert collected["stage_results"][1]["result"]["next_steps"] == ["no thorns"]
+    assert len(collected["log_resources"]) == 3
+
+
+def test_workflows_are_listed_by_status(talk: Talk, workflow: dict[str, Any]) -> None:
+    listed = talk.call("list_workflows", statuses=["succeeded"])
+    assert workflow["workflow_id"] in [one["workflow_id"] for one in listed["workflows"]]
+    assert listed.keys() == {"workflows", "count", "summary"}
+    assert talk.call("list_workflows", statuses=["failed"], limit=5)["count"] == 0
+
+
+def test_cleaning_up_after_a_workflow_keeps_its_result_until_it_is_merged(
+    talk: Talk, shared: System, workflow: dict[str, Any]
+) -> None:
+    name = workflow["workflow_id"]
+    final = talk.call("collect_workflow_result", workflow_id=name)["final_result"]
+    cleaned = talk.call("cleanup_workflow", workflow_id=name)
+    assert cleaned.keys() == {"workflow_id", "stages_cleaned", "errors"}
+    assert cleaned["stages_cleaned"] == 2
+    assert final["branch"] in cleaned["errors"][0]
+    assert git(shared.repository, "branch", "--list", final["branch"])
+
+
+def test_a_workflow_can_be_cancelled_and_is_told_of_as_cancelled(talk: Talk, shared: System) -> None:
+    endless = {"name": "endless", "executor": "scripted", "prompt_template": scenario({"sleep": 600})}
+    begun = talk.call(
+        "create_workflow", name="long", repo_path=str(shared.repository), task_prompt="x", stages=[endless]
+    )
+    talk.call("cancel_workflow", workflow_id=begun["workflow_id"])
+    over = talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=30)
+    assert over["status"] == "cancelled"
+    assert talk.refuse("cancel_workflow", workflow_id=begun["workflow_id"])["error"] == "Conflict"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ([], "1 to 500 stages"),
+        ([{"name": "a", "executor": "scripted", "prompt_template": "x", "depends_on": [3]}], "no such stage"),
+        (
+            [{"name": "a", "executor": "scripted", "prompt_template": "x", "depends_on": [0]}],
+            "depends on itself",
+        ),
+        ([{"name": "a", "executor": "scripted", "worktree_strategy": "inherit"}], "depends_on"),
+        ([{"name": "a", "executor": "nobody", "prompt_template": "x"}], "no coder"),
+    ],
+)
+def test_stages_that_cannot_work_are_refused(
+    talk: Talk, shared: System, wrong: list[dict[str, Any]], told: str
+) -> None:
+    refused = talk.refuse(
+        "create_workflow", name="w", repo_path=str(shared.repository), task_prompt="x", stages=wrong
+    )
+    assert told in refused["details"] + refused["hint"]
+
+
+def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
+    ask = {"name": "agree", "kind": "approval", "prompt_template": "Shall we?"}
+    begun = talk.call(
+        "create_workflow", name="asks", repo_path=str(shared.repository), task_prompt="x", stages=[ask]
+    )
+    name = begun["workflow_id"]
+    asking = talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)
+    assert asking["needs_person"] is True
+    assert "Shall we?" in asking["summary_line"]
+    talk.call("control_workflow", workflow_id=name, action="approve", stage="agree", words="yes, do")
+    assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["status"] == "succeeded"
+
+
+def test_more_workers_than_there_is_room_for_wait_in_a_queue(tmp_path: Path, repository: Path) -> None:
+    system = System(tmp_path / "home", repository, {"FLEET_LIMITS_MAX_CONCURRENT": "1"})
+    (tmp_path / "home" / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")
+    try:
+        with talk_within(system, ("workers",)) as talk:
+            workers = [start(talk, system, f"number-{number}", LOOK) for number in range(3)]
+            assert {finish(talk, worker)["status"] for worker in workers} == {"succeeded"}
+    finally:
+        system.close()
