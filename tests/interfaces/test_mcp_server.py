@@ -1,0 +1,421 @@
+"""`fleet mcp` as clients meet it: the protocol on the wire, what it costs, what it does, many at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
+from tests.support import System, git, is_alive, scenario, wait_for
+from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
+
+REVISIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Wire:
+    """A server of our own command, spoken to in bare lines."""
+
+    def __init__(self, process: subprocess.Popen[bytes], revision: str) -> None:
+        self.process = process
+        self.revision = revision
+        self.lines: list[bytes] = []
+        self._number = 0
+        if revision != REVISIONS[-1]:
+            client = {"name": "test", "version": "1"}
+            answer = self.ask("initialize", protocolVersion=revision, capabilities={}, clientInfo=client)
+            assert answer["protocolVersion"] == revision
+            self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout
+        self.lines.append(self.process.stdout.readline())
+        return json.loads(self.lines[-1])
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        if self.revision == REVISIONS[-1]:
+            params["_meta"] = ENVELOPE
+        self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+        while (answer := self.read()).get("id") != self._number:
+            assert "method" in answer, answer
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        return self.ask("tools/call", name=tool, arguments=arguments)
+
+
+@contextmanager
+def wired(system: System, *words: str, revision: str = REVISIONS[-1]) -> Iterator[Wire]:
+    process = system.start(
+        "mcp", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield Wire(process, revision)
+    finally:
+        assert process.stdin
+        process.stdin.close()
+        process.wait(timeout=20)
+        assert process.stdout
+        process.stdout.close()
+
+
+def create(talk: Talk, system: System, name: str, prompt: str) -> str:
+    made = talk.call("create_worker", repo_path=str(system.repository), task_name=name, prompt=prompt)
+    return made["worker_id"]
+
+
+# the wire
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_clients_of_each_revision_are_served(shared: System, revision: str) -> None:
+    with wired(shared, revision=revision) as wire:
+        tools = wire.ask("tools/list")["tools"]
+        assert len(tools) == len(tools_of(USUAL))
+        answer = wire.call("list_workers")
+        assert answer["isError"] is False
+        assert json.loads(answer["content"][0]["text"]) == answer["structuredContent"]
+        assert wire.ask("prompts/list")["prompts"]
+        assert wire.ask("resources/list")["resources"]
+
+
+def test_the_usual_tools_are_at_most_25_and_cost_at_most_16_kilobytes_on_the_wire(shared: System) -> None:
+    assert len(tools_of(USUAL)) <= 25
+    with wired(shared) as wire:
+        wire.ask("tools/list")
+        assert len(wire.lines[-1]) <= 16_000
+
+
+def test_only_the_protocol_is_on_stdout_whatever_is_printed(shared: System, tmp_path_factory: Any) -> None:
+    noise = scenario({"say": "noise\n" * 50}, {"run": "echo loud; echo louder >&2"}, {"say": "quiet"})
+    with wired(shared) as wire:
+        folder = str(shared.repository)
+        made = wire.call("create_worker", repo_path=folder, task_name="noisy", prompt=noise)
+        name = made["structuredContent"]["worker_id"]
+        wire.call("get_worker_status", worker_id=name, wait_seconds=60)
+        wire.call("healthcheck")
+        wire.send({"nonsense": True})
+        wire.call("list_runs")
+        assert all(json.loads(line)["jsonrpc"] == "2.0" for line in wire.lines)
+
+
+def test_it_ends_when_its_client_leaves_and_the_agent_works_on(shared: System) -> None:
+    with wired(shared) as wire:
+        made = wire.call(
+            "create_worker",
+            repo_path=str(shared.repository),
+            task_name="left",
+            prompt=scenario({"wait_for": str(shared.home / "go")}, {"say": "still here"}),
+        )
+    name = made["structuredContent"]["worker_id"]
+    (shared.home / "go").touch()
+    with talk_within(shared) as talk:
+        assert talk.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
+
+
+def test_an_unknown_set_of_tools_is_refused(shared: System) -> None:
+    done = shared.fleet("mcp", "--tools", "workers,gardens", code=2)
+    assert "gardens" in done.stderr
+    assert done.stdout == ""
+    assert chosen(["all"]) == SETS
+    assert set(chosen(["tasks"])) == {"health", "tasks"}
+    assert set(chosen(["default", "pairs"])) == {*USUAL, "pairs"}
+
+
+# the official client
+
+
+def test_the_official_client_goes_from_health_to_cleaning_up(shared: System) -> None:
+    with talk_over_stdio(shared) as talk:
+        assert talk.call("healthcheck")["ok"] is True
+        name = create(talk, shared, "whole-way", scenario({"edit": {"path": "a.txt", "content": "a\n"}}))
+        ended = talk.call("get_worker_status", worker_id=name, wait_seconds=60)
+        assert ended["status"] == "succeeded"
+        assert talk.progress, "a call that waits tells how it goes"
+        result = talk.call("collect_worker_result", worker_id=name)["result"]
+        assert result["files_changed"] == ["a.txt"]
+        assert talk.call("cleanup_worker", worker_id=name)["worktree_removed"] is True
+
+
+def test_every_tool_has_a_title_schemas_and_honest_annotations(shared: System) -> None:
+    with talk_within(shared) as talk:
+        tools = talk.tools()
+    assert tools.keys() == tools_of(SETS).keys()
+    for tool in tools.values():
+        assert tool.title
+        assert tool.description
+        assert tool.input_schema["type"] == "object"
+        assert tool.output_schema
+        assert tool.annotations
+        if tool.name.startswith(("get_", "list_", "show_", "check_", "collect_", "healthcheck")):
+            assert tool.annotations.read_only_hint is True
+        if tool.name.startswith(("cancel_", "cleanup_", "merge_")):
+            assert tool.annotations.destructive_hint is True
+        if tool.name.startswith(("create_", "start_")):
+            assert tool.annotations.open_world_hint is True
+
+
+def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(shared: System) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    with talk_within(shared) as talk, pytest.raises(MCPError, match="there is no tool"):
+        talk.answer("fly_away")
+
+
+# ours
+
+
+def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: System) -> None:
+    with talk_within(shared) as talk:
+        prompt = scenario({"edit": {"path": "long.txt", "content": "line\n" * 6000}}, {"say": "long"})
+        name = create(talk, shared, "paged", prompt)
+        talk.call("get_worker_status", worker_id=name, wait_seconds=60)
+        first = talk.call("get_run_diff", run=name)
+        rest = talk.call("get_run_diff", run=name, offset=first["next_offset"])
+        assert len(first["diff"]) == 20_000
+        assert rest["next_offset"] is None
+        assert "long.txt" in talk.call("get_run_diff", run=name, stat=True)["diff"]
+        log = talk.call("get_run_logs", run=name, after=0, limit=2)
+        assert len(log["entries"]) == 2
+        more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
+        assert more["next_after"] is None
+        prompted = talk.call("prompt_run", run=name, prompt="and now this")
+        assert prompted["is_at_rest"] is False
+        over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
+        assert over["status"] == "succeeded"
+        assert len(over["result"]["files_changed"]) == 2
+
+
+def test_a_question_is_listed_answered_and_its_worker_goes_on(shared: System) -> None:
+    with talk_within(shared) as talk:
+        asks = {"turns": [[{"ask": "Red or white?"}], [{"say": "I take {prompt}"}]]}
+        name = create(talk, shared, "asks", f"[[scenario:{json.dumps(asks)}]]")
+        asking = talk.call("get_worker_status", worker_id=name, wait_seconds=60)
+        assert asking["status"] == "running"
+        assert asking["question"]
+        listed = talk.call("list_questions")["questions"]
+        assert "Red or white?" in next(one["text"] for one in listed if one["id"] == asking["question"])
+        talk.call("answer_question", question_id=asking["question"], answer="white")
+        assert talk.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
+
+
+def test_tasks_are_created_listed_shown_and_changed(shared: System) -> None:
+    shared.fleet("pause")
+    with talk_within(shared) as talk:
+        folder = str(shared.repository)
+        first = talk.call("create_task", repo_path=folder, title="first", description="wait", priority=4)
+        talk.call("change_task", task_id=first["id"], action="block", text="not yet")
+        second = talk.call("create_task", repo_path=folder, title="second", depends_on=[first["id"]])
+        assert second["unmet"] == [first["id"]]
+        listed = talk.call("list_tasks", limit=2)["tasks"]
+        assert [task["title"] for task in listed] == ["second", "first"]
+        talk.call("change_task", task_id=first["id"], action="comment", text="soon")
+        assert "soon" in [entry["text"] for entry in talk.call("show_task", task_id=first["id"])["log"]]
+        for task in (second, first):
+            closed = talk.call("change_task", task_id=task["id"], action="close", text="enough")
+            assert closed["state"] == "closed"
+    shared.fleet("resume")
+
+
+def test_branches_are_forecast_and_merged(shared: System) -> None:
+    with talk_within(shared) as talk:
+        folder = str(shared.repository)
+        git(shared.repository, "branch", "-f", "landing", "main")
+        prompt = scenario({"edit": {"path": "merged.txt", "content": "m\n"}}, {"commit": "Merge me"})
+        name = create(talk, shared, "merge-me", prompt)
+        branch = talk.call("get_worker_status", worker_id=name, wait_seconds=60)["branch_name"]
+        forecast = talk.call("check_conflicts", repo_path=folder, names=[branch], into="landing")
+        assert [one["merges"] for one in forecast["branches"]] == [True]
+        begun = talk.call("merge_branches", repo_path=folder, names=[branch], into="landing", gates=["true"])
+        over = talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)
+        assert over["state"] == "done"
+        assert git(shared.repository, "show", "landing:merged.txt") == "m"
+        assert talk.refuse("merge_branches", repo_path=folder, names=[branch])["hint"]
+
+
+def test_a_pair_and_a_race_are_started_and_followed(shared: System) -> None:
+    with talk_within(shared) as talk:
+        folder = str(shared.repository)
+        pair = talk.call("start_pair", repo_path=folder, prompt="x", doer="scripted", reviewer="scripted")
+        assert talk.call("get_pair", pair_id=pair["id"])["rounds"] == []
+        over = talk.call("decide_pair", pair_id=pair["id"], action="cancel")
+        assert over["state"] == "cancelled"
+        race = talk.call("start_race", repo_path=folder, prompt="x", size=2, gates=["true"])
+        assert talk.call("get_race", race_id=race["id"])["size"] == 2
+        talk.call("cancel_race", race_id=race["id"])
+        assert talk.call("get_race", race_id=race["id"], wait_seconds=60)["state"] == "cancelled"
+
+
+# prompts and resources
+
+
+def test_workflows_are_prompts_and_runs_are_resources(shared: System) -> None:
+    with talk_within(shared) as talk:
+        names = [prompt.name for prompt in talk.ask("list_prompts").prompts]
+        assert "write-review-refine" in names
+        got = talk.ask("get_prompt", "write-review-refine", {"task": "Plant it.", "repo_path": "/garden"})
+        text = got.messages[0].content.text
+        assert "Plant it." in text
+        assert "create_workflow" in text
+        prompt = scenario({"edit": {"path": "r.txt", "content": "r\n"}}, {"say": "resourceful"})
+        name = create(talk, shared, "resource", prompt)
+        run = talk.call("get_worker_status", worker_id=name, wait_seconds=60)["run"]
+        listed = [resource.uri for resource in talk.ask("list_resources").resources]
+        assert f"fleet://runs/{run}/result" in listed
+        ends = {template.uri_template for template in talk.ask("list_resource_templates").resource_templates}
+        assert "fleet://runs/{run}/log" in ends
+
+        def read(uri: str) -> str:
+            return talk.ask("read_resource", uri).contents[0].text
+
+        assert json.loads(read(f"fleet://runs/{run}"))["id"] == run
+        assert "resourceful" in read(f"fleet://runs/{run}/log")
+        assert "+r" in read(f"fleet://runs/{run}/diff")
+        assert json.loads(read(f"fleet://runs/{run}/result"))["files_changed"] == ["r.txt"]
+        assert run in read("fleet://runs")
+
+
+@pytest.mark.parametrize(
+    "uri", ["fleet://runs/nobody", "fleet://gardens", "file:///etc/passwd", "fleet://runs/../../log"]
+)
+def test_a_resource_that_is_not_there_is_refused(shared: System, uri: str) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    with talk_within(shared) as talk, pytest.raises(MCPError):
+        talk.ask("read_resource", uri)
+
+
+# many at once
+
+
+def test_ten_servers_on_one_store_are_killed_at_random_and_no_run_is_disturbed(system: System) -> None:
+    """Each of ten clients starts a worker; most of their servers are killed while the agents work."""
+    servers = [
+        system.start("mcp", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for _ in range(10)
+    ]
+    go = system.home / "go"
+    names: list[str] = []
+
+    def start_one(number: int) -> None:
+        prompt = scenario(
+            {"edit": {"path": f"{number}.txt", "content": "x\n"}}, {"wait_for": str(go)}, {"say": "done"}
+        )
+        wire = Wire(servers[number], REVISIONS[-1])
+        made = wire.call(
+            "create_worker", repo_path=str(system.repository), task_name=f"w{number}", prompt=prompt
+        )
+        names.append(made["structuredContent"]["worker_id"])
+
+    try:
+        threads = [threading.Thread(target=start_one, args=(number,)) for number in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=90)
+        assert len(set(names)) == 10
+        doomed = random.Random(7).sample(servers, 8)
+        for server in doomed:
+            server.send_signal(signal.SIGKILL)
+        go.touch()
+        survivor = next(server for server in servers if server not in doomed)
+        wire = Wire(survivor, REVISIONS[-1])
+        for name in names:
+            answer = wire.call("get_worker_status", worker_id=name, wait_seconds=90)["structuredContent"]
+            assert answer["status"] == "succeeded", answer
+            assert answer["retry_count"] == 0
+        starts = [run for run in system.all_runs() if run.task in names]
+        assert len(starts) == 10, "each worker was started once, by whichever server"
+        assert all(run.turn == 1 for run in starts)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+            for stream in (server.stdin, server.stdout):
+                assert stream
+                stream.close()
+
+
+def test_a_call_that_waits_ends_with_its_server(shared: System) -> None:
+    with talk_within(shared) as talk:
+        name = create(talk, shared, "waited-for", scenario({"sleep": 600}))
+        process = shared.start(
+            "mcp", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        wire = Wire(process, REVISIONS[-1])
+        waiting = {"name": "get_worker_status", "arguments": {"worker_id": name, "wait_seconds": 600}}
+        wire.send(
+            {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {**waiting, "_meta": ENVELOPE}}
+        )
+        assert wire.call("list_questions")["isError"] is False, "it answers others meanwhile"
+        assert process.stdin
+        assert process.stdout
+        process.stdin.close()
+        process.wait(timeout=20)
+        process.stdout.close()
+        assert not is_alive(process.pid)
+        talk.call("cancel_worker", worker_id=name)
+
+
+def test_every_call_is_recorded_with_its_caller(shared: System) -> None:
+    import time
+
+    from fleet.bootstrap import open_store
+
+    with talk_within(shared) as talk:
+        talk.call("list_workers", limit=3)
+        talk.refuse("get_worker_status", worker_id="nobody")
+    store = open_store(shared.home)
+    try:
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        events = [event for _, event in store.read(f"mcp/{day}", limit=10_000)]
+    finally:
+        store.close()
+    last = events[-1]
+    assert (last["tool"], last["run"], last["error"]) == ("get_worker_status", "", "NotFound")
+    assert last["on"] == {"worker_id": "nobody"}
+    assert events[-2]["error"] is None
+
+
+def test_loading_the_command_line_loads_no_sdk(shared: System) -> None:
+    script = "import sys; import fleet.interfaces.cli.mcp, fleet.interfaces.mcp.sets as s"
+    script += (
+        "; s.tools_of(s.SETS); sys.exit(bool({'mcp', 'pydantic', 'fleet.services.runs'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False)
+    assert done.returncode == 0
+
+
+def test_all_sets_are_served_on_demand(shared: System) -> None:
+    with wired(shared, *EVERYTHING) as wire:
+        tools = wire.ask("tools/list")["tools"]
+        assert {tool["name"] for tool in tools} == set(tools_of(SETS))
+
+
+def test_the_supervisor_that_a_server_starts_outlives_it(system: System) -> None:
+    with wired(system) as wire:
+        wire.call(
+            "create_worker", repo_path=str(system.repository), task_name="x", prompt=scenario({"say": "x"})
+        )
+    assert wait_for(lambda: system.door.holder(), what="a supervisor is up")
