@@ -200,8 +200,7 @@ def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: Sy
         assert len(log["entries"]) == 2
         more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
         assert more["next_after"] is None
-        prompted = talk.call("prompt_run", run=name, prompt="and now this")
-        assert prompted["is_at_rest"] is False
+        assert talk.call("prompt_run", run=name, prompt="and now this")["task"] == name
         over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
         assert over["status"] == "succeeded"
         assert len(over["result"]["files_changed"]) == 2

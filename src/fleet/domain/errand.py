@@ -61,8 +61,6 @@ def _failure(run: Run | None) -> ErrandState:
 def _ending(run: Run | None) -> ErrandState:
     if run is None or run.state is RunState.KILLED:
         return ErrandState.CANCELLED
-    if not run.is_at_rest and not run.is_to_end:
-        return ErrandState.RUNNING  # it was given a further prompt
     is_blocked = run.result is not None and read_report(run.result.summary).is_blocked
     is_good = run.state in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES) and not is_blocked
     return ErrandState.SUCCEEDED if is_good else _failure(run)

@@ -168,6 +168,22 @@ class ErrandService:
         """Return when its agent was last heard of."""
         return self._tasks.activity(detail.run).last_at if detail.run else None
 
+    def prompt(self, run: Run, text: str) -> Run:
+        """Give a run a further prompt; one whose errand is over goes on, as long as it has its workspace."""
+        errand = self._errands.peek(run.task) if run.task else None
+        detail = self.get(errand.id) if errand else None
+        if detail is None or detail.run is None or not detail.is_over:
+            return self._runs.prompt(RunId(run.id), text)
+        if not detail.run.has_workspace or detail.run.is_to_end:
+            raise Conflict(
+                f"the workspace of worker {detail.errand.id} was removed",
+                hint=f"start another one with base_ref={run.branch!r}",
+            )
+        if not text.strip():
+            raise InvalidInput("there is nothing in the prompt")
+        self._tasks.ask_more(detail.task, detail.run, text, owner=self._host)
+        return self._runs.get(run.id)
+
     # ending
 
     def cancel(self, name: str, *, by: str) -> ErrandDetail:

@@ -157,6 +157,17 @@ class TaskService:
         """Return the task of an id, if there is one."""
         return self._tasks.peek(name)
 
+    def ask_more(self, task: Task, run: Run, prompt: str, *, owner: str) -> Task:
+        """Have the run of a task that is at rest, and keeps its workspace, go on with a further prompt."""
+        check_text(prompt)
+
+        def asked(newest: Task) -> Task:
+            if not newest.is_at_rest:
+                raise Conflict(f"task {task.id} is {newest.state} again", hint="look again")
+            return newest.ask_more(newest.asks + 1, prompt, owner=owner, given=run.prompts)
+
+        return self._change(task.id, asked, "asked for more", prompt.partition("\n")[0])
+
     def draft(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
         """Return the task that `create` would record, checked but not recorded."""
         check_text(title)

@@ -65,7 +65,7 @@ def _list(call: Call) -> Answer:
 def _prompt(call: Call) -> Answer:
     run = find_run(call.fleet, call.text("run"))
     call.require_own(run.id)
-    return line(call.fleet.runs.prompt(run.id, call.text("prompt")))
+    return line(call.fleet.errands.prompt(run, call.text("prompt")))
 
 
 def _logs(call: Call) -> Answer:

@@ -1,0 +1,319 @@
+"""Agents that use the fleet themselves: who they are is proved and not said, and so is how far they may go."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.bootstrap import open_store
+from fleet.domain.run import Role, RunState
+from fleet.domain.spawn import hash_of
+from fleet.ports.spawns import Spawns
+from fleet.ports.tasks import Tasks
+from tests import agentcalls
+from tests.interfaces.conftest import ended_run, record
+from tests.support import System, make_repository, scenario, wait_for
+from tests.talking import Talk, talk_within
+
+TOKEN = "the-token-of-a-run"
+
+
+def live_run(system: System, branch: str, **changes: object) -> str:
+    """Record a run that is at work, with a token that is known."""
+    at_work = {"state": RunState.RUNNING, "result": None, "ended_at": None, "keys": (hash_of(TOKEN),)}
+    run = ended_run(branch, project=str(system.repository), **(at_work | changes))
+    record(system.home, run)
+    return run.id
+
+
+@contextmanager
+def talk_as(system: System, run: str, token: str = TOKEN, **more: str) -> Iterator[Talk]:
+    with talk_within(system, env={"FLEET_RUN": run, "FLEET_RUN_TOKEN": token, **more}) as talk:
+        yield talk
+
+
+def worker(repository: Path) -> Mapping[str, Any]:
+    return {"repo_path": str(repository), "task_name": "child", "prompt": scenario({"say": "hello"})}
+
+
+@pytest.fixture
+def paused(system: System) -> System:
+    """A fleet that starts nothing: what is asked for stays a wish."""
+    system.fleet("pause")
+    return system
+
+
+# who it is
+
+
+def test_an_agent_is_known_by_its_token(paused: System) -> None:
+    run = live_run(paused, "a")
+    with talk_as(paused, run) as talk:
+        health = talk.call("healthcheck")
+        assert (health["caller"], health["depth"]) == (f"run {run}", 0)
+
+
+@pytest.mark.parametrize("token", ["", "forged", hash_of(TOKEN), TOKEN + " "])
+def test_a_token_that_is_forged_or_missing_is_refused_for_every_tool(paused: System, token: str) -> None:
+    run = live_run(paused, "a")
+    with talk_as(paused, run, token) as talk:
+        for tool, arguments in (
+            ("healthcheck", {}),
+            ("list_workers", {}),
+            ("create_worker", worker(paused.repository)),
+        ):
+            told = talk.refuse(tool, **arguments)
+            assert told["error"] == "Refused"
+            assert TOKEN not in json.dumps(told)
+        assert paused.all_runs()[0].id == run
+        with pytest.raises(Exception, match="cannot prove it"):
+            talk.ask("list_resources")
+
+
+def test_the_mark_of_a_run_that_is_not_there_is_refused(paused: System) -> None:
+    with talk_as(paused, "1m7hqdeyfgt62w") as talk:
+        assert talk.refuse("healthcheck")["error"] == "Refused"
+
+
+def test_the_token_of_a_run_that_has_ended_counts_no_more(paused: System) -> None:
+    run = live_run(paused, "a", state=RunState.COMPLETED)
+    with talk_as(paused, run) as talk:
+        assert "has ended" in talk.refuse("list_runs")["details"]
+
+
+def test_the_token_of_one_run_does_not_prove_another(paused: System) -> None:
+    live_run(paused, "mine")
+    other = live_run(paused, "other", keys=(hash_of("another"),))
+    with talk_as(paused, other) as talk:
+        assert talk.refuse("list_runs")["error"] == "Refused"
+
+
+# how far it may go
+
+
+def origin_of(system: System, worker: Mapping[str, Any]) -> Any:
+    store = open_store(system.home)
+    try:
+        return Spawns(store).get(Tasks(store).get(worker["worker_id"]).origin)
+    finally:
+        store.close()
+
+
+def child_of(system: System, talk: Talk, branch: str) -> str:
+    """Have an agent ask for a worker, and make up the run that comes of it."""
+    made = talk.call("create_worker", **worker(system.repository))
+    return live_run(system, branch, task=made["worker_id"])
+
+
+def test_each_generation_is_one_deeper_until_the_limit(paused: System) -> None:
+    with talk_within(paused) as person:
+        made = person.call("create_worker", **worker(paused.repository))
+        assert origin_of(paused, made).depth == 0
+        run = live_run(paused, "generation-0", task=made["worker_id"])
+    for depth in range(2):
+        with talk_as(paused, run) as talk:
+            assert talk.call("healthcheck")["depth"] == depth
+            run = child_of(paused, talk, f"generation-{depth + 1}")
+    with talk_as(paused, run, FLEET_MAX_SPAWN_DEPTH="99", FLEET_LIMITS_MAX_SPAWN_DEPTH="99") as talk:
+        told = talk.refuse("create_worker", **worker(paused.repository), parent_worker_id="")
+        assert "depth 2" in told["details"]
+        stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
+        folder = str(paused.repository)
+        assert talk.refuse("create_workflow", name="w", repo_path=folder, task_prompt="x", stages=stages)
+        assert talk.refuse("create_task", repo_path=folder, title="t")["error"] == "Refused"
+        assert talk.refuse("start_pair", repo_path=folder, prompt="x", doer="scripted")["error"] == "Refused"
+        assert talk.call("list_runs")["runs"], "it may look"
+
+
+def test_a_person_sets_the_limits_for_all_that_comes_of_it(paused: System) -> None:
+    with talk_within(paused, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
+        made = person.call("create_worker", **worker(paused.repository))
+    run = live_run(paused, "childless", task=made["worker_id"])
+    with talk_as(paused, run) as talk:
+        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "Refused"
+
+
+def test_an_agent_of_a_workflow_is_as_deep_as_its_workflow(paused: System) -> None:
+    store = open_store(paused.home)
+    try:
+        with talk_within(paused, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
+            stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
+            folder = str(paused.repository)
+            made = person.call("create_workflow", name="w", repo_path=folder, task_prompt="x", stages=stages)
+        whole = made["workflow_id"]
+        task = wait_for(lambda: [one for one in Tasks(store).find() if one.part_of == whole])[0]
+    finally:
+        store.close()
+    run = live_run(paused, "in-a-workflow", task=task.id)
+    with talk_as(paused, run) as talk:
+        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "Refused"
+
+
+def test_a_person_is_held_to_the_repositories_that_are_allowed(paused: System, tmp_path: Path) -> None:
+    other = make_repository(tmp_path / "other")
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": f"{tmp_path}/nowhere:{paused.repository}"}) as talk:
+        assert talk.call("create_worker", **worker(paused.repository))["worker_id"]
+        told = talk.refuse("create_worker", **worker(other))
+        assert told["error"] == "Refused"
+        assert "allowed_repos" in told["hint"]
+        link = tmp_path / "link"
+        link.symlink_to(other)
+        assert talk.refuse("create_worker", **worker(link))["error"] == "Refused"
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as talk:
+        assert talk.call("create_worker", **worker(other))["worker_id"], "a folder above it is enough"
+
+
+def test_an_agent_is_held_to_its_own_repository_whatever_its_environment_says(
+    paused: System, tmp_path: Path
+) -> None:
+    other = make_repository(tmp_path / "other")
+    run = live_run(paused, "a")
+    with talk_as(paused, run, FLEET_ALLOWED_REPOS=str(tmp_path)) as talk:
+        assert talk.refuse("create_worker", **worker(other))["error"] == "Refused"
+        assert talk.call("create_worker", **worker(paused.repository))["worker_id"]
+
+
+def test_an_agent_may_go_where_the_person_behind_it_may(paused: System, tmp_path: Path) -> None:
+    other = make_repository(tmp_path / "other")
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
+        made = person.call("create_worker", **worker(paused.repository))
+    run = live_run(paused, "far", task=made["worker_id"])
+    with talk_as(paused, run) as talk:
+        assert talk.call("create_worker", **worker(other))["worker_id"]
+
+
+# what it may not do
+
+
+def test_an_agent_changes_only_what_it_started(paused: System) -> None:
+    with talk_within(paused) as person:
+        foreign = person.call("create_worker", **worker(paused.repository))["worker_id"]
+    run = live_run(paused, "a")
+    with talk_as(paused, run) as talk:
+        assert talk.refuse("cancel_worker", worker_id=foreign)["error"] == "Refused"
+        assert talk.refuse("change_task", task_id=foreign, action="close", text="x")["error"] == "Refused"
+        assert talk.refuse("prompt_run", run=run, prompt="x")["error"] == "Refused"
+        own = talk.call("create_worker", **worker(paused.repository))["worker_id"]
+        assert talk.call("cancel_worker", worker_id=own)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("answer_question", {"question_id": "q-1", "answer": "yes"}),
+        ("control_workflow", {"workflow_id": "w-1", "action": "approve", "stage": "s"}),
+        ("decide_pair", {"pair_id": "p-1", "action": "accept"}),
+        ("merge_branches", {"repo_path": ".", "names": ["x"], "no_gate": True}),
+        ("cancel_race", {"race_id": "r-1"}),
+    ],
+)
+def test_an_agent_decides_nothing_that_is_a_persons_to_decide(
+    paused: System, tool: str, arguments: Mapping[str, Any]
+) -> None:
+    run = live_run(paused, "a")
+    with talk_as(paused, run) as talk:
+        told = talk.refuse(tool, **arguments)
+        assert told["error"] == "Refused"
+        assert "fleet ask" in told["hint"]
+
+
+def test_an_agent_names_no_commands_and_no_flags(paused: System) -> None:
+    run = live_run(paused, "a")
+    folder = str(paused.repository)
+    gate = {"name": "g", "kind": "gate", "gates": ["id > /tmp/out"]}
+    flagged = {"name": "s", "executor": "scripted", "prompt_template": "x", "extra_args": ["--model=x"]}
+    nested = {"name": "n", "kind": "workflow", "stages": [gate]}
+    with talk_as(paused, run) as talk:
+        flags = {**worker(paused.repository), "extra_args": ["--model=x"]}
+        assert talk.refuse("create_worker", **flags)["error"] == "Refused"
+        for stage in (gate, flagged, nested):
+            wish = {"name": "w", "repo_path": folder, "task_prompt": "x", "stages": [stage]}
+            assert talk.refuse("create_workflow", **wish)["error"] == "Refused", stage
+        assert talk.refuse("create_task", repo_path=folder, title="t", gates=["id"])["error"] == "Refused"
+        assert talk.refuse("start_race", repo_path=folder, prompt="x", gates=["id"])["error"] == "Refused"
+
+
+def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:
+    run = live_run(paused, "a", role=Role.REVIEWER)
+    with talk_as(paused, run) as talk:
+        assert talk.call("list_workers")["count"] == 0
+        assert "reviewer" in talk.refuse("create_worker", **worker(paused.repository))["details"]
+
+
+# a real agent
+
+
+def calls_by_agent(output: Path, calls: list[list[Any]]) -> dict[str, Any]:
+    words = [sys.executable, agentcalls.__file__, str(output), json.dumps(calls)]
+    return {"run": shlex.join(words)}
+
+
+def heard(output: Path) -> dict[str, Any]:
+    wait_for(output.exists, 60, "the agent has called")
+    return json.loads(output.read_text())
+
+
+def test_an_agent_that_lies_about_itself_is_found_out(system: System, tmp_path: Path) -> None:
+    """A live agent calls with its environment as it is, forged, and taken away."""
+    child = {**worker(system.repository), "task_name": "grandchild"}
+    calls = [
+        [{}, "healthcheck", {}],
+        [{"FLEET_RUN": None, "FLEET_RUN_TOKEN": None}, "healthcheck", {}],
+        [{"FLEET_RUN_TOKEN": "forged"}, "healthcheck", {}],
+        [{"FLEET_RUN": "1m7hqdeyfgt62w"}, "healthcheck", {}],
+        [{"FLEET_RUN": None, "FLEET_RUN_TOKEN": None, "FLEET_MAX_SPAWN_DEPTH": "9"}, "create_worker", child],
+        [{}, "create_worker", {**child, "repo_path": str(make_repository(tmp_path / "other"))}],
+    ]
+    output = tmp_path / "answers.json"
+    with talk_within(system, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
+        prompt = scenario(calls_by_agent(output, calls), {"say": "I tried."})
+        made = person.call("create_worker", **{**worker(system.repository), "prompt": prompt})
+        over = person.call("get_worker_status", worker_id=made["worker_id"], wait_seconds=90)
+        assert over["status"] == "succeeded", over
+    told = heard(output)
+    honest, bare, forged, renamed, deeper, elsewhere = told["answers"]
+    assert honest["caller"] == f"run {over['run']}"
+    assert bare["caller"] == f"run {over['run']}", "a child of an agent is that agent"
+    assert [answer["error"] for answer in (forged, renamed, deeper, elsewhere)] == ["Refused"] * 4
+    assert [run.branch for run in system.all_runs()] == [over["branch_name"]], "nothing else was started"
+    _token_is_in_no_record(system, told["token"])
+    _calls_are_recorded(system, over["run"])
+
+
+def _token_is_in_no_record(system: System, token: str) -> None:
+    assert len(token) >= 32
+    kept = [*system.home.glob("*.db*"), *system.home.rglob("*.jsonl"), *system.home.rglob("result.json")]
+    kept += [*(system.home / "logs").rglob("*"), *system.home.glob("runs/*/turn-*/out")]
+    for file in kept:
+        if file.is_file():
+            assert token.encode() not in file.read_bytes(), file
+
+
+def _calls_are_recorded(system: System, run: str) -> None:
+    store = open_store(system.home)
+    try:
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        events = [event for _, event in store.read(f"mcp/{day}")]
+    finally:
+        store.close()
+    of_run = [event for event in events if event["run"] == run]
+    assert [event["tool"] for event in of_run].count("create_worker") == 2
+    unknown = [event for event in events if event["run"] is None]
+    assert {event["error"] for event in unknown} == {"Refused"}
+
+
+def test_the_supervisor_never_carries_an_agents_marks() -> None:
+    from fleet.engine.door import supervisor_environment
+
+    environment = {"FLEET_RUN": "x", "FLEET_RUN_TOKEN": "y", "PATH": "/bin"}
+    assert (
+        supervisor_environment(environment, Path("/home")).keys().isdisjoint({"FLEET_RUN", "FLEET_RUN_TOKEN"})
+    )
