@@ -1,4 +1,4 @@
-"""Agents that use the fleet themselves: who they are is proved and not said, and so is how far they may go."""
+"""Agents that use the fleet themselves: who they are is proved, not said; and so is how far they may go."""
 
 from __future__ import annotations
 
