@@ -82,7 +82,9 @@ class Scratch:
         self.agent = self.folder / "agent.sh"
         self.agent.write_text(AGENT + "\n")
         (self.home / "config.toml").write_text(CONFIG.format(agent=str(self.agent)))
-        self.environment = {name: value for name, value in os.environ.items() if name != "FLEET_RUN"}
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("FLEET_RUN")
+        }
         self.environment |= {"FLEET_HOME": str(self.home)}
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
 

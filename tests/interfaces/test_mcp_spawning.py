@@ -307,7 +307,7 @@ def _calls_are_recorded(system: System, run: str) -> None:
     of_run = [event for event in events if event["run"] == run]
     assert [event["tool"] for event in of_run].count("create_worker") == 2
     unknown = [event for event in events if event["run"] is None]
-    assert {event["error"] for event in unknown} == {"Refused"}
+    assert {str(event["error"]) for event in unknown} == {"Refused"}
 
 
 def test_the_supervisor_never_carries_an_agents_marks() -> None:

@@ -164,7 +164,8 @@ class TaskService:
         def asked(newest: Task) -> Task:
             if not newest.is_at_rest:
                 raise Conflict(f"task {task.id} is {newest.state} again", hint="look again")
-            return newest.ask_more(newest.asks + 1, prompt, owner=owner, given=run.prompts)
+            anew = f"{newest.description}\n\nAfter that was done, this was asked for:\n\n{prompt}"
+            return newest.ask_more(newest.asks + 1, prompt, anew=anew, owner=owner, given=run.prompts)
 
         return self._change(task.id, asked, "asked for more", prompt.partition("\n")[0])
 

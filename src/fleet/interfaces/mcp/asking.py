@@ -10,7 +10,7 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from fleet.errors import FleetError
+from fleet.errors import FleetError, StoreUnusable
 
 if TYPE_CHECKING:
     from fleet.interfaces.mcp.desk import Desk
@@ -23,9 +23,11 @@ Context = ServerRequestContext[Any, Any]
 def asked(desk: Desk) -> Generator[Fleet]:
     """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way."""
     try:
-        with desk.opened() as fleet:
-            desk.identify(fleet)
-            yield fleet
+        fleet = desk.fleet()
+        desk.identify(fleet)
+        yield fleet
     except FleetError as error:
+        if isinstance(error, StoreUnusable):
+            desk.forget_store()
         told = f"{error.message}; {error.hint}" if error.hint else error.message
         raise MCPError(types.INVALID_PARAMS, told.encode(errors="replace").decode()) from error

@@ -7,20 +7,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Access, Mark
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from fleet.domain.spawn import Caller
+    from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
     from fleet.services.runs import DoorKeeper
 
@@ -45,7 +44,10 @@ class Refusal:
 
 
 class Desk:
-    """Opens the fleet anew for each call: it keeps nothing, and as many as one likes share a store."""
+    """Sees the fleet anew with each call: it keeps nothing but the store's connection.
+
+    As many as one likes share a store.
+    """
 
     def __init__(self) -> None:
         from fleet.bootstrap import marks_of_ancestors
@@ -53,16 +55,30 @@ class Desk:
         # At the start: a parent that ends later must not take its marks along.
         self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
         self._ancestors = marks_of_ancestors()
+        self._opening = Lock()
+        self._store: Store | None = None
 
     def identify(self, fleet: Fleet) -> Caller:
         return fleet.spawns.identify(self._mark, self._ancestors)
 
-    @contextmanager
-    def opened(self, folder: str = ".") -> Generator[Fleet]:
+    def fleet(self, folder: str = ".") -> Fleet:
+        """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
         from fleet.bootstrap import open_fleet
 
-        with open_fleet(folder=folder) as fleet:
-            yield fleet
+        return replace(open_fleet(folder=folder), make_store=self._kept_store)
+
+    def _kept_store(self) -> Store:
+        from fleet.bootstrap import home_folder, open_store
+
+        with self._opening:
+            if self._store is None:
+                self._store = open_store(home_folder())
+            return self._store
+
+    def forget_store(self) -> None:
+        """Have the store opened anew with the next call: this one cannot be used."""
+        with self._opening:
+            self._store = None
 
     def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str) -> Visit:
         return Visit(self, tool, given or {}, client)
@@ -114,7 +130,7 @@ class Visit:
         _check_size(self._given)
         schema.check(self._given, self._tool.arguments, self._tool.needs)
         folder = cast("str", self._given.get("repo_path", "."))
-        fleet = self._fleet = self._open(folder)
+        fleet = self._fleet = self._desk.fleet(folder)
         caller = self._desk.identify(fleet)
         self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
         access = self._tool.access
@@ -122,15 +138,12 @@ class Visit:
         origin = fleet.spawns.admit(caller, access, folder=folder if access is Access.START else None)
         return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
 
-    def _open(self, folder: str) -> Fleet:
-        from fleet.bootstrap import open_fleet
-
-        return open_fleet(folder=folder)
-
     def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
         try:
             return do() or {}
         except FleetError as error:
+            if isinstance(error, StoreUnusable):
+                self._desk.forget_store()
             refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
@@ -141,14 +154,12 @@ class Visit:
 
     def close(self) -> None:
         """Keep that there was this call, and whose it was."""
-        fleet = self._fleet or self._open(".")
+        fleet = self._fleet or self._desk.fleet()
         try:
             caller = self._call.caller if self._call else None
             fleet.spawns.record(caller, self._told())
         except FleetError as problem:
             log.error("call.unrecorded", extra={"tool": self._tool.name, "reason": problem.message})
-        finally:
-            fleet.close()
 
     def _told(self) -> dict[str, Json]:
         on = {name: str(self._given[name])[:200] for name in _NAMES if name in self._given}
