@@ -82,6 +82,7 @@ def talk_within(
     system: System, sets: tuple[str, ...] = (), env: Mapping[str, str] | None = None
 ) -> Iterator[Talk]:
     """Talk with a server in this process: quick to have, and real but for the pipe."""
+    from fleet.interfaces.mcp.desk import Desk
     from fleet.interfaces.mcp.server import make_server
     from fleet.interfaces.mcp.sets import SETS
 
@@ -89,10 +90,12 @@ def talk_within(
     wanted = {"FLEET_HOME": str(system.home), "FLEET_CODER_DEFAULT": "scripted", **system.env, **(env or {})}
     for name, value in wanted.items():
         patch.setenv(name, value)
+    desk = Desk()
     try:
-        with _talk(make_server(sets or SETS), "auto") as talk:
+        with _talk(make_server(sets or SETS, desk), "auto") as talk:
             yield talk
     finally:
+        desk.close()
         patch.undo()
 
 

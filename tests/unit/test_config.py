@@ -78,6 +78,8 @@ def test_the_defaults_are_the_published_ones(home: Path) -> None:
         "limits.per_coder": 0,
         "limits.per_project": 0,
         "limits.per_host": 0,
+        "limits.allowed_repos": (),
+        "limits.max_spawn_depth": 2,
         "budget.task_usd": 0,
         "budget.batch_usd": 0,
         "budget.project_usd_a_day": 0,

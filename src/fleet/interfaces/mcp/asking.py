@@ -28,6 +28,6 @@ def asked(desk: Desk) -> Generator[Fleet]:
         yield fleet
     except FleetError as error:
         if isinstance(error, StoreUnusable):
-            desk.forget_store()
+            desk.close()
         told = f"{error.message}; {error.hint}" if error.hint else error.message
         raise MCPError(types.INVALID_PARAMS, told.encode(errors="replace").decode()) from error

@@ -75,10 +75,12 @@ class Desk:
                 self._store = open_store(home_folder())
             return self._store
 
-    def forget_store(self) -> None:
-        """Have the store opened anew with the next call: this one cannot be used."""
+    def close(self) -> None:
+        """Leave the store; the next call, if there is one, opens it anew."""
         with self._opening:
-            self._store = None
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
 
     def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str) -> Visit:
         return Visit(self, tool, given or {}, client)
@@ -143,7 +145,7 @@ class Visit:
             return do() or {}
         except FleetError as error:
             if isinstance(error, StoreUnusable):
-                self._desk.forget_store()
+                self._desk.close()
             refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})

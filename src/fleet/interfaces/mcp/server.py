@@ -37,8 +37,11 @@ INSTRUCTIONS = (
 def serve(sets: Iterable[str] = ()) -> None:
     """Serve one client over stdin and stdout until it leaves. Only the protocol is on stdout."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    server = make_server(chosen(sets))
-    anyio.run(_serve, server)
+    desk = Desk()
+    try:
+        anyio.run(_serve, make_server(chosen(sets), desk))
+    finally:
+        desk.close()
 
 
 async def _serve(server: Server[Any]) -> None:
@@ -46,8 +49,8 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def make_server(sets: tuple[str, ...], desk: Desk | None = None) -> Server[Any]:
-    tools = Tools(tools_of(sets).values(), desk or Desk())
+def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
+    tools = Tools(tools_of(sets).values(), desk)
     return Server(
         "fleet",
         version=__version__,
@@ -55,11 +58,11 @@ def make_server(sets: tuple[str, ...], desk: Desk | None = None) -> Server[Any]:
         instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
         on_call_tool=tools.call,
-        on_list_prompts=partial(prompts.list_prompts, tools.desk),
-        on_get_prompt=partial(prompts.get_prompt, tools.desk),
-        on_list_resources=partial(resources.list_resources, tools.desk),
+        on_list_prompts=partial(prompts.list_prompts, desk),
+        on_get_prompt=partial(prompts.get_prompt, desk),
+        on_list_resources=partial(resources.list_resources, desk),
         on_list_resource_templates=resources.list_templates,
-        on_read_resource=partial(resources.read_resource, tools.desk),
+        on_read_resource=partial(resources.read_resource, desk),
     )
 
 
@@ -68,7 +71,7 @@ class Tools:
 
     def __init__(self, tools: Iterable[Tool], desk: Desk) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self.desk = desk
+        self._desk = desk
 
     async def list(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[described(tool) for tool in self._tools.values()])
@@ -78,7 +81,7 @@ class Tools:
         if tool is None:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
-        visit = self.desk.begin(tool, wanted.arguments, _client_of(context))
+        visit = self._desk.begin(tool, wanted.arguments, _client_of(context))
         try:
             return answered(await _dealt_with(visit, context))
         finally:
