@@ -61,7 +61,7 @@ def talk(shared: System) -> Iterator[Talk]:
         yield talk
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(wanted=calls())
 def test_any_arguments_get_an_answer_in_words(talk: Talk, wanted: tuple[str, dict[str, Any]]) -> None:
     tool, arguments = wanted

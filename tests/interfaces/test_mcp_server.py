@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,6 +143,15 @@ def test_an_unknown_set_of_tools_is_refused(shared: System) -> None:
     assert chosen(["all"]) == SETS
     assert set(chosen(["tasks"])) == {"health", "tasks"}
     assert set(chosen(["default", "pairs"])) == {*USUAL, "pairs"}
+
+
+def test_every_tool_and_every_set_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "mcp.md").read_text()
+    for name in SETS:
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        assert re.findall(r"`(\w+)`", row)[1:] == list(tools_of([name]))
+        assert ("| yes |" in row) is (name in USUAL)
+    assert f"`default`: {len(tools_of(USUAL))} tools" in text
 
 
 # the official client

@@ -148,7 +148,9 @@ class ErrandService:
 
     def list(self) -> list[ErrandDetail]:
         """Return all errands, oldest first."""
-        found = ((errand, self._tasks.peek(errand.id)) for errand in self._errands.each())
+        # Ids of the same second tell no order.
+        errands = sorted(self._errands.each(), key=lambda errand: errand.created_at)
+        found = ((errand, self._tasks.peek(errand.id)) for errand in errands)
         return [self._with_run(errand, task) for errand, task in found if task]
 
     def get(self, name: str) -> ErrandDetail:
