@@ -33,6 +33,7 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if "PYTHONPYCACHEPREFIX" not in os.environ:
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.getbasetemp() / "bytecode"))
     patch.delenv("FLEET_RUN", raising=False)
+    patch.delenv("FLEET_RUN_TOKEN", raising=False)
     source = str(Path(__file__).parents[2] / "src")
     patch.setenv("PYTHONPATH", source, prepend=os.pathsep)
     yield

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_store
+from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
+from fleet.domain.task import Task, TaskState
 from fleet.ports.spawns import Spawns
 from fleet.ports.tasks import Tasks
 from tests import agentcalls
@@ -167,6 +169,8 @@ def test_a_person_is_held_to_the_repositories_that_are_allowed(paused: System, t
         link = tmp_path / "link"
         link.symlink_to(other)
         assert talk.refuse("create_worker", **worker(link))["error"] == "Refused"
+        merge = {"repo_path": str(other), "names": ["main"], "no_gate": True}
+        assert talk.refuse("merge_branches", **merge)["error"] == "Refused"
     with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as talk:
         assert talk.call("create_worker", **worker(other))["worker_id"], "a folder above it is enough"
 
@@ -203,6 +207,30 @@ def test_an_agent_changes_only_what_it_started(paused: System) -> None:
         assert talk.refuse("prompt_run", run=run, prompt="x")["error"] == "Refused"
         own = talk.call("create_worker", **worker(paused.repository))["worker_id"]
         assert talk.call("cancel_worker", worker_id=own)["status"] == "cancelled"
+
+
+def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused: System) -> None:
+    run = live_run(paused, "a", task="t-1", token=1)
+    task = Task(
+        id=TaskId("t-1"),
+        title="t",
+        created_at=time.time(),
+        project=str(paused.repository),
+        state=TaskState.IN_PROGRESS,
+        owner="elsewhere",
+        token=1,
+        run=RunId(run),
+    )
+    store = open_store(paused.home)
+    try:
+        Tasks(store).add(task)
+        with talk_as(paused, run) as talk:
+            talk.call("change_task", task_id="t-1", action="close", text="it is done")
+            assert talk.refuse("change_task", task_id="t-1", action="reopen")["error"] == "Conflict"
+        asked = Tasks(store).get("t-1")
+    finally:
+        store.close()
+    assert (asked.state, asked.close_reason) == (TaskState.IN_PROGRESS, "it is done"), "the gates decide"
 
 
 @pytest.mark.parametrize(

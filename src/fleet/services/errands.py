@@ -195,13 +195,9 @@ class ErrandService:
             raise Conflict(
                 f"worker {detail.errand.id} is {detail.state} already", hint="`cleanup_worker` clears it away"
             )
+        self._tasks.close(detail.task.id, f"cancelled by {by}", by=by)
         now = time.time()
         self._errands.update(detail.errand.id, lambda errand: replace(errand, cancelled_at=now))
-        try:
-            self._tasks.close(detail.task.id, f"cancelled by {by}", by=by)
-        except Conflict:  # it has just ended by itself
-            self._errands.update(detail.errand.id, lambda errand: replace(errand, cancelled_at=None))
-            raise
         return self.get(detail.errand.id)
 
     def clean_up(self, name: str, *, branch: bool = True, workspace: bool = True) -> Removal:

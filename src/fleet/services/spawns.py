@@ -88,14 +88,17 @@ class SpawnService:
     def admit(self, caller: Caller, access: Access, *, folder: str | None = None) -> str:
         """Raise `Refused` if the caller may not; return the id of a spawn for what it is about to start."""
         check_access(caller, access)
-        if access is not Access.START:
+        if access is Access.READ or folder is None:
             return ""
-        project = project_at(folder or ".")
+        project = project_at(folder)
         if project is None:
             raise InvalidInput(
                 f"{folder!r} is in no git repository", hint="name a folder of one in repo_path"
             )
         check_repository(caller, project)
+        return self._new_spawn(caller) if access is Access.START else ""
+
+    def _new_spawn(self, caller: Caller) -> str:
         spawn = Spawn(
             id=secrets.token_hex(8),
             run=caller.run.id if caller.run else "",

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 from fleet.domain.event import Json
-from fleet.domain.spawn import RUN, TOKEN, Access, Mark
+from fleet.domain.spawn import RUN, TOKEN, Mark
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
@@ -135,9 +135,9 @@ class Visit:
         fleet = self._fleet = self._desk.fleet(folder)
         caller = self._desk.identify(fleet)
         self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
-        access = self._tool.access
         _check_folder(folder)
-        origin = fleet.spawns.admit(caller, access, folder=folder if access is Access.START else None)
+        named = folder if "repo_path" in self._given else None
+        origin = fleet.spawns.admit(caller, self._tool.access, folder=named)
         return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
 
     def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
