@@ -146,11 +146,14 @@ def test_codex_calls_a_tool(system: System, llm: FakeLLM, tmp_path: Path) -> Non
         f"args={json.dumps(server['args'])}",
         f"env={{{variables}}}",
         'default_tools_approval_mode="approve"',
+        "startup_timeout_sec=60",
+        "required=true",  # else it begins without a server that is slow to start
     ]
     words = [word for setting in settings for word in ("-c", f"mcp_servers.fleet.{setting}")]
     events = run(system, [*given.argv, *words, "[[fakellm:drive]] go"], given.env, path)
     items = [event["item"] for event in events if event["type"] == "item.completed"]
-    called = next(item for item in items if item["type"] == "mcp_tool_call")
+    called = next((item for item in items if item["type"] == "mcp_tool_call"), None)
+    assert called, events
     assert called["status"] == "completed"
     assert called["result"]["structured_content"]["workers"] == []
 
