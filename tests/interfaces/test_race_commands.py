@@ -80,7 +80,7 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     assert "tampering: changed test 'tests/test_double.py' (not run)" in won.stdout
     assert re.search(r"as before `.*`  exit 1, 1 .* 1 test ran, 1 failed", won.stdout)
     assert "candidate 3  out: it changes nothing" in won.stdout
-    assert f"next: `fleet merge fleet/{race}-1`" in won.stderr
+    assert f"then `fleet merge fleet/{race}-1 --gate " in won.stderr
     assert f"the branches of the others stay: fleet/{race}-2, fleet/{race}-3" in won.stderr
     assert "\x1b[2J" not in won.stdout + won.stderr
 

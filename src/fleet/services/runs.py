@@ -483,7 +483,8 @@ def _require_snapshot(run: Run) -> None:
 
 
 def _is_cleanable(run: Run) -> bool:
-    is_done = run.has_ended and not run.has_work and not run.is_removed
+    is_ours = run.is_kept or run.is_shared
+    is_done = run.has_ended and not run.has_work and not run.is_removed and not is_ours
     return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED
 
 
