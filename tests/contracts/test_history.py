@@ -82,6 +82,8 @@ def test_a_commit_is_written_upon_another_and_nothing_is_touched(repository: Pat
 def test_files_are_put_back_just_as_they_were(tmp_path: Path, hashes: str) -> None:
     repository = tmp_path / "put-back"
     git(tmp_path, "init", "-q", f"--object-format={hashes}", str(repository))
+    git(repository, "config", "user.name", "Test")
+    git(repository, "config", "user.email", "test@localhost")
     (repository / "PLAN.md").write_bytes(b"caf\xe9\n")
     (repository / "PLAN.md").chmod(0o755)
     (repository / "link.md").symlink_to("PLAN.md")

@@ -130,7 +130,8 @@ def is_kept(system: System, run: Run) -> bool:
 def taken_over(system: System, first: Run) -> Run:
     """Return the run once its screen shows what was said before it.
 
-    Gemini now and then falls over the session that it writes anew: then a person attaches once more.
+    Gemini's screen was seen to be gone at once, rarely, on a busy machine, and nobody knows why yet: then
+    this attaches once more, as a person would. If it stays away, the run tells its last words.
     """
     for _ in range(3):
         with open_fleet(system.home, str(system.repository)) as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from fleet.bootstrap import host_name, open_store
-from fleet.domain.ids import TrialId
-from fleet.domain.trial import Patch, Trial, TrialState
+from fleet.domain.ids import TaskId, TrialId
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import MOST_ATTEMPTS, Patch, Trial, TrialState
+from fleet.ports.tasks import Tasks
 from fleet.ports.trials import Trials
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import System, git, is_alive, make_repository, wait_for
@@ -69,6 +71,10 @@ def look(system: System, trial: Trial) -> Trial:
         return trials.get(trial.id)
 
 
+def folder_of(system: System, trial: Trial) -> Path:
+    return system.home / "trials" / trial.id
+
+
 def until(
     system: System, trial: Trial, fact: Callable[[Trial], bool] = lambda trial: trial.has_ended
 ) -> Trial:
@@ -76,7 +82,7 @@ def until(
     return look(system, trial)
 
 
-def test_commands_say_what_they_say_of_the_commit_and_nothing_is_left_of_the_checkout(system: System) -> None:
+def test_commands_say_what_they_say_of_the_commit_and_nothing_is_left_of_it(system: System) -> None:
     (system.repository / "README.md").write_text("not committed")
     commands = ("cat README.md", "echo no >&2; exit 3", "touch made; ls; git status --short | wc -l")
     trial = until(system, wish(system, *commands, stops_at_no=False))
@@ -86,7 +92,7 @@ def test_commands_say_what_they_say_of_the_commit_and_nothing_is_left_of_the_che
         (0, "README.md\nmade\n1"),
     ]
     assert (trial.state, trial.is_yes) == (TrialState.ENDED, False)
-    wait_for(lambda: not (system.home / "trials" / trial.id / "tree").exists(), what="the checkout is gone")
+    wait_for(lambda: not folder_of(system, trial).exists(), what="its folder is gone")
     assert git(system.repository, "status", "--short") == "M README.md"
 
 
@@ -118,6 +124,35 @@ def test_a_commit_that_is_not_there_makes_a_trial_impossible(system: System) -> 
     trial = until(system, wish(system, "true", commit="0123456789" * 4))
     assert (trial.state, trial.answers, trial.is_yes) == (TrialState.IMPOSSIBLE, (), False)
     assert "git" in trial.reason
+
+
+def test_a_command_that_cannot_be_started_makes_a_trial_impossible(system: System) -> None:
+    in_the_way = system.home / "trials" / "x-blocked" / "attempt-1" / "command-0"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    trial = until(system, wish(system, "true", id="x-blocked"))
+    assert (trial.state, trial.answers) == (TrialState.IMPOSSIBLE, ())
+    assert str(in_the_way) in trial.reason
+
+
+def test_what_cannot_be_started_just_now_is_tried_again_at_the_next_look(system: System) -> None:
+    until(system, wish(system, "true"))
+    (shim,) = (system.home / "shim").glob("shim-*.sh")
+    before = system.door.log_path.read_text().count("trial.failed")
+
+    def failures() -> int:
+        return system.door.log_path.read_text().count("trial.failed") - before
+
+    aside = shim.rename(shim.with_suffix(".aside"))
+    try:
+        trial = wish(system, "true")
+        wait_for(failures)
+        time.sleep(0.5)  # nothing happens, which nothing tells
+        assert failures() <= 2, "the knock may come in while it looks"
+    finally:
+        aside.rename(shim)
+    system.door.knock()
+    assert until(system, trial).is_yes
 
 
 def test_a_command_that_takes_too_long_is_ended_and_says_no(system: System, tmp_path: Path) -> None:
@@ -158,6 +193,46 @@ def test_a_killed_supervisor_goes_on_with_the_command_that_runs(system: System, 
     assert ran.read_text().split() == [str(pid), "second"], "each command ran once"
 
 
+def test_a_power_cut_is_no_answer_and_all_is_run_anew(system: System, tmp_path: Path) -> None:
+    ran, go = tmp_path / "ran", tmp_path / "go"
+    fresh = "test ! -e made && touch made"
+    waiting = f"test -e made && echo $$ >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done"
+    trial = wish(system, fresh, waiting)
+    wait_for(ran.exists, 30)
+    system.cut_power()
+    go.touch()
+    system.door.knock()
+    trial = until(system, trial)
+    assert [answer.code for answer in trial.answers] == [0, 0]
+    assert len(ran.read_text().split()) == 2
+
+
+def test_a_command_that_is_lost_every_time_says_no(system: System, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    trial = until(system, wish(system, f"echo x >> {ran}; kill -9 $PPID; kill -9 $$", "true"))
+    (answer,) = trial.answers
+    assert (trial.state, answer.code) == (TrialState.ENDED, None)
+    assert len(ran.read_text().split()) == MOST_ATTEMPTS
+
+
+def test_what_a_killed_supervisor_could_not_delete_is_swept_up_at_the_next_start(system: System) -> None:
+    elsewhere, ended = wish(system, "true", host="elsewhere"), until(system, wish(system, "true"))
+    wait_for(lambda: not folder_of(system, ended).exists())
+    assert kill_supervisor(system)
+    task, inputs = Task(id=TaskId("t-blocked"), title="x", created_at=0), system.home / "inputs"
+    with closing(open_store(system.home)) as store:
+        Tasks(store).add(replace(task, state=TaskState.BLOCKED))
+        Tasks(store).add(replace(task, id=TaskId("t-closed")).close("done", 0))
+    left = [folder_of(system, ended), inputs / "t-closed"]
+    kept = [folder_of(system, elsewhere), inputs / "t-blocked", inputs / "t-unknown"]
+    for folder in (*left, *kept):
+        (folder / "tree").mkdir(parents=True)
+    system.door.knock()
+    wait_for(lambda: not any(folder.exists() for folder in left), 30, f"{left}")
+    wait_for(lambda: not list((system.home / "leftovers").iterdir()), what="it is deleted, not only moved")
+    assert all(folder.exists() for folder in kept)
+
+
 def test_what_a_command_leaves_running_ends_with_it(system: System, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     trial = until(system, wish(system, f"setsid sleep 300 & echo $! > {pid}"))
@@ -187,4 +262,4 @@ def test_a_trial_of_another_host_is_left_alone(system: System) -> None:
     elsewhere = wish(system, "true", host="elsewhere")
     until(system, wish(system, "true"))
     assert look(system, elsewhere).state is TrialState.WAITING
-    assert not (system.home / "trials" / elsewhere.id).exists()
+    assert not folder_of(system, elsewhere).exists()

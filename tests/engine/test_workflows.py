@@ -333,6 +333,7 @@ def test_a_person_is_asked_and_the_answer_flows_on(system: System) -> None:
     )
     asking = until(system, work, lambda work: work.needs_person)
     assert asking.progress[1].reason == "is a.txt fine?"
+    assert f"fleet workflow approve {work.id} ask" in system.fleet("questions").stdout
     told = system.fleet("workflow", "status", work.id, "--wait", code=5)
     assert f"fleet workflow approve {work.id} ask" in told.stderr
     system.fleet("workflow", "approve", work.id, "ask", "-m", "but be quick")
@@ -575,7 +576,7 @@ def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
         wait_until = time.monotonic() + patience
         wait_for(lambda moment=wait_until: time.monotonic() > moment)  # a kill comes at any moment
         os.kill(own.supervisor_pid(), signal.SIGKILL)
-        own.fleet("run", "--background")
+        wait_for(lambda: own.fleet("run", "--background", code=None).returncode == 0, 40, "another is up")
     done = ended(own, work, 60)
     assert states(done) == predicted(work, failing, [summary_of(one) for one in stages]), done
     told = order.read_text().split()

@@ -78,7 +78,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("merge", "one"), 2, "no gate is set"),
     (("merge", "one", "--gate", " "), 2, "there is nothing in one of them"),
     (("merge", "one", "--gate", "true", "--no-gate"), 2, "exclude each other"),
-    (("merge", "nobody", "--no-gate"), 3, "there is no branch, run or task 'nobody'"),
+    (("merge", "nobody", "--no-gate"), 3, "there is no branch, run, task, workflow, pair or race 'nobody'"),
     (("merge", "main", "--no-gate"), 2, "cannot be merged into itself"),
     (("merge", "one", "--into", "nowhere", "--no-gate"), 3, "there is no branch 'nowhere'"),
     (("merge", "--batch", "nobatch", "--no-gate"), 3, "in a batch 'nobatch'"),

@@ -66,6 +66,18 @@ def id_in(done: subprocess.CompletedProcess[str]) -> str:
     return found[0]
 
 
+def test_of_a_race_only_the_winner_is_offered_and_merged(
+    system: System, won: subprocess.CompletedProcess[str]
+) -> None:
+    race = id_in(won)
+    offered = [one["branch"] for one in system.json("conflicts")["branches"]]
+    assert [branch for branch in offered if race in branch] == [f"fleet/{race}-1"]
+    for words in ((race,), ("--batch", race)):
+        train = system.json("merge", *words, "--into", "main", "--gate", "sleep 30", "--update-checkout")
+        assert [car["branch"] for car in train["branches"]] == [f"fleet/{race}-1"]
+        system.fleet("train", "cancel", train["id"], code=None)
+
+
 def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     won: subprocess.CompletedProcess[str],
 ) -> None:
@@ -80,7 +92,7 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     assert "tampering: changed test 'tests/test_double.py' (not run)" in won.stdout
     assert re.search(r"as before `.*`  exit 1, 1 .* 1 test ran, 1 failed", won.stdout)
     assert "candidate 3  out: it changes nothing" in won.stdout
-    assert f"next: `fleet merge fleet/{race}-1`" in won.stderr
+    assert f"then `fleet merge fleet/{race}-1 --gate " in won.stderr
     assert f"the branches of the others stay: fleet/{race}-2, fleet/{race}-3" in won.stderr
     assert "\x1b[2J" not in won.stdout + won.stderr
 

@@ -231,7 +231,7 @@ def test_who_stops_waiting_stops_nothing_else(shared: System, tmp_path: Path) ->
     file = write(shared.home, "slow.json", stage("slow", {"wait_for": str(tmp_path / "go")}))
     code, shown = on_a_terminal(shared, "workflow", "run", file, "--wait", interrupt_at="now: slow")
     assert code == 130
-    assert "the workflow goes on in the background" in shown
+    assert "it goes on" in shown
     (name,) = re.findall(r"workflow (w-\w+), 1 stage", shown)
     (tmp_path / "go").touch()
     assert shared.json("workflow", "status", name, "--wait")["state"] == "succeeded"
@@ -618,7 +618,7 @@ def test_ids_are_completed_newest_first(
 ) -> None:
     found = completions(shared, "workflow", "status", "w-")
     assert {pipeline["id"], asking["id"]} <= set(found)
-    assert found == sorted(found, reverse=True)
+    assert found == [one["id"] for one in reversed(shared.json("workflow", "list", "--all"))]
     assert completions(shared, "workflow", "logs", pipeline["id"][:-1]) == [pipeline["id"]]
     assert completions(shared, "workflow", "ca") == ["cancel"]
 

@@ -187,11 +187,11 @@ def test_the_usual_coder_stands_in_at_every_depth() -> None:
 @pytest.mark.parametrize(
     ("body", "retries", "policy"),
     [
-        ({}, 0, OnFailure.FAIL),
+        ({}, -1, OnFailure.FAIL),
         ({"on_failure": "retry"}, 2, OnFailure.FAIL),
         ({"on_failure": "retry", "retries": 5}, 5, OnFailure.FAIL),
         ({"on_failure": "skip", "retries": 1}, 1, OnFailure.SKIP),
-        ({"on_failure": "continue"}, 0, OnFailure.CONTINUE),
+        ({"on_failure": "continue"}, -1, OnFailure.CONTINUE),
     ],
 )
 def test_a_policy_says_what_comes_of_a_failure(body: dict[str, Any], retries: int, policy: OnFailure) -> None:

@@ -128,6 +128,7 @@ class Run:
     skip_permissions: bool = False
     quick: bool = False
     is_shared: bool = False  # it works in the user's own checkout, and has no branch of its own
+    is_kept: bool = False  # what wants it removes its workspace itself: its agent may be asked for more
     base_ref: str = "HEAD"
     base_sha: str = ""
     wanted: Wanted = Wanted.RUN

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import TrialId
+
+MOST_ATTEMPTS = 3  # a command that is lost in each of them is taken to end itself: it says no
 
 
 class TrialState(StrEnum):
     WAITING = "waiting"  # wanted, or under way
     ENDED = "ended"  # every command has said what it had to say
-    IMPOSSIBLE = "impossible"  # there is no such checkout
+    IMPOSSIBLE = "impossible"  # there is no such checkout, or a command cannot even be started
     STOPPED = "stopped"  # nobody wants to know any more
 
 
@@ -25,7 +27,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a command said. Without a code it was ended: it took too long."""
+    """What a command said. Without a code it was ended, for it took too long, or it was lost every time."""
 
     command: str
     code: int | None
@@ -52,6 +54,7 @@ class Trial:
     stops_at_no: bool = True  # whether a command that says no spares the ones after it
     is_wanted: bool = True
     state: TrialState = TrialState.WAITING
+    attempt: int = 1  # each has a checkout of its own
     answers: tuple[Answer, ...] = ()  # command by command, time by time
     reason: str = ""  # why it was impossible
 
@@ -64,6 +67,17 @@ class Trial:
         """Whether all commands were run as often as they were to be, and each of them said yes."""
         is_whole = len(self.answers) == len(self.commands) * self.times
         return self.state is TrialState.ENDED and is_whole and all(one.is_yes for one in self.answers)
+
+    @property
+    def may_begin_anew(self) -> bool:
+        return self.attempt < MOST_ATTEMPTS
+
+    def begin_anew(self) -> Trial:
+        """Return the trial after a command was lost, with its machine say, before it had said anything.
+
+        The others are run again, too: what they left behind for it may be lost as well.
+        """
+        return replace(self, attempt=self.attempt + 1, answers=())
 
     def rounds(self, command: str) -> tuple[Answer, ...]:
         return tuple(answer for answer in self.answers if answer.command == command)

@@ -238,6 +238,7 @@ class Queue:
             mode=Mode.HEADLESS,
             role=task.role,
             is_shared=task.is_shared,
+            is_kept=task.keeps_workspace,
             flags=(*settings.coder_flags(coder.facts.name), *task.flags),
             turn_seconds=task.turn_seconds,
             skip_permissions=settings.skips_permissions(coder.facts.name),

@@ -11,10 +11,11 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
-from fleet.engine import flows
+from fleet.engine import flows, leftovers
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.direction import Direction, Sight
 from fleet.engine.door import DRAIN, STOP, HomeDoor
@@ -50,6 +51,7 @@ class Supervisor:
         self._notices = Notices(workshop)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
+        self._sweeping: asyncio.Future[None] | None = None
         self._outlook = Outlook(is_busy=False)
         self._door = door
         self._fifo = fifo  # of the door, open since before this program was loaded
@@ -66,6 +68,7 @@ class Supervisor:
         if self._shop.wishes is not None:
             take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
         await self._shop.shim.install()
+        leftovers.set_aside(self._shop)
         flows.open_engine(self._shop, self._shop.home / "engine.db")
         self._listen()
         if self._shop.wishes is not None:
@@ -73,6 +76,10 @@ class Supervisor:
                 asyncio.create_task(self._keep_beating(), name="heartbeat"),
                 asyncio.create_task(self._keep_listening(self._shop.wishes), name="wishes"),
             ]
+        self._sweeping = asyncio.ensure_future(
+            self._shop.in_git_thread(partial(leftovers.delete, self._shop))
+        )
+        self._sweeping.add_done_callback(partial(_log_problem, "leftovers.kept"))
         self._door.mark_up()
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
@@ -201,7 +208,7 @@ class Supervisor:
         """Tell people what needs them, beside everything else: a slow hook holds nothing up."""
         if self._telling is None or self._telling.done():
             self._telling = asyncio.ensure_future(self._shop.in_notice_thread(self._notices.send_due))
-            self._telling.add_done_callback(_log_problem)
+            self._telling.add_done_callback(partial(_log_problem, "notice.failed"))
 
     def _pass_on(self, run: Run) -> None:
         wish = (run.wanted, run.mode_wanted, run.prompts)
@@ -229,6 +236,6 @@ class Supervisor:
             self._is_stopping = True
 
 
-def _log_problem(telling: asyncio.Future[None]) -> None:
-    if not telling.cancelled() and (problem := telling.exception()):
-        log.error("notice.failed", extra={"reason": str(problem)})
+def _log_problem(name: str, job: asyncio.Future[None]) -> None:
+    if not job.cancelled() and (problem := job.exception()):
+        log.error(name, extra={"reason": str(problem)})

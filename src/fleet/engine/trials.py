@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from fleet.domain.ids import RunId, TrialId, derived_run_id
 from fleet.domain.process import AgentProcess
@@ -16,7 +17,7 @@ from fleet.domain.trial import Answer, Trial, TrialState
 from fleet.engine.follow import wait_for_change
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
-from fleet.errors import FleetError
+from fleet.errors import FleetError, OverLimit, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -48,39 +49,62 @@ class Bench:
         try:
             async with self._room:
                 await _try_out(self._shop, trial_id)
-        except Exception as problem:  # the store is away, say: the next look tries again
+        except Exception as problem:  # the store is away, say: the next look tries again, and none sooner
             log.error("trial.failed", extra={"trial_id": trial_id, "reason": str(problem)})
+        else:
+            self._shop.nudge_supervisor()
         finally:
             self._making.pop(trial_id, None)
             self._shop.forget(_nudged(trial_id))
-            self._shop.nudge_supervisor()
 
 
 async def _try_out(shop: Workshop, trial_id: TrialId) -> None:
     """Make a trial, or go on with one that was begun; to do it again is to change nothing."""
     trial = await shop.trial(trial_id)
-    if trial.has_ended:
-        return
-    tree = str(shop.trial_folder(trial_id) / "tree")
-    make = partial(shop.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
     try:
-        await shop.in_git_thread(make)
+        while not trial.has_ended:
+            trial = await _attempt(shop, trial)
+    except (Unavailable, OverLimit):
+        raise  # nothing is wrong with the trial itself
     except FleetError as problem:
+        await _stop_all(shop, trial_id)
         await _end(shop, trial, TrialState.IMPOSSIBLE, reason=reason_of(problem))
-    else:
-        trial = await _run_commands(shop, trial, tree)
-        await _end(shop, trial, TrialState.ENDED if trial.is_wanted else TrialState.STOPPED)
-    await shop.in_git_thread(partial(shop.checkouts.discard, tree))
+    try:
+        await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.trial_folder(trial_id))))
+    except FleetError as problem:  # the next supervisor sweeps it up
+        log.warning("trial.left_over", extra={"trial_id": trial_id, "reason": problem.message})
 
 
-async def _run_commands(shop: Workshop, trial: Trial, tree: str) -> Trial:
+async def _attempt(shop: Workshop, trial: Trial) -> Trial:
+    """Return the trial when it has ended, or is to begin anew."""
+    tree = str(_folder(shop, trial) / "tree")
+    make = partial(shop.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
+    await shop.in_git_thread(make)
+    tried = await _run_commands(shop, trial)
+    if tried.attempt != trial.attempt:
+        return tried
+    return await _end(shop, tried, TrialState.ENDED if tried.is_wanted else TrialState.STOPPED)
+
+
+def _folder(shop: Workshop, trial: Trial) -> Path:
+    return shop.trial_folder(trial.id) / f"attempt-{trial.attempt}"
+
+
+async def _stop_all(shop: Workshop, trial_id: TrialId) -> None:
+    for folder in shop.trial_folder(trial_id).glob("attempt-*/command-*/"):
+        await shop.shim.stop(str(folder), grace_seconds=0)
+
+
+async def _run_commands(shop: Workshop, trial: Trial) -> Trial:
     """Run what was not run yet, and record each answer as it comes; return the trial then."""
     for place, command in enumerate(command for command in trial.commands for _ in range(trial.times)):
         if place < len(trial.answers):
             continue
         if trial.stops_at_no and not all(answer.is_yes for answer in _before(trial, command)):
             return trial
-        answer = await _ask(shop, trial, command, tree, place)
+        answer = await _ask(shop, trial, command, place)
+        if answer is None:
+            return await shop.update_trial(trial.id, Trial.begin_anew)
         trial = await shop.update_trial(trial.id, partial(_with_answer, place=place, answer=answer))
         if not trial.is_wanted:
             return trial
@@ -92,25 +116,30 @@ def _before(trial: Trial, command: str) -> tuple[Answer, ...]:
     return tuple(answer for answer in trial.answers if answer.command != command)
 
 
-async def _ask(shop: Workshop, trial: Trial, command: str, tree: str, place: int) -> Answer:
-    folder = str(shop.trial_folder(trial.id) / f"command-{place}")
+async def _ask(shop: Workshop, trial: Trial, command: str, place: int) -> Answer | None:
+    """Return what a command says; None if it was lost before it could, and another attempt may do better."""
+    folder = str(_folder(shop, trial) / f"command-{place}")
+    patience = shop.settings_for(trial.project).gate_seconds
     marker = derived_run_id(f"{trial.id} {place}")
     began = time.time()
     await shop.shim.start(
         folder,
         argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
         env={"FLEET_RUN": marker, "FLEET_TRIAL": trial.id},
-        cwd=tree,
+        cwd=str(_folder(shop, trial) / "tree"),
         stdin=None,
         marker=marker,
     )
-    process = await _until_ended(shop, trial, folder, shop.settings_for(trial.project).gate_seconds)
+    process = await _until_ended(shop, trial, folder, patience)
     await shop.shim.stop(folder, grace_seconds=0)  # also whatever it left running
+    if process.has_ended and process.code is None and trial.may_begin_anew:
+        log.warning("trial.lost", extra={"trial_id": trial.id, "command": command, "reason": process.reason})
+        return None
     size = await shop.transport.size(f"{folder}/out")
     said = await shop.transport.read(f"{folder}/out", offset=max(0, size - SAID_KEPT))
     return Answer(
         command=command,
-        code=process.code if process.has_ended else None,
+        code=process.code,
         seconds=round(time.time() - began, 3),
         said=said.decode(errors="replace").strip(),
     )
@@ -136,8 +165,8 @@ def _with_answer(trial: Trial, place: int, answer: Answer) -> Trial:
     return replace(trial, answers=(*trial.answers, answer)) if len(trial.answers) == place else trial
 
 
-async def _end(shop: Workshop, trial: Trial, state: TrialState, *, reason: str = "") -> None:
+async def _end(shop: Workshop, trial: Trial, state: TrialState, *, reason: str = "") -> Trial:
     def ended(newest: Trial) -> Trial:
         return newest if newest.has_ended else replace(newest, state=state, reason=reason)
 
-    await shop.update_trial(trial.id, ended)
+    return await shop.update_trial(trial.id, ended)

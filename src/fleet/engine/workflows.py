@@ -119,6 +119,8 @@ class WorkflowDirector:
         outcomes = [craft.outcome(name, work.progress[index].start) for name in names]
         ended = tuple(outcome for outcome in outcomes if outcome is not None)
         if len(ended) == len(outcomes):
+            if not all(outcome.is_good for outcome in ended):
+                self._cancel(work, index)  # what failed for good waits for nobody any more
             return self._settle(work, index, ended)
         asks = next((told for name in names if (told := craft.asks(name))), "")
         return self._with_question(work, index, asks)

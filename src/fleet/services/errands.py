@@ -226,7 +226,7 @@ class ErrandService:
         run = detail.run
         if run is None or not run.has_workspace:
             return run
-        self._runs.clean([run])
+        self._runs.clean([run], also_kept=True)
         waited = self._runs.wait(
             [RunId(run.id)], until=lambda run: run.is_removed, timeout_seconds=CLEAN_UP_SECONDS
         )

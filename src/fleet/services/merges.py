@@ -22,6 +22,7 @@ from fleet.ports.tasks import Tasks
 from fleet.ports.trains import Trains, line_key
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.projects import project_at
+from fleet.services.results import Results
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -85,6 +86,7 @@ class MergeService:
         self._settings = settings
         self._store = store
         self._trains = Trains(store)
+        self._results = Results(store)
         self._runs = Runs(store)
         self._tasks = Tasks(store)
         self._merging = merging
@@ -123,6 +125,11 @@ class MergeService:
         return train
 
     def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
+        if train.state is TrainState.HALTED:
+            raise Conflict(
+                f"train {train.id} into {train.target!r} was halted: {train.reason}",
+                hint=f"`fleet train resume {train.id}`, or cancel it and merge them all together",
+            )
         if train.gates != gates:
             raise Conflict(
                 f"train {train.id} is under way into {train.target!r} with other gates",
@@ -191,12 +198,17 @@ class MergeService:
         return list(cars.values())
 
     def _named(self, project: str, name: str) -> str:
-        """Return the branch of a name, which may be that of a run or a task."""
+        """Return the branch of a name: its own, a run's or a task's, or what came of a race, say."""
         branch = name.removeprefix("refs/heads/")
+        if self._results.knows(name):
+            return self._results.require(name)
         for named in self._branches_meant(branch):
             if self._merging.tip(project, f"refs/heads/{named}"):
                 return named
-        raise NotFound(f"there is no branch, run or task {name!r}", hint="see them with `fleet conflicts`")
+        raise NotFound(
+            f"there is no branch, run, task, workflow, pair or race {name!r}",
+            hint="see them with `fleet conflicts`",
+        )
 
     def _branches_meant(self, name: str) -> Iterable[str]:
         yield name
@@ -206,6 +218,8 @@ class MergeService:
             yield task.branch
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
+        if self._results.knows(batch):  # not all that was tried on the way to it
+            return [self._results.require(batch)]
         runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
         tasks = [task for task in self._tasks.find("project", project) if task.batch == batch]
         unbegun = [task.id for task in tasks if not task.token and task.state is not TaskState.CLOSED]
@@ -293,7 +307,10 @@ class MergeService:
         return Forecast(project=project, into=target, prospects=prospects, rivals=rivals)
 
     def _live(self, project: str, target: str) -> list[str]:
-        """Return the agents' branches, oldest first, with work in them that the target has not."""
+        """Return the agents' branches, oldest first, with work in them that the target has not.
+
+        Of what is made of several agents' work only the result counts, not what led to it.
+        """
         found = sorted(self._runs.find("project", project), key=lambda run: run.created_at)
         runs = [run for run in found if self._counts(run)]
         known = dict.fromkeys(run.branch for run in runs)
@@ -310,7 +327,10 @@ class MergeService:
         if run.is_removed and (run.wanted is Wanted.STOP or run.state is RunState.KILLED):
             return False
         task: Task | None = self._tasks.peek(run.task) if run.task else None
-        return task is None or task.run == run.id
+        if task is None:
+            return True
+        is_result = not task.part_of or self._results.branch_of(task.part_of) == run.branch
+        return task.run == run.id and is_result
 
     # pull requests
 
@@ -361,7 +381,7 @@ def advice(train: Train, car: Car) -> str:
     mend = f"`git switch {head} && git merge {target}`" if car.files else f"look at {head}"
     if car.run and not car.source:  # it may be checked out in its agent's workspace
         mend = f"`fleet prompt {branch} …`, or {mend}"
-    return f"{mend}, then `fleet merge {branch}`"
+    return f"{mend}, then `fleet merge {head}`"
 
 
 def _refuse_agent(run: str) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.batch import fanout_branches, parse_pair
@@ -340,12 +341,13 @@ class RunService:
             self._runs.update(run.id, lambda run: _stopped(run, delete_branch=delete_branch))
         self._door.knock()
 
-    def clean(self, runs: Sequence[Run]) -> list[Run]:
+    def clean(self, runs: Sequence[Run], *, also_kept: bool = False) -> list[Run]:
         """Have the workspaces of ended runs saved and removed; their branches stay.
 
-        Runs that are at work or wanted otherwise by now are left alone. Return the others.
+        Runs that are at work or wanted otherwise by now are left alone, and so are those whose workspace
+        is kept for more, unless it is what keeps them that asks. Return the others.
         """
-        seen = [self._runs.update(run.id, _cleaned) for run in runs]
+        seen = [self._runs.update(run.id, partial(_cleaned, also_kept=also_kept)) for run in runs]
         self._door.knock()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
@@ -493,13 +495,15 @@ def _require_snapshot(run: Run) -> None:
         )
 
 
-def _is_cleanable(run: Run) -> bool:
+def _is_cleanable(run: Run, *, also_kept: bool = False) -> bool:
+    if run.is_shared or (run.is_kept and not also_kept):
+        return False
     is_done = run.has_ended and not run.has_work and not run.is_removed
     return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED
 
 
-def _cleaned(run: Run) -> Run:
-    return run.want(Wanted.CLEAN) if _is_cleanable(run) else run
+def _cleaned(run: Run, *, also_kept: bool) -> Run:
+    return run.want(Wanted.CLEAN) if _is_cleanable(run, also_kept=also_kept) else run
 
 
 def _stopped(run: Run, *, delete_branch: bool) -> Run:

@@ -356,6 +356,7 @@ class TaskService:
         The workspace of its last run is removed; a fresh agent goes on from what is on its branch.
         """
         self._refuse_own_agent(self.get(name), run, "reopen it")
+        _refuse_part(self.get(name))
         last_run: RunId | None = None
 
         def reopened(task: Task) -> Task:
@@ -785,6 +786,15 @@ def place(folder: str) -> tuple[str, str]:
             hint="go there, or name it with --cwd",
         )
     return str(Path(folder).resolve()), project
+
+
+def _refuse_part(task: Task) -> None:
+    """Refuse to open a task again that others count on: whatever comes of it, they would not hear of it."""
+    if not task.part_of:
+        return
+    words = {"w": f"fleet workflow retry {task.part_of} STAGE", "p": f"fleet pair show {task.part_of}"}
+    hint = words.get(task.part_of[:1], f"fleet list --all  (it was made for {task.part_of})")
+    raise Conflict(f"task {task.id} is a part of {task.part_of}", hint=f"`{hint}`")
 
 
 def check_text(*texts: str) -> None:

@@ -199,12 +199,13 @@ class WorkflowService:
 
     def list(self, *, everything: bool = True) -> list[Workflow]:
         """Return workflows, oldest first; those within others are not listed."""
-        found = self._workflows.find()
+        # The ids of those that were begun in the same second are in no order.
+        found = sorted(self._workflows.find(), key=lambda one: one.created_at)
         return [one for one in found if not one.parent and (everything or not one.has_ended)]
 
     def get(self, name: str) -> Workflow:
         """Return the newest workflow of a name, or the one of an id, or of an id's end."""
-        named = [one for one in self._workflows.find() if one.name == name and not one.parent]
+        named = [one for one in self.list() if one.name == name]
         return named[-1] if named else find_by_id(self._workflows, name, "workflow")
 
     def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:

@@ -19,6 +19,7 @@ from fleet.interfaces.cli.common import (
     id_argument,
     json_option,
     leaving,
+    merge_command,
     opened,
     own_run,
     wake,
@@ -301,7 +302,7 @@ def _next(detail: PairDetail, question: str) -> str:
     if one.state is PairState.UNDECIDED:
         return f"fleet diff {branch}, then fleet pair decide {one.id} --accept, --reject or --continue"
     if one.state in GOOD:
-        return f"fleet diff {branch}, then fleet merge {branch}"
+        return f"fleet diff {branch}, then {merge_command(branch, one.gates)}"
     if one.has_ended:
         return f"fleet undo {branch}, if its workspace is wanted back"
     return f"fleet pair wait {one.id}"
@@ -324,17 +325,17 @@ def cancel(name: str, as_json: bool) -> None:
 
 @pair.command()
 @pair_argument
-@click.option("--accept", "decision", flag_value=Decision.ACCEPT.value, help="The work is good as it is.")
-@click.option("--reject", "decision", flag_value=Decision.REJECT.value, help="The work is not wanted.")
-@click.option(
-    "--continue", "decision", flag_value=Decision.CONTINUE.value, help="Ask the doer again, and review."
-)
+@click.option("--accept", is_flag=True, help="The work is good as it is.")
+@click.option("--reject", is_flag=True, help="The work is not wanted.")
+@click.option("--continue", "goes_on", is_flag=True, help="Ask the doer again, and review.")
 @click.option("-m", "--message", default="", help="Why; with --continue, what the doer is told.")
 @click.option(
     "--rounds", default=1, show_default=True, type=click.IntRange(1, 20), help="How many reviews more."
 )
 @json_option
-def decide(name: str, decision: str | None, message: str, rounds: int, as_json: bool) -> None:
+def decide(
+    name: str, accept: bool, reject: bool, goes_on: bool, message: str, rounds: int, as_json: bool
+) -> None:
     """Decide what a pair could not.
 
     A pair is undecided when grave findings are left after its last round, when a review contradicts itself
@@ -345,12 +346,13 @@ def decide(name: str, decision: str | None, message: str, rounds: int, as_json: 
       fleet pair decide p-1a2b3c4d5e --continue -m "F2 is right, F3 is not" --rounds 2
       fleet pair decide p-1a2b3c4d5e --accept
     """
-    if decision is None:
-        raise InvalidInput("say --accept, --reject or --continue", hint=f"see `fleet pair show {name}` first")
+    said = {Decision.ACCEPT: accept, Decision.REJECT: reject, Decision.CONTINUE: goes_on}
+    wanted = [decision for decision, is_said in said.items() if is_said]
+    if len(wanted) != 1:
+        hint = f"see `fleet pair show {name}` first"
+        raise InvalidInput("say one of --accept, --reject and --continue", hint=hint)
     with opened() as fleet:
-        decided = fleet.pairs.decide(
-            name, Decision(decision), by=caller(), run=own_run(), word=message, rounds=rounds
-        )
+        decided = fleet.pairs.decide(name, wanted[0], by=caller(), run=own_run(), word=message, rounds=rounds)
         _tell(fleet, decided, as_json=as_json)
 
 

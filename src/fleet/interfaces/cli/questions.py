@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +24,9 @@ from fleet.interfaces.cli.common import (
     own_run,
     own_task,
 )
+
+if TYPE_CHECKING:
+    from fleet.services.fleet import Fleet
 
 NOBODY_ANSWERED = 5  # as everywhere: a person must decide
 FOREVER = "for ever"
@@ -124,6 +130,7 @@ def questions(as_json: bool) -> None:
             render.out_json([wire.question(question) for question in found])
             return
         titles = {question.task: _title(fleet.tasks.get(question.task).title) for question in found}
+        others = list(_other_decisions(fleet))
     for question in found:
         age = render.age(time.time() - question.asked_at)
         render.out(
@@ -140,6 +147,25 @@ def questions(as_json: bool) -> None:
         )
     else:
         render.say("no agent wants to know anything")
+    for told, command in others:
+        render.out(f"{render.printable(told)}: `{command}`")
+
+
+def _other_decisions(fleet: Fleet) -> Iterator[tuple[str, str]]:
+    """Yield what else waits for a person, and the command that goes on with it."""
+    for workflow in fleet.workflows.list(everything=False):
+        for stage, at in zip(workflow.stages, workflow.progress, strict=True):
+            if at.state == "asking":
+                yield (
+                    f"{workflow.name} asks for approval: {at.reason}",
+                    (f"fleet workflow approve {workflow.id} {shlex.quote(stage.name)}"),
+                )
+    for pair in fleet.pairs.list():
+        if pair.state == "undecided":
+            yield f"{pair.id} is undecided: {pair.reason}", f"fleet pair show {pair.id}"
+    for train in fleet.merges.list():
+        if train.state == "halted":
+            yield f"{train.id} was halted: {train.reason}", f"fleet train show {train.id}"
 
 
 def _title(text: str) -> str:

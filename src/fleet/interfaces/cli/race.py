@@ -19,6 +19,7 @@ from fleet.interfaces.cli.common import (
     id_argument,
     json_option,
     leaving,
+    merge_command,
     opened,
     own_run,
     wake,
@@ -354,7 +355,7 @@ def _say_next(detail: RaceDetail) -> None:
     branches: Sequence[str] = [row.entry.branch for row in detail.card.rows if row.entry.branch]
     winner = next((row.entry.branch for row in detail.card.rows if row.number == one.winner), "")
     if winner:
-        render.say(f"next: `fleet merge {winner}`")
+        render.say(f"next: `fleet diff {winner}`, then `{merge_command(winner, one.gates)}`")
     elif one.end is End.TIE:
         render.say(
             "next: look with `fleet diff BRANCH`, and merge the one you like with `fleet merge BRANCH`"

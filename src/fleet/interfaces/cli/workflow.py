@@ -21,6 +21,7 @@ from fleet.interfaces.cli.common import (
     id_argument,
     json_option,
     leaving,
+    merge_command,
     opened,
     own_run,
 )
@@ -278,7 +279,8 @@ def _next(one: Workflow) -> Iterator[str]:
             yield f"fleet workflow retry {one.id} {name}   (have it done again)"
     if one.state is WorkflowState.SUCCEEDED and one.final is not None and one.final.branch:
         yield f"fleet diff {one.final.branch}"
-        yield f'fleet merge {one.final.branch} --gate "…"'
+        gates = [gate for stage in one.stages for gate in stage.gates]
+        yield merge_command(one.final.branch, gates)
 
 
 def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:

@@ -1,0 +1,64 @@
+"""Folders that nobody uses any more, because a supervisor was killed before it could delete them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from fleet.domain.task import Task, TaskState
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+from fleet.ports.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+
+def set_aside(shop: Workshop) -> None:
+    """Take them out of the way, which is quick. Call it before there are jobs, which may want the names."""
+    try:
+        for folder in (*_of_trials(shop), *_of_inputs(shop)):
+            _aside(shop).mkdir(exist_ok=True)
+            folder.rename(_aside(shop) / uuid.uuid4().hex)
+    except (FleetError, OSError) as problem:  # they are in nobody's way: the next supervisor tries again
+        log.warning("leftovers.kept", extra={"reason": str(problem)})
+
+
+def delete(shop: Workshop) -> None:
+    """Delete what was set aside; it may take its time."""
+    for folder in _folders(_aside(shop)):
+        try:
+            shop.checkouts.discard(str(folder))
+        except FleetError as problem:
+            log.warning("leftovers.kept", extra={"reason": problem.message})
+
+
+def _aside(shop: Workshop) -> Path:
+    return shop.home / "leftovers"
+
+
+# What the store does not know is kept: it may be known, and under way, in another store of the same home.
+
+
+def _of_trials(shop: Workshop) -> Iterator[Path]:
+    for folder in _folders(shop.home / "trials"):
+        if (trial := shop.trials.peek(folder.name)) is not None and trial.has_ended:
+            yield folder
+
+
+def _of_inputs(shop: Workshop) -> Iterator[Path]:
+    tasks = Tasks(shop.store)
+    for folder in _folders(shop.home / "inputs"):
+        task = tasks.peek(folder.name)
+        if task is not None and task.state is TaskState.CLOSED and not _is_at_work(shop, task):
+            yield folder
+
+
+def _is_at_work(shop: Workshop, task: Task) -> bool:
+    run = shop.runs.peek(task.run) if task.run else None
+    return run is not None and run.has_work
+
+
+def _folders(parent: Path) -> list[Path]:
+    return list(parent.iterdir()) if parent.is_dir() else []
