@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
     from fleet.services.errands import ErrandService
     from fleet.services.fleet import Fleet
+    from fleet.services.installing import Installer
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
     from fleet.services.merges import MergeService
@@ -439,6 +441,64 @@ def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
         ],
         supervisor=supervisor,
     )
+
+
+def installer() -> Installer:
+    """Make what registers fleet with other programs, as seen from this folder."""
+    from fleet.services.clients import Places
+    from fleet.services.installing import Installer
+    from fleet.services.programs import is_installed
+
+    user = Path(os.environ.get("HOME") or Path.home())
+    places = Places(home=user, project=project_of("."), environ=os.environ)
+    return Installer(home=home_folder(), places=places, launch=_launch, is_found=is_installed)
+
+
+def _launch(scope: Scope) -> Launch:
+    """Return how a client starts our server: for one's own files this very program, for a project's any."""
+    import sys
+    from shutil import which
+
+    from fleet.services.clients import Launch, Scope
+
+    if scope is Scope.PROJECT:
+        return Launch(command="fleet", args=("mcp",), env={})
+    # Some clients hand nothing of the environment on.
+    env = {"FLEET_HOME": str(home_folder())} if os.environ.get("FLEET_HOME") else {}
+    own = Path(sys.argv[0]).absolute()
+    found = str(own) if own.name in ("fleet", "flt") and os.access(own, os.X_OK) else which("fleet")
+    if found:
+        return Launch(command=found, args=("mcp",), env=env)
+    return Launch(command=sys.executable, args=("-m", "fleet", "mcp"), env=env)
+
+
+def require_purgeable() -> Path:
+    """Return the home, if it may be deleted."""
+    from fleet.services.purging import require_purgeable
+
+    with open_fleet() as fleet:
+        require_purgeable(fleet)
+        return fleet.home
+
+
+def purge_home() -> None:
+    """Stop the supervisor, and delete the home. Nobody may be at work in it."""
+    from fleet.services.purging import purge
+
+    home = require_purgeable()
+    door_of(home).stop()
+    purge(home)
+
+
+def activity() -> str:
+    """Return the fleet in a line; "" if nothing goes on. Nothing is made or started for it."""
+    from fleet.services.roster import activity_of
+
+    home = home_folder()
+    if not (home / "fleet.db").exists() and not database_url(home):
+        return ""
+    with open_fleet(home) as fleet:
+        return activity_of(fleet)
 
 
 def demo_in(folder: Path, agents: int) -> Demo:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_real_clis import BINARIES
+from tests.e2e.test_real_clis import BINARIES, CLIS
 from tests.fakellm import FakeLLM
 from tests.interfaces.test_mcp_codefleet import stages
 from tests.support import System, git, make_repository, scenario
@@ -169,6 +169,34 @@ def test_gemini_calls_a_tool(system: System, llm: FakeLLM, tmp_path: Path) -> No
     run(system, [*given.argv, "[[fakellm:drive]] go"], given.env, path)
     said = llm.requests()[-1]["text"]
     assert '"workers":[]' in said
+
+
+@pytest.mark.parametrize("cli", CLIS)
+def test_a_cli_finds_what_was_installed_and_then_does_not_any_more(
+    system: System, llm: FakeLLM, tmp_path: Path, cli: str
+) -> None:
+    path = require(cli)
+    given = llm.setup(cli, home=str(tmp_path / "cli-home"), cwd=str(system.repository))
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # copilot unpacks 235 MB into it
+    system.env |= {**given.env, "XDG_CACHE_HOME": cache, "PATH": path}
+
+    def listed() -> str:
+        done = subprocess.run(
+            [cli, "mcp", "list"],
+            env=system.environment,
+            cwd=system.repository,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        return done.stdout + done.stderr
+
+    system.fleet("install", "--client", cli)
+    assert "fleet" in listed()
+    system.fleet("uninstall")
+    assert "fleet" not in listed().replace(str(tmp_path), "")
 
 
 def _tool_results(events: list[dict[str, Any]]) -> Iterator[str]:

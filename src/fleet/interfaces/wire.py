@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fleet.services.logs import Entry
     from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
+    from fleet.services.placements import Change
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
@@ -142,6 +143,16 @@ def check(check: Check) -> dict[str, Json]:
         "found": check.found,
         "fix": check.fix,
         "is_needed": check.is_needed,
+    }
+
+
+def change(change: Change) -> dict[str, Json]:
+    return {
+        "file": change.file,
+        "what": change.what,
+        "clients": [*change.clients],
+        "change": change.verb,
+        "note": change.note,
     }
 
 

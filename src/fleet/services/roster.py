@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 if TYPE_CHECKING:
     from fleet.domain.process import ProcessId
     from fleet.ports.store import Record, Store
+    from fleet.services.fleet import Fleet
 
 _KIND = "run"
 _LIVE = frozenset({"running", "waiting", "unknown"})
@@ -92,6 +93,18 @@ def glance(record: Record) -> Glance:
         get("said", ""),
         get("agent"),
     )
+
+
+def activity_of(fleet: Fleet) -> str:
+    """Return what goes on in a line; "" if nothing does."""
+    from fleet.domain.task import TaskState
+
+    working = sum(glance.is_live and glance.state != "waiting" for glance in Roster(fleet.store).look())
+    asking = len(fleet.tasks.pending_questions())
+    queued = sum(task.state is TaskState.OPEN for task in fleet.tasks.list())
+    counts = {"working": working, "waiting for you": asking, "queued": queued}
+    told = [f"{count} {word}" for word, count in counts.items() if count]
+    return f"fleet: {', '.join(told)}" if told else ""
 
 
 def agents_of(glances: Sequence[Glance], host: str) -> dict[str, ProcessId]:

@@ -89,7 +89,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "ask": Entry("questions:ask", "Ask a person (for agents)."),
     },
     "Conversations": {
+        "install": Entry("install:install", "Register fleet with your coding agents."),
+        "uninstall": Entry("install:uninstall", "Take fleet out of your coding agents."),
         "mcp": Entry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
+        "statusline": Entry("install:statusline", "Print the fleet in one line, for a client's status line."),
     },
     "Supervisor": {
         "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),

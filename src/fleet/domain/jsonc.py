@@ -1,0 +1,275 @@
+"""Changing one member in a JSON text, comments allowed, and nothing else in it: no byte that is not ours.
+
+What is added is added in one piece, so that taking that piece out again gives the text that was there before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from fleet.domain.event import Json
+from fleet.errors import InvalidInput
+
+DEEPEST = 100
+_BLANK = re.compile(r"[ \t\r\n]*(?:(?://[^\n]*|/\*.*?\*/)[ \t\r\n]*)*", re.DOTALL)
+_TEXT = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SCALAR = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_REST_OF_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\r\n]*)?\r?\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One `"name": value` of an object."""
+
+    name: str
+    start: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value, and where it stands in its text."""
+
+    start: int
+    end: int
+    value: Json
+    members: tuple[Member, ...] = ()
+    is_object: bool = False
+
+    def member(self, name: str) -> Member | None:
+        named = [member for member in self.members if member.name == name]
+        if len(named) > 1:
+            raise InvalidInput(f"{name!r} is in it twice")
+        return named[0] if named else None
+
+
+def parse(text: str) -> Node:
+    """Read a text that is one object; raise `InvalidInput` with the line of what is wrong."""
+    reader = _Reader(text)
+    node = reader.value(0)
+    reader.blank()
+    if reader.place < len(text):
+        raise reader.problem("there is something after its end")
+    if not node.is_object:
+        raise InvalidInput("it is no object")
+    return node
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.place = 1 if text.startswith("\ufeff") else 0
+
+    def problem(self, what: str) -> InvalidInput:
+        return InvalidInput(f"line {self._text.count(chr(10), 0, self.place) + 1}: {what}")
+
+    def blank(self) -> None:
+        found = _BLANK.match(self._text, self.place)
+        self.place = found.end() if found else self.place
+
+    def value(self, depth: int) -> Node:
+        if depth > DEEPEST:
+            raise self.problem(f"it is more than {DEEPEST} levels deep")
+        self.blank()
+        start = self.place
+        match self._text[start : start + 1]:
+            case "{":
+                members = tuple(self._members(depth))
+                values = {member.name: member.node.value for member in members}
+                return Node(start=start, end=self.place, value=values, members=members, is_object=True)
+            case "[":
+                items = [node.value for node in self._items(depth)]
+                return Node(start=start, end=self.place, value=items)
+            case _:
+                return Node(start=start, value=self._scalar(), end=self.place)
+
+    def _scalar(self) -> Json:
+        found = _TEXT.match(self._text, self.place) or _SCALAR.match(self._text, self.place)
+        if found is None:
+            raise self.problem("a value is missing")
+        try:
+            value = cast("Json", json.loads(found[0]))
+        except ValueError as error:
+            raise self.problem(f"a value cannot be read: {error}") from error
+        self.place = found.end()
+        return value
+
+    def _members(self, depth: int) -> Iterator[Member]:
+        for start in self._entries("}"):
+            name = self._scalar()
+            if not isinstance(name, str):
+                raise self.problem("a name is missing")
+            self.blank()
+            if self._text[self.place : self.place + 1] != ":":
+                raise self.problem(f"there is no colon after {name!r}")
+            self.place += 1
+            yield Member(name=name, start=start, node=self.value(depth + 1))
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        for _ in self._entries("]"):
+            yield self.value(depth + 1)
+
+    def _entries(self, closing: str) -> Iterator[int]:
+        """Yield where each entry starts; whoever asks reads it. A comma after the last one is fine."""
+        self.place += 1
+        while True:
+            self.blank()
+            if self._text[self.place : self.place + 1] == closing:
+                break
+            yield self.place
+            self.blank()
+            if self._text[self.place : self.place + 1] == ",":
+                self.place += 1
+            elif self._text[self.place : self.place + 1] != closing:
+                raise self.problem(f"a comma or {closing!r} is missing")
+        self.place += 1
+
+
+def value_at(text: str, path: Sequence[str]) -> Json:
+    """Return the value at a path; None if there is none. Raises `InvalidInput` where no object leads on."""
+    node = parse(text)
+    for name in path:
+        member = _object(node, name).member(name)
+        if member is None:
+            return None
+        node = member.node
+    return node.value
+
+
+def _object(node: Node, name: str) -> Node:
+    if not node.is_object:
+        raise InvalidInput(f"what {name!r} belongs into is no object")
+    return node
+
+
+# adding
+
+
+def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
+    """Return where a piece of text has to go so that a path that is not there has a value, and that piece."""
+    node = parse(text)
+    names = list(path)
+    while (member := _object(node, names[0]).member(names[0])) is not None:
+        node = member.node
+        names.pop(0)
+    for name in reversed(names[1:]):
+        value = {name: value}
+    return _Style.of(text).piece(node, names[0], value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """How a text is laid out: what is added looks like the rest."""
+
+    text: str
+    newline: str
+    unit: str
+
+    @staticmethod
+    def of(text: str) -> _Style:
+        found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+        newline = "\r\n" if "\r\n" in text else "\n"
+        return _Style(text=text, newline=newline, unit=found[1] if found else "  ")
+
+    def piece(self, node: Node, name: str, value: Json) -> tuple[int, str]:
+        if not node.members:
+            return self._first_piece(node, name, value)
+        first = node.members[0].start
+        if "\n" not in self.text[node.start : first]:
+            return first, f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
+        inner = self._indentation(first)
+        member = self._member(name, value, inner)
+        if opening := _REST_OF_LINE.match(self.text, node.start + 1):
+            return opening.end(), f"{inner}{member},{self.newline}"
+        return first, f"{member},{self.newline}{inner}"
+
+    def _first_piece(self, node: Node, name: str, value: Json) -> tuple[int, str]:
+        outer = self._indentation(node.start)
+        inner = outer + self.unit
+        member = self._member(name, value, inner)
+        within = self.text[node.start + 1 : node.end - 1]
+        if not within.strip():
+            closing = "" if "\n" in within else self.newline + outer
+            return node.start + 1, f"{self.newline}{inner}{member}{closing}"
+        last_line = self.text.rfind("\n", node.start, node.end) + 1
+        if last_line and not self.text[last_line : node.end - 1].strip():
+            return last_line, f"{inner}{member}{self.newline}"
+        return node.end - 1, f"{member} "
+
+    def _indentation(self, place: int) -> str:
+        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
+    def _member(self, name: str, value: Json, inner: str) -> str:
+        written = json.dumps(value, ensure_ascii=False, indent=self.unit)
+        return f"{json.dumps(name)}: " + written.replace("\n", self.newline + inner)
+
+
+# taking out
+
+
+def without(text: str, path: Sequence[str], *, made: int) -> str:
+    """Return a text without a path; the last `made` levels that lead to it go as well, if empty."""
+    names = list(path)
+    text = _without_member(text, names)
+    for _ in range(made):
+        names.pop()
+        if not names or not _is_bare(text, names):
+            break
+        text = _without_member(text, names)
+    return text
+
+
+def _is_bare(text: str, path: Sequence[str]) -> bool:
+    """Whether there is an object at a path with nothing in it, not even a comment."""
+    node = parse(text)
+    for name in path:
+        member = node.member(name)
+        if member is None:
+            return False
+        node = member.node
+    return node.is_object and not text[node.start + 1 : node.end - 1].strip()
+
+
+def _without_member(text: str, path: Sequence[str]) -> str:
+    node = parse(text)
+    for name in path[:-1]:
+        member = node.member(name)
+        if member is None:
+            return text
+        node = member.node
+    member = node.member(path[-1])
+    if member is None:
+        return text
+    start, end = member.start, _after_comma(text, member.node.end)
+    if end == member.node.end:  # the last one, without a comma
+        earlier = [one for one in node.members if one.node.end <= start]
+        comma = _comma(text, earlier[-1].node.end) if earlier else None
+        if comma is not None:
+            text, start, end = text[:comma] + text[comma + 1 :], start - 1, end - 1
+    return _without_span(text, start, end)
+
+
+def _comma(text: str, place: int) -> int | None:
+    found = _BLANK.match(text, place)
+    after = found.end() if found else place
+    return after if text[after : after + 1] == "," else None
+
+
+def _after_comma(text: str, place: int) -> int:
+    comma = _comma(text, place)
+    return place if comma is None else comma + 1
+
+
+def _without_span(text: str, start: int, end: int) -> str:
+    """Cut a span out, with its whole lines if nothing else is on them."""
+    line = text.rfind("\n", 0, start) + 1
+    rest = re.compile(r"[ \t]*\r?\n").match(text, end)
+    if rest and not text[line:start].strip(" \t"):
+        return text[:line] + text[rest.end() :]
+    blanks = re.compile(r"[ \t]*").match(text, end)
+    return text[:start] + text[blanks.end() if blanks else end :]

@@ -1,0 +1,191 @@
+"""Register fleet with the user's coding agents, and take it out of their files again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from fleet.errors import InvalidInput, NotFound
+from fleet.services.clients import (
+    CLIENTS,
+    Client,
+    Format,
+    Launch,
+    Piece,
+    Places,
+    Scope,
+    clients_in_use,
+    status_line,
+)
+from fleet.services.placements import (
+    Change,
+    KeptCopies,
+    Placement,
+    Register,
+    plan_placement,
+    plan_removal,
+    remove_folders,
+    write_content,
+)
+
+SKILLS = ("fleet", "pm")
+SKILLS_FOLDER = Path(__file__).parents[1] / "skills"
+
+
+class Installer:
+    """Plans first and writes then: what cannot be done leaves every file as it was."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        places: Places,
+        launch: Callable[[Scope], Launch],
+        is_found: Callable[[str], bool],
+    ) -> None:
+        self._folder = home / "install"
+        self._places = places
+        self._launch = launch
+        self._is_found = is_found
+        self._register = Register(self._folder / "placements.json")
+        self._copies = KeptCopies(self._folder / "before")
+
+    # putting in
+
+    def install(
+        self, clients: Sequence[str], scope: Scope, skills: Sequence[str], *, is_dry: bool = False
+    ) -> list[Change]:
+        """Register the server, and write the skills; return what was done, file by file.
+
+        A file that has it all is not touched. Raises `InvalidInput` for a broken file, `Unavailable` for one
+        that cannot be written, before anything is.
+        """
+        chosen = self._chosen(clients)
+        project = self._project(scope)
+        with self._locked(is_dry):
+            known = self._register.load()
+            changes: dict[str, Change] = {}
+            for client in chosen:
+                for piece in self._pieces(client, scope, skills):
+                    file = str(piece.file)
+                    if file in changes:
+                        changes[file] = _shared(changes[file], client.name)
+                    else:
+                        changes[file] = plan_placement(piece, known.get(file), client.name, project)
+            done = list(changes.values())
+            if not is_dry:
+                self._carry_out(done, known)
+            return done
+
+    def _chosen(self, names: Sequence[str]) -> Sequence[Client]:
+        for name in names:
+            if name not in CLIENTS:
+                raise InvalidInput(f"there is no client {name!r}", hint=f"there are {', '.join(CLIENTS)}")
+        found = [CLIENTS[name] for name in names] or clients_in_use(self._places, self._is_found)
+        if not found:
+            raise NotFound(
+                "none of the clients that fleet knows is here", hint=f"name one: --client {'|'.join(CLIENTS)}"
+            )
+        return found
+
+    def _project(self, scope: Scope) -> str:
+        if scope is Scope.USER:
+            return ""
+        if self._places.project is None:
+            raise InvalidInput("you are in no git repository", hint="change into one, or use --scope user")
+        return str(self._places.project)
+
+    def _pieces(self, client: Client, scope: Scope, skills: Sequence[str]) -> Iterable[Piece]:
+        launch = self._launch(scope)
+        yield client.server_piece(scope, self._places, launch)
+        if client.name == "claude" and scope is Scope.USER:
+            yield status_line(self._places, launch)
+        for skill in skills:
+            folder = client.skills_folder(scope, self._places) / skill
+            yield from _skill_pieces(skill, folder)
+
+    # taking out
+
+    def uninstall(self, clients: Sequence[str], scope: Scope | None, *, is_dry: bool = False) -> list[Change]:
+        """Take out what was put in: for some clients or all, in the user's files, a project's, or both."""
+        chosen = {client.name for client in self._chosen(clients)} if clients else set(CLIENTS)
+        project = self._project(scope) if scope else None
+        with self._locked(is_dry):
+            known = self._register.load()
+            wanted = [one for one in known.values() if project in (None, one.project)]
+            done = [self._less(placement, chosen) for placement in wanted if chosen & set(placement.clients)]
+            if not is_dry:
+                self._carry_out(done, known)
+                self._tidy(known)
+            return done
+
+    def _less(self, placement: Placement, clients: set[str]) -> Change:
+        left = tuple(name for name in placement.clients if name not in clients)
+        change = plan_removal(placement, self._copies)
+        if not left:
+            return change
+        note = f"{', '.join(left)} read{'s' if len(left) == 1 else ''} it, too"
+        return replace(change, verb="keep", note=note, placement=replace(placement, clients=left))
+
+    def _tidy(self, known: dict[str, Placement]) -> None:
+        if not known and self._folder.is_dir():
+            shutil.rmtree(self._folder)
+
+    # both
+
+    def _carry_out(self, changes: Sequence[Change], known: dict[str, Placement]) -> None:
+        """Write it down, then do it: whoever is killed in between can do it again."""
+        gone: list[Placement] = []
+        for change in changes:
+            self._copies.keep(change.before)
+            if change.placement:
+                known[change.file] = change.placement
+        if known:
+            self._register.save(known)
+        for change in changes:
+            if change.is_made:
+                mode = 0o644 if change.placement and change.placement.project else 0o600
+                write_content(change.file, change.content, mode=mode)
+            if change.placement is None and (placement := known.pop(change.file, None)):
+                gone.append(placement)
+        for placement in sorted(gone, key=lambda one: -len(one.folders)):
+            remove_folders(placement.folders)
+        self._register.save(known)
+
+    @contextmanager
+    def _locked(self, is_dry: bool) -> Generator[None]:
+        """Let one at a time change files through us; the folder itself is the lock."""
+        import fcntl
+
+        if is_dry:
+            yield
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _shared(change: Change, client: str) -> Change:
+    """Return a change that one more client has asked for: several read the same folder of skills."""
+    clients = tuple(dict.fromkeys((*change.clients, client)))
+    placement = replace(change.placement, clients=clients) if change.placement else None
+    return replace(change, clients=clients, placement=placement)
+
+
+def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:
+    source = SKILLS_FOLDER / skill
+    for file in sorted(source.rglob("*.md")):
+        yield Piece(
+            file=folder / file.relative_to(source),
+            format=Format.TEXT,
+            value=file.read_text(encoding="utf-8"),
+            what=f"skill {skill}",
+        )

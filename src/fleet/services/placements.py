@@ -1,0 +1,361 @@
+"""What was put into files of other programs, and how it gets out again: to the byte, if nobody else wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from fleet.config import replace_file
+from fleet.domain import jsonc
+from fleet.domain.event import Json
+from fleet.errors import InvalidInput, Unavailable
+from fleet.services import toml_edits
+from fleet.services.clients import Format, Piece
+
+ABSENT = ""  # instead of the hash of a file that is not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One piece of ours in one file, and all that is needed to take it out."""
+
+    file: str
+    format: Format
+    path: tuple[str, ...]
+    value: Json
+    what: str
+    clients: tuple[str, ...]
+    project: str  # "" for the user's own files
+    before: str  # the hash of the file without it, and the name of the copy that is kept
+    after: str  # the hash of the file with it
+    inserted: str = ""  # the text that was added, in one piece
+    made: int = 0  # how many levels that lead to it are ours, too
+    folders: tuple[str, ...] = ()  # that had to be made, the outermost first
+
+    @staticmethod
+    def read(told: dict[str, Any]) -> Placement:
+        lists = {name: tuple(told[name]) for name in ("path", "clients", "folders")}
+        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"])}
+        return Placement(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is to become of a file, or why nothing is."""
+
+    file: str
+    what: str
+    clients: tuple[str, ...]
+    verb: str  # add, update, remove; same or keep: nothing is written
+    note: str = ""
+    content: bytes | None = field(default=None, repr=False)  # of the file from now on; None: no file
+    before: bytes | None = field(default=None, repr=False)  # the file without anything of ours, to be kept
+    placement: Placement | None = field(default=None, repr=False)  # from now on; None: nothing of ours
+
+    @property
+    def is_made(self) -> bool:
+        return self.verb in ("add", "update", "remove")
+
+
+def hash_of(content: bytes | None) -> str:
+    return ABSENT if content is None else hashlib.sha256(content).hexdigest()
+
+
+# putting in
+
+
+def plan_placement(piece: Piece, known: Placement | None, client: str, project: str) -> Change:
+    """Return what has to be done so that a piece is in its file. Raises `InvalidInput` for a broken file.
+
+    What somebody else has put there stays, and so does what is ours but was changed by somebody else.
+    """
+    content = read_content(str(piece.file))
+    clients = tuple(dict.fromkeys((*(known.clients if known else ()), client)))
+    found = _found(piece, content)
+    if found is None:
+        return _add(piece, content, clients, project, known)
+    if known is None:
+        return _leave_theirs(piece, found, clients)
+    kept = replace(known, clients=clients)
+    if found == piece.value:
+        return _changed(piece, clients, "same", placement=kept, content=content)
+    if found != known.value:
+        return _changed(piece, clients, "keep", "it was changed since", placement=kept, content=content)
+    return replace(_add(piece, taken_out(known, content), clients, project, known), verb="update")
+
+
+def _leave_theirs(piece: Piece, found: Json, clients: tuple[str, ...]) -> Change:
+    if found == piece.value:
+        return _changed(piece, clients, "keep", "it was there before fleet came")
+    note = "you have one of your own" if piece.gives_way else "there is another of that name"
+    return _changed(piece, clients, "keep", note)
+
+
+def _changed(
+    piece: Piece,
+    clients: tuple[str, ...],
+    verb: str,
+    note: str = "",
+    *,
+    content: bytes | None = None,
+    placement: Placement | None = None,
+) -> Change:
+    return Change(
+        file=str(piece.file),
+        what=piece.what,
+        clients=clients,
+        verb=verb,
+        note=note,
+        content=content,
+        placement=placement,
+    )
+
+
+def _found(piece: Piece, content: bytes | None) -> Json:
+    """Return what is where the piece goes; None if nothing is."""
+    if content is None:
+        return None
+    text = _decoded(str(piece.file), content)
+    if piece.format is Format.TEXT:
+        return text
+    if not text.strip():
+        return None
+    with _named(str(piece.file), piece.format):
+        return _edits(piece.format).value_at(text, piece.path)
+
+
+def _add(
+    piece: Piece, content: bytes | None, clients: tuple[str, ...], project: str, known: Placement | None
+) -> Change:
+    _require_writable(piece.file)
+    text = "" if content is None else _decoded(str(piece.file), content)
+    new, inserted = _with_piece(piece, text)
+    placement = Placement(
+        file=str(piece.file),
+        format=piece.format,
+        path=piece.path,
+        value=piece.value,
+        what=piece.what,
+        clients=clients,
+        project=project,
+        before=hash_of(content),
+        after=hash_of(new.encode()),
+        inserted=inserted,
+        made=_made(piece, text),
+        folders=known.folders if known else _missing_folders(piece.file),
+    )
+    added = _changed(piece, clients, "add", content=new.encode(), placement=placement)
+    return replace(added, before=content)
+
+
+def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
+    """Return a text with the piece in it, and what was added."""
+    if piece.format is Format.TEXT:
+        return cast("str", piece.value), ""
+    if piece.format is Format.JSON and not text.strip():
+        value = piece.value
+        for name in reversed(piece.path):
+            value = {name: value}
+        return json.dumps(value, ensure_ascii=False, indent=2) + "\n", ""
+    with _named(str(piece.file), piece.format):
+        place, inserted = _edits(piece.format).added(text, piece.path, piece.value)
+    return text[:place] + inserted + text[place:], inserted
+
+
+def _made(piece: Piece, text: str) -> int:
+    if piece.format is not Format.JSON:
+        return 0
+    levels = range(1, len(piece.path))
+    if not text.strip():
+        return len(levels)
+    return sum(jsonc.value_at(text, piece.path[:level]) is None for level in levels)
+
+
+def _edits(format_: Format) -> Any:  # a module cannot be a type
+    return jsonc if format_ is Format.JSON else toml_edits
+
+
+# taking out
+
+
+def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
+    """Return what has to be done so that a piece is not in its file any more."""
+    content = read_content(placement.file)
+
+    def change(verb: str, note: str = "", content: bytes | None = None) -> Change:
+        return Change(
+            file=placement.file,
+            what=placement.what,
+            clients=placement.clients,
+            verb=verb,
+            note=note,
+            content=content,
+        )
+
+    if content is None or hash_of(content) == placement.before:
+        return change("same", "it is not there any more", content)
+    if hash_of(content) == placement.after:
+        _require_writable(Path(placement.file))
+        return change("remove", content=kept.content_of(placement.before))
+    if placement.format is Format.TEXT:
+        return change("keep", "it was changed since", content)
+    cleared = taken_out(placement, content)
+    if cleared == content:
+        return change("same", "it is not there any more", content)
+    _require_writable(Path(placement.file))
+    return change("remove", "the file was changed since: only what is fleet's is taken out", cleared)
+
+
+def taken_out(placement: Placement, content: bytes | None) -> bytes | None:
+    """Return what a file has besides ours; all that others wrote meanwhile stays."""
+    if content is None or placement.format is Format.TEXT:
+        return None
+    text = _decoded(placement.file, content)
+    with _named(placement.file, placement.format):
+        edits = _edits(placement.format)
+        if not text.strip() or edits.value_at(text, placement.path) is None:
+            return content
+        if (exact := _without_inserted(placement, text)) is not None:
+            return exact.encode()
+        if placement.format is Format.JSON:
+            return jsonc.without(text, placement.path, made=placement.made).encode()
+        return toml_edits.without(text, placement.path).encode()
+
+
+def _without_inserted(placement: Placement, text: str) -> str | None:
+    """Return a text without the very letters that were added; None if they are not there as they were."""
+    if not placement.inserted or text.count(placement.inserted) != 1:
+        return None
+    rest = text.replace(placement.inserted, "")
+    try:
+        is_gone = not rest.strip() or _edits(placement.format).value_at(rest, placement.path) is None
+    except InvalidInput:  # something else was added after it, and has no comma now
+        return None
+    return rest if is_gone else None
+
+
+# files
+
+
+def read_content(file: str) -> bytes | None:
+    """Return what is in a file, through links; None if there is none. Raises `Unavailable`."""
+    try:
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise Unavailable(f"{file} cannot be read: {problem.strerror}", hint=_LEFT_OUT) from problem
+
+
+def write_content(file: str, content: bytes | None, *, mode: int = 0o600) -> None:
+    """Put a file in place whole, where its links lead, with the mode it had; None deletes it."""
+    path = Path(file).resolve()
+    try:
+        if content is None:
+            path.unlink(missing_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode & 0o777 if path.exists() else mode
+        replace_file(path, content, mode=mode)
+        path.chmod(mode)
+    except OSError as problem:
+        raise Unavailable(f"{file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+
+
+_LEFT_OUT = "see to it, or name other clients with --client"
+
+
+def _decoded(file: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as problem:
+        raise InvalidInput(f"{file} is not UTF-8", hint="it was left as it is") from problem
+
+
+@contextmanager
+def _named(file: str, format_: Format) -> Generator[None]:
+    try:
+        yield
+    except InvalidInput as problem:
+        raise InvalidInput(
+            f"{file} cannot be read as {format_.upper()}: {problem.message}",
+            hint="mend it, or name other clients with --client; nothing was changed",
+        ) from problem
+
+
+def _require_writable(file: Path) -> None:
+    """Raise `Unavailable` for a file that is closed to its owner, also if root could write it."""
+    if not file.exists():
+        return
+    is_open = file.stat().st_mode & 0o200
+    if not is_open or not os.access(file, os.W_OK):
+        raise Unavailable(f"{file} is read-only", hint=f"`chmod u+w {file}`, or leave that client out")
+
+
+def _missing_folders(file: Path) -> tuple[str, ...]:
+    missing = [folder for folder in file.parents if not folder.exists()]
+    return tuple(str(folder) for folder in reversed(missing))
+
+
+def remove_folders(folders: Iterable[str]) -> None:
+    """Remove folders that are empty now; the innermost is the last."""
+    for folder in reversed([*folders]):
+        try:
+            Path(folder).rmdir()
+        except OSError:  # somebody has something in it, or it is gone
+            return
+
+
+class KeptCopies:
+    """Files as they were before anything of ours was in them, by their hash."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, content: bytes | None) -> None:
+        if content is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / hash_of(content)
+        if not path.exists():
+            replace_file(path, content, mode=0o600)
+
+    def content_of(self, hash_: str) -> bytes | None:
+        """Return a kept file; raise `Unavailable` if the copy is lost."""
+        if hash_ == ABSENT:
+            return None
+        content = read_content(str(self._folder / hash_))
+        if hash_of(content) != hash_:
+            raise Unavailable(f"the copy {self._folder / hash_} is lost", hint="edit the file by hand")
+        return content
+
+
+class Register:
+    """All placements, in a file of fleet's home."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def load(self) -> dict[str, Placement]:
+        """Return placements by their file."""
+        content = read_content(str(self._file))
+        if content is None:
+            return {}
+        try:
+            told = cast("Sequence[dict[str, Any]]", json.loads(content))
+            return {entry["file"]: Placement.read(entry) for entry in told}
+        except (ValueError, TypeError, KeyError) as problem:
+            raise Unavailable(f"{self._file} cannot be read: {problem}", hint="restore it") from problem
+
+    def save(self, placements: dict[str, Placement]) -> None:
+        if not placements:
+            self._file.unlink(missing_ok=True)
+            return
+        told = [asdict(placement) for placement in placements.values()]
+        replace_file(self._file, json.dumps(told, indent=1).encode())

@@ -1,0 +1,73 @@
+"""Changing one table in a TOML text, and nothing else in it: what `domain/jsonc.py` does, for TOML."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import cast
+
+from fleet.domain.event import Json
+from fleet.errors import InvalidInput
+
+
+def value_at(text: str, path: Sequence[str]) -> Json:
+    """Return the value at a path; None if there is none. Raises `InvalidInput` for what is no TOML."""
+    value = _parse(text)
+    for name in path:
+        if not isinstance(value, dict):
+            raise InvalidInput(f"what {name!r} belongs into is no table")
+        if name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
+    """Return where a piece of text has to go so that a path has a table, and that piece.
+
+    Raises `InvalidInput` where the layout of the text does not let one be added at its end.
+    """
+    newline = "\r\n" if "\r\n" in text else "\n"
+    fields = cast("dict[str, Json]", value)
+    lines = [f"[{'.'.join(path)}]", *(f"{key} = {_literal(field)}" for key, field in fields.items())]
+    gap = "" if not text else newline if text.endswith("\n") else newline * 2
+    piece = gap + newline.join(lines) + newline
+    try:
+        is_there = value_at(text + piece, path) == value
+    except InvalidInput:
+        is_there = False
+    if not is_there:
+        raise InvalidInput(f"[{'.'.join(path)}] cannot be added in its layout; add it by hand")
+    return len(text), piece
+
+
+def without(text: str, path: Sequence[str]) -> str:
+    """Return a text without the table at a path."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document = tomlkit.parse(text)
+        table = cast("dict[str, object]", document)
+        for name in path[:-1]:
+            table = cast("dict[str, object]", table[name])
+        del table[path[-1]]
+        return tomlkit.dumps(document)
+    except (TOMLKitError, KeyError) as problem:
+        raise InvalidInput(f"[{'.'.join(path)}] cannot be taken out: {problem}") from problem
+
+
+def _literal(value: Json) -> str:
+    """Write a value in one line; texts and lists look as they do in JSON."""
+    if isinstance(value, dict):
+        fields = ", ".join(f"{json.dumps(key)} = {_literal(field)}" for key, field in value.items())
+        return f"{{ {fields} }}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parse(text: str) -> Json:
+    try:
+        return cast("Json", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(str(problem)) from problem

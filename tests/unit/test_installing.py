@@ -1,0 +1,286 @@
+"""fleet comes into the files of other programs and out of them, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import InvalidInput, NotFound, Unavailable
+from fleet.services.clients import CLIENTS, Launch, Places, Scope
+from fleet.services.installing import SKILLS, Installer
+
+LAUNCH = Launch(command="/opt/fleet", args=("mcp",), env={"FLEET_HOME": "/data/fleet"})
+
+USER_FILES = {
+    ".claude.json": '{\n  "numStartups": 7, // mine\n  "projects": {"/x": {}},\n}\n',
+    ".claude/settings.json": '{\n\t"theme": "dark",\n\t"unknown": [1, 2]\n}',
+    ".codex/config.toml": '# as I like it\nmodel = "o9"   # the best\n\n[mcp_servers.other]\ncommand = "x"\n',
+    ".gemini/settings.json": '{ /* keep */ "mcpServers": { "other": { "command": "x" } } }',
+    ".copilot/mcp-config.json": '{\r\n    "mcpServers": {\r\n    }\r\n}\r\n',
+    ".config/opencode/opencode.jsonc": '{\n  // "mcp": {},\n  "$schema": "https://opencode.ai/config.json"\n}\n',
+    ".cursor/mcp.json": '\ufeff{"mcpServers":{}}',
+    ".config/Code/User/mcp.json": '{\n  "inputs": [],\n  "servers": {\n    // one day\n  }\n}\n',
+    ".agents/skills/own/SKILL.md": "---\nname: own\ndescription: mine\n---\n",
+}
+
+
+@dataclass
+class Setting:
+    """A user's home with files, and an installer that works in it."""
+
+    user: Path
+    home: Path
+    project: Path
+    launch: Launch = LAUNCH
+
+    @property
+    def installer(self) -> Installer:
+        places = Places(home=self.user, project=self.project, environ={})
+        return Installer(
+            home=self.home, places=places, launch=lambda scope: self.launch, is_found=lambda name: False
+        )
+
+    def install(self, *clients: str, scope: Scope = Scope.USER) -> dict[str, str]:
+        done = self.installer.install(clients or tuple(CLIENTS), scope, SKILLS)
+        return {os.path.relpath(change.file, self.user): change.verb for change in done}
+
+    def uninstall(self, *clients: str) -> dict[str, str]:
+        done = self.installer.uninstall(clients, None)
+        return {os.path.relpath(change.file, self.user): change.verb for change in done}
+
+    def everything(self) -> dict[str, bytes | None]:
+        return {
+            str(path.relative_to(self.user.parent)): path.read_bytes() if path.is_file() else None
+            for top in (self.user, self.project)
+            for path in sorted(top.rglob("*"))
+        }
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Setting:
+    for name in ("user", "project"):
+        (tmp_path / name).mkdir()
+    return Setting(tmp_path / "user", tmp_path / "home", tmp_path / "project")
+
+
+@pytest.fixture
+def setting(empty: Setting) -> Setting:
+    for name, text in USER_FILES.items():
+        path = empty.user / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    return empty
+
+
+def test_installed_twice_and_uninstalled_everything_is_as_it_was_to_the_byte(setting: Setting) -> None:
+    before = setting.everything()
+    assert set(setting.install().values()) == {"add"}
+    once = setting.everything()
+    assert once != before
+    assert set(setting.install().values()) == {"same"}
+    assert setting.everything() == once
+    assert set(setting.uninstall().values()) == {"remove"}
+    assert setting.everything() == before
+    assert not (setting.home / "install").exists()
+
+
+def test_where_there_was_nothing_there_is_nothing_again(empty: Setting) -> None:
+    before = empty.everything()
+    empty.install()
+    empty.install(scope=Scope.PROJECT)
+    assert (empty.project / ".mcp.json").is_file()
+    assert (empty.project / ".claude/skills/pm/SKILL.md").is_file()
+    empty.uninstall()
+    assert empty.everything() == before
+
+
+def test_each_client_finds_the_server_as_it_expects_it(setting: Setting) -> None:
+    setting.install()
+    claude = json.loads((setting.user / ".cursor/mcp.json").read_text(encoding="utf-8-sig"))
+    assert claude["mcpServers"]["fleet"] == {
+        "command": "/opt/fleet",
+        "args": ["mcp"],
+        "env": {"FLEET_HOME": "/data/fleet"},
+    }
+    codex = tomllib.loads((setting.user / ".codex/config.toml").read_text())
+    assert codex["mcp_servers"]["fleet"]["env"] == {"FLEET_HOME": "/data/fleet"}
+    assert codex["mcp_servers"]["other"] == {"command": "x"}
+    text = (setting.user / ".config/opencode/opencode.jsonc").read_text()
+    assert '// "mcp": {},' in text
+    assert '"environment": {' in text
+    assert not (setting.user / ".config/opencode/opencode.json").exists()
+    vscode = (setting.user / ".config/Code/User/mcp.json").read_text()
+    assert "// one day" in vscode
+
+
+def test_what_the_user_wrote_meanwhile_stays_and_only_ours_is_taken_out(setting: Setting) -> None:
+    setting.install()
+    edits = {
+        ".claude.json": ('"numStartups": 7', '"numStartups": 8'),
+        ".codex/config.toml": ("the best", "the very best"),
+        ".gemini/settings.json": ("keep", "keep it"),
+        ".config/Code/User/mcp.json": ("one day", "some day"),
+    }
+    for name, (old, new) in edits.items():
+        path = setting.user / name
+        path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+    setting.uninstall()
+    for name, (old, new) in edits.items():
+        assert (setting.user / name).read_bytes() == USER_FILES[name].replace(old, new).encode()
+
+
+def test_a_server_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
+    setting.install("codex")
+    file = setting.user / ".codex/config.toml"
+    changed = file.read_text().replace('args = ["mcp"]', 'args = ["mcp", "--tools", "all"]')
+    file.write_text(f"{changed}\n[new]\na = 1\n")
+    setting.uninstall()
+    left = file.read_text()
+    assert "fleet" not in left
+    assert left.startswith(USER_FILES[".codex/config.toml"])
+    assert tomllib.loads(left)["new"] == {"a": 1}
+
+
+def test_what_was_there_before_is_neither_changed_nor_taken_out(setting: Setting) -> None:
+    own = {
+        ".cursor/mcp.json": '{"mcpServers": {"fleet": {"command": "mine"}}}',
+        ".claude/settings.json": '{"statusLine": {"type": "command", "command": "date"}}',
+        ".claude/skills/pm/SKILL.md": "my own way\n",
+    }
+    for name, text in own.items():
+        (setting.user / name).parent.mkdir(parents=True, exist_ok=True)
+        (setting.user / name).write_text(text)
+    before = setting.everything()
+    done = setting.install()
+    assert {name: done[name] for name in own} == dict.fromkeys(own, "keep")
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+def test_a_skill_that_the_user_has_changed_is_left_to_them(setting: Setting) -> None:
+    setting.install("claude")
+    skill = setting.user / ".claude/skills/fleet/SKILL.md"
+    skill.write_text(skill.read_text() + "and say please\n")
+    assert setting.install("claude")[".claude/skills/fleet/SKILL.md"] == "keep"
+    assert setting.uninstall()[".claude/skills/fleet/SKILL.md"] == "keep"
+    assert skill.read_text().endswith("and say please\n")
+
+
+def test_a_fleet_that_has_moved_is_registered_anew(setting: Setting) -> None:
+    before = setting.everything()
+    setting.install("claude", "codex")
+    setting.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    done = setting.install("claude", "codex")
+    assert (done[".claude.json"], done[".codex/config.toml"]) == ("update", "update")
+    assert "/opt/fleet" not in (setting.user / ".codex/config.toml").read_text()
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+def test_skills_that_several_clients_read_stay_until_the_last_has_gone(setting: Setting) -> None:
+    setting.install("codex", "gemini")
+    skill = ".agents/skills/fleet/SKILL.md"
+    assert setting.uninstall("codex")[skill] == "keep"
+    assert (setting.user / skill).is_file()
+    assert setting.uninstall("gemini")[skill] == "remove"
+    assert not (setting.user / skill).exists()
+
+
+def test_a_dry_run_tells_all_and_touches_nothing(setting: Setting) -> None:
+    before = setting.everything()
+    planned = setting.installer.install(("claude",), Scope.USER, SKILLS, is_dry=True)
+    assert {change.verb for change in planned} == {"add"}
+    assert setting.everything() == before
+    assert not setting.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".gemini/settings.json", b'{"mcpServers": {'),
+        (".gemini/settings.json", b'{"mcpServers": "none"}'),
+        (".gemini/settings.json", b"\xff\xfe{}"),
+        (".codex/config.toml", b"model = \n"),
+        (".codex/config.toml", b"mcp_servers = {}\n"),
+    ],
+)
+def test_a_broken_file_is_refused_and_nothing_at_all_is_written(
+    setting: Setting, name: str, content: bytes
+) -> None:
+    (setting.user / name).write_bytes(content)
+    before = setting.everything()
+    with pytest.raises(InvalidInput, match=name.rpartition("/")[2]) as caught:
+        setting.install()
+    assert caught.value.hint
+    assert setting.everything() == before
+
+
+def test_a_linked_file_is_changed_where_it_really_is(setting: Setting, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles" / "gemini.json"
+    real.parent.mkdir()
+    link = setting.user / ".gemini/settings.json"
+    real.write_bytes(link.read_bytes())
+    link.unlink()
+    link.symlink_to(real)
+    setting.install("gemini")
+    assert link.is_symlink()
+    assert b'"fleet"' in real.read_bytes()
+    setting.uninstall()
+    assert link.is_symlink()
+    assert real.read_bytes() == USER_FILES[".gemini/settings.json"].encode()
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[None]:
+    path.chmod(0o444)
+    try:
+        yield
+    finally:
+        path.chmod(0o644)
+
+
+def test_a_file_that_is_read_only_is_refused_and_nothing_is_written(setting: Setting) -> None:
+    before = setting.everything()
+    file = setting.user / ".claude/settings.json"
+    with closed(file), pytest.raises(Unavailable, match="read-only"):
+        setting.install("claude", "codex")
+    assert setting.everything() == before
+    setting.install("claude")
+    with closed(file), pytest.raises(Unavailable, match="read-only"):
+        setting.uninstall()
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+def test_the_mode_of_a_file_stays(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    file.chmod(0o640)
+    setting.install("claude")
+    assert file.stat().st_mode & 0o777 == 0o640
+    setting.uninstall()
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_whoever_is_killed_between_writing_down_and_writing_can_do_it_again(setting: Setting) -> None:
+    before = setting.everything()
+    setting.install("gemini")
+    file = setting.user / ".gemini/settings.json"
+    file.write_bytes(USER_FILES[".gemini/settings.json"].encode())  # as if it had not got that far
+    assert setting.install("gemini")[".gemini/settings.json"] == "add"
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+def test_clients_are_found_by_their_folder_and_without_any_there_is_a_hint(empty: Setting) -> None:
+    with pytest.raises(NotFound, match="none of the clients"):
+        empty.installer.install((), Scope.USER, ())
+    (empty.user / ".cursor").mkdir()
+    done = empty.installer.install((), Scope.USER, ())
+    assert [change.clients for change in done] == [("cursor",)]
