@@ -194,6 +194,53 @@ def test_an_agent_may_go_where_the_person_behind_it_may(paused: System, tmp_path
         assert talk.call("create_worker", **worker(other))["worker_id"]
 
 
+# what it may cost
+
+
+def budget_of(system: System, run: str) -> float:
+    return next(one.budget_usd for one in system.all_runs() if one.id == run)
+
+
+def test_what_an_agent_starts_is_paid_from_its_own_budget(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=8.25)  # of which 0.25 is spent
+    with talk_as(paused, run, FLEET_BUDGET_TASK_USD="99") as talk:
+        assert talk.call("healthcheck")["budget_left_usd"] == 8.0
+        first = talk.call("create_worker", **worker(paused.repository))
+        assert (origin_of(paused, first).budget_usd, budget_of(paused, run)) == (4.0, 4.25)
+        second = talk.call("create_worker", **worker(paused.repository), budget_usd=3.0)
+        assert (origin_of(paused, second).budget_usd, budget_of(paused, run)) == (3.0, 1.25)
+        told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=1.5)
+        assert told["error"] == "OverLimit"
+        assert "$1.00 of its budget left" in told["details"]
+        assert budget_of(paused, run) == 1.25
+
+
+def test_an_agent_that_has_nothing_left_starts_nothing(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=0.255)
+    with talk_as(paused, run) as talk:
+        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "OverLimit"
+        stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
+        wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x", "stages": stages}
+        assert talk.refuse("create_workflow", **wish)["error"] == "OverLimit"
+        assert talk.call("list_workers")["count"] == 0
+
+
+def test_what_comes_to_nothing_costs_an_agent_nothing(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=8.25)
+    with talk_as(paused, run) as talk:
+        assert talk.refuse("create_worker", **{**worker(paused.repository), "base_ref": "nowhere"})
+        assert talk.refuse("create_worker", **worker(paused.repository), extra_args=["--x"])
+    assert budget_of(paused, run) == 8.25
+
+
+def test_an_agent_without_a_budget_hands_on_none(paused: System) -> None:
+    run = live_run(paused, "a")
+    with talk_as(paused, run) as talk:
+        made = talk.call("create_worker", **worker(paused.repository))
+        assert origin_of(paused, made).budget_usd == 0.0
+        assert talk.call("healthcheck")["budget_left_usd"] is None
+
+
 # what it may not do
 
 
@@ -314,6 +361,30 @@ def test_an_agent_that_lies_about_itself_is_found_out(system: System, tmp_path: 
     assert [run.branch for run in system.all_runs()] == [over["branch_name"]], "nothing else was started"
     _token_is_in_no_record(system, told["token"])
     _calls_are_recorded(system, over["run"])
+
+
+def test_the_child_of_an_agent_is_ended_when_it_has_cost_what_it_was_given(
+    system: System, tmp_path: Path
+) -> None:
+    """A person gives 0.40, the agent hands half of it on, and its child spends 0.30."""
+    spend = scenario({"usage": {"cost_usd": 0.3}}, {"wait_for": str(tmp_path / "never")})
+    child = {**worker(system.repository), "task_name": "spender", "prompt": spend}
+    calls = [
+        [{}, "healthcheck", {}],
+        [{"FLEET_BUDGET_TASK_USD": "99"}, "create_worker", {**child, "budget_usd": 5}],
+        [{}, "create_worker", child],
+        [{}, "healthcheck", {}],
+    ]
+    output = tmp_path / "answers.json"
+    with talk_within(system) as person:
+        prompt = scenario(calls_by_agent(output, calls), {"say": "done"})
+        person.call("create_worker", **{**worker(system.repository), "prompt": prompt}, budget_usd=0.4)
+        before, greedy, made, after = heard(output)["answers"]
+        assert (before["budget_left_usd"], after["budget_left_usd"]) == (0.4, 0.2)
+        assert greedy["error"] == "OverLimit"
+        over = person.call("get_worker_status", worker_id=made["worker_id"], wait_seconds=60)
+    assert over["status"] == "failed"
+    assert "$0.30 of $0.20" in over["error_message"]
 
 
 def _token_is_in_no_record(system: System, token: str) -> None:

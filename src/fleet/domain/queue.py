@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from fleet.domain.task import Task
 
+LEAST_USD = 1e-6  # for none at all would be no limit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
@@ -19,6 +21,8 @@ class Lane:
     host: str
     batch: str = ""
     reserved_usd: float = 0.0
+    purse: str = ""  # the spawn whose budget it shares with all else that comes of it …
+    purse_usd: float = 0.0  # … and how much that is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class Ledger:
     spent_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # today, by project
     batch_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by batch
     crashes: Mapping[str, int] = field(default_factory=dict[str, int])  # in a row, by coder
+    purse_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by spawn
 
     def admit(self, task: Task, lane: Lane) -> Ledger:
         return replace(self, running={**self.running, task.id: lane})
@@ -51,7 +56,31 @@ class Ledger:
         batches = dict(self.batch_usd)
         if lane.batch:
             batches[lane.batch] = batches.get(lane.batch, 0.0) + usd
-        return replace(self, day=day, spent_usd=spent, batch_usd=batches)
+        booked = replace(self, day=day, spent_usd=spent, batch_usd=batches)
+        return booked.book(lane.purse, usd)
+
+    def book(self, purse: str, usd: float) -> Ledger:
+        """Return the ledger with money gone from a purse; "" is none."""
+        if not purse:
+            return self
+        return replace(self, purse_usd={**self.purse_usd, purse: self.purse_usd.get(purse, 0.0) + usd})
+
+    def hand_on(self, task_id: str, usd: float) -> Ledger:
+        """Return the ledger after a task under way gave some of its money to what it starts."""
+        lane = self.running.get(task_id)
+        if lane is None:
+            return self
+        smaller = replace(lane, reserved_usd=max(0.0, lane.reserved_usd - usd))
+        return replace(self, running={**self.running, task_id: smaller}).book(lane.purse, usd)
+
+    def with_share(self, lane: Lane, *, is_part: bool) -> Lane:
+        """Return a lane that may cost no more than is free in its purse; a part of something leaves half."""
+        if not lane.purse:
+            return lane
+        gone = self.purse_usd.get(lane.purse, 0.0) + self.reserved(purse=lane.purse)
+        free = max(0.0, lane.purse_usd - gone)
+        share = free / 2 if is_part else free
+        return replace(lane, reserved_usd=round(min(lane.reserved_usd or share, share), 6))
 
     def count_end(self, coder: str, *, is_crash: bool) -> Ledger:
         """Return the ledger with how a turn of a coder ended; what is no crash ends a row of them."""
@@ -64,11 +93,11 @@ class Ledger:
             return 0.0
         return self.spent_usd.get(project, 0.0) if project else sum(self.spent_usd.values())
 
-    def reserved(self, *, project: str = "", batch: str = "") -> float:
+    def reserved(self, *, project: str = "", batch: str = "", purse: str = "") -> float:
         return sum(
             lane.reserved_usd
             for lane in self.running.values()
-            if project in ("", lane.project) and batch in ("", lane.batch)
+            if project in ("", lane.project) and batch in ("", lane.batch) and purse in ("", lane.purse)
         )
 
 
@@ -146,6 +175,12 @@ class _Purse:
 
 def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
+    if lane.purse and ledger.purse_usd.get(lane.purse, 0.0) >= lane.purse_usd - LEAST_USD:
+        reason = f"what the agent that asked for it handed on is spent (${lane.purse_usd:.2f})"
+        return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
+    if lane.purse and lane.reserved_usd < LEAST_USD:
+        reason = f"what it may cost is reserved by others (${lane.purse_usd:.2f} in all)"
+        return Refusal(reason=reason, reach=Reach.ONE)
     for purse in _purses(ledger, lane, limits, day):
         if purse.most and (refusal := _ask_purse(purse, lane.reserved_usd)):
             return refusal

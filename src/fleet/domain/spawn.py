@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fleet.domain.run import Role, Run
-from fleet.errors import Refused
+from fleet.errors import OverLimit, Refused
 
 RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
+LEAST_SHARE_USD = 0.01  # an agent that may cost less than that is not worth starting
 MOST_KEYS = 8  # of a run; an agent of long ago is gone
 
 _ASK = 'ask a person with `fleet ask "…"`'
@@ -44,6 +45,7 @@ class Spawn:
     repositories: tuple[str, ...]  # that its agents may ask for work in, besides their own; (): no others
     most_depth: int
     created_at: float
+    budget_usd: float = 0.0  # what all that comes of it may cost together; 0: no limit of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,33 @@ class Caller:
     @property
     def child_depth(self) -> int:
         return self.depth + 1 if self.run else 0
+
+    @property
+    def left_usd(self) -> float | None:
+        """What its budget has left, as far as is recorded; None if there is no limit."""
+        return left_of(self.run) if self.run and self.run.budget_usd else None
+
+
+def left_of(run: Run) -> float:
+    """Return what a run with a budget may still spend or hand on."""
+    return max(0.0, run.budget_usd - (run.usage.cost_usd or 0.0))
+
+
+def share_of(run: Run, wanted_usd: float) -> float:
+    """Return how much of its budget a run hands on to what it starts: what is wanted, or half of the rest.
+
+    0 if it has no budget: then it hands on no limit. Raises `OverLimit` if there is too little left.
+    """
+    if not run.budget_usd:
+        return 0.0
+    left = left_of(run)
+    share = wanted_usd or left / 2
+    if share > left or share < LEAST_SHARE_USD:
+        raise OverLimit(
+            f"run {run.id} has ${left:.2f} of its budget left, and ${share:.2f} is wanted for what it starts",
+            hint="ask for less with budget_usd, do it yourself, or ask a person",
+        )
+    return share
 
 
 def new_token() -> str:

@@ -12,6 +12,7 @@ from fleet.domain.queue import Lane, Ledger, Limits, Reach, Refusal, day_of, ref
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
+from fleet.ports.lineage import Lineage
 from fleet.ports.tasks import QueueState, Tasks
 
 ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
@@ -25,6 +26,7 @@ class Lanes:
         self._shop = shop
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
+        self._lineage = Lineage(shop.store)
 
     def limits(self, project: str) -> Limits:
         return self._shop.settings_for(project).limits()
@@ -39,21 +41,31 @@ class Lanes:
             if task.id in ledger.running:
                 refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
                 return ledger
-            refusal = refuse(ledger, lane, limits, day_of(time.time()))
-            return ledger if refusal else ledger.admit(task, lane)
+            shared = ledger.with_share(lane, is_part=bool(task.part_of))
+            refusal = refuse(ledger, shared, limits, day_of(time.time()))
+            return ledger if refusal else ledger.admit(task, shared)
 
         self._state.change_ledger(entered)
         return refusal
 
     def _lane(self, task: Task, coder: str) -> Lane:
         left = self.limits(task.project).budget_of(task) - task.spent_usd
+        spawn = self._lineage.spawn_behind(task.id)
+        has_purse = spawn is not None and spawn.budget_usd > 0
         return Lane(
             coder=coder,
             project=task.project,
             host=self._shop.host,
             batch=task.batch,
             reserved_usd=round(max(0.0, left), 6),
+            purse=spawn.id if spawn and has_purse else "",
+            purse_usd=spawn.budget_usd if spawn and has_purse else 0.0,
         )
+
+    def share_of(self, task: Task) -> float:
+        """Return what a task that is under way was given of a purse; 0 if it needs none."""
+        lane = self._state.ledger().running.get(task.id)
+        return lane.reserved_usd if lane and lane.purse else 0.0
 
     def leave(self, task_id: TaskId) -> None:
         self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))

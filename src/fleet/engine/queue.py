@@ -284,7 +284,7 @@ class Queue:
         budget = self._lanes.limits(task.project).budget_of(task)
         if budget and task.spent_usd >= budget:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
-        return max(0.0, budget - task.spent_usd)
+        return self._lanes.share_of(task) or max(0.0, budget - task.spent_usd)
 
     def _claim_branch(self, run: Run) -> None:
         """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""

@@ -280,6 +280,7 @@ def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
         spent_usd=body.get("spent_usd", {}),
         batch_usd=body.get("batch_usd", {}),
         crashes=body.get("crashes", {}),
+        purse_usd=body.get("purse_usd", {}),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.config import Settings
 from fleet.domain.event import Json
+from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run
 from fleet.domain.spawn import (
     RUN,
@@ -22,18 +24,16 @@ from fleet.domain.spawn import (
     check_repository,
     holds_key,
     own_mark,
+    share_of,
 )
+from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
-from fleet.ports.pairs import Pairs
-from fleet.ports.races import Races
+from fleet.ports.lineage import Lineage
 from fleet.ports.records import Runs
 from fleet.ports.spawns import Spawns
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
-from fleet.ports.workflows import Workflows
+from fleet.ports.tasks import QueueState, Tasks
 from fleet.services.projects import project_at
-
-LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
 
 
 class SpawnService:
@@ -46,6 +46,7 @@ class SpawnService:
         self._spawns = Spawns(store)
         self._runs = Runs(store)
         self._tasks = Tasks(store)
+        self._lineage = Lineage(store)
 
     # who calls
 
@@ -71,7 +72,7 @@ class SpawnService:
         return self._agent(run)
 
     def _agent(self, run: Run) -> Caller:
-        spawn = self._spawn_of(run)
+        spawn = self._lineage.spawn_behind(run.id)
         settings = self._home_settings()
         if spawn is None:  # it was started from a command line
             return Caller(
@@ -85,8 +86,13 @@ class SpawnService:
 
     # what may be
 
-    def admit(self, caller: Caller, access: Access, *, folder: str | None = None) -> str:
-        """Raise `Refused` if the caller may not; return the id of a spawn for what it is about to start."""
+    def admit(
+        self, caller: Caller, access: Access, *, folder: str | None = None, budget_usd: float = 0.0
+    ) -> str:
+        """Raise `Refused` if the caller may not; return the id of a spawn for what it is about to start.
+
+        Part of an agent's budget goes over to the spawn. Raises `OverLimit` if there is too little left.
+        """
         check_access(caller, access)
         if access is Access.READ or folder is None:
             return ""
@@ -96,10 +102,12 @@ class SpawnService:
                 f"{folder!r} is in no git repository", hint="name a folder of one in repo_path"
             )
         check_repository(caller, project)
-        return self._new_spawn(caller) if access is Access.START else ""
+        return self._new_spawn(caller, budget_usd) if access is Access.START else ""
 
-    def _new_spawn(self, caller: Caller) -> str:
+    def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
         spawn = Spawn(
+            # First the money is gone, then somebody has it: no kill in between makes it more.
+            budget_usd=self._hand_on(caller.run, budget_usd) if caller.run else budget_usd,
             id=secrets.token_hex(8),
             run=caller.run.id if caller.run else "",
             depth=caller.child_depth,
@@ -110,49 +118,47 @@ class SpawnService:
         self._spawns.add(spawn)
         return spawn.id
 
+    def _hand_on(self, run: Run, wanted_usd: float) -> float:
+        """Take money out of a run's budget for what it starts; return how much. 0: it has no limit."""
+        share = 0.0
+
+        def lowered(run: Run) -> Run:
+            nonlocal share
+            share = share_of(run, wanted_usd)
+            return replace(run, budget_usd=run.budget_usd - share)
+
+        newest = self._runs.update(run.id, lowered)
+        if share:
+            self._move(newest, -share)
+        return share
+
+    def _move(self, run: Run, usd: float) -> None:
+        """Let what a run got or gave count for the next attempt at its task, too."""
+        if run.task is None or self._tasks.peek(run.task) is None:
+            return
+        usual = self._settings().limits().task_usd
+
+        def changed(task: Task) -> Task:
+            budget = task.budget_usd or usual
+            return replace(task, budget_usd=max(LEAST_USD, budget + usd)) if budget else task
+
+        self._tasks.update(run.task, changed)
+        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), -usd))
+
+    def give_back(self, name: str) -> None:
+        """Return the money of a spawn that nothing came of; if something did, it has nothing to spend."""
+        spawn = self._spawns.peek(name) if name else None
+        if spawn is None or not spawn.run or not spawn.budget_usd:
+            return
+        usd = spawn.budget_usd
+        self._spawns.update(name, lambda spawn: replace(spawn, budget_usd=LEAST_USD))
+        run = self._runs.update(spawn.run, lambda run: replace(run, budget_usd=run.budget_usd + usd))
+        self._move(run, usd)
+
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:
-            check_own(caller, set(self._lineage(name)))
-
-    # where something comes from
-
-    def _lineage(self, name: str) -> Iterator[str]:
-        """Yield the runs whose agents asked for something, the nearest first."""
-        for _ in range(LONGEST_LINE):
-            spawn = self._spawn_behind(name)
-            if spawn is None or not spawn.run:
-                return
-            yield spawn.run
-            name = spawn.run
-
-    def _spawn_of(self, run: Run) -> Spawn | None:
-        return self._spawn_behind(run.id)
-
-    def _spawn_behind(self, name: str) -> Spawn | None:
-        """Return the spawn that a run, task, pair, race or workflow comes from, directly or as a part."""
-        for _ in range(LONGEST_LINE):
-            origin, whole = self._origin_of(name)
-            if origin:
-                return self._spawns.peek(origin)
-            if not whole:
-                return None
-            name = whole
-        return None
-
-    def _origin_of(self, name: str) -> tuple[str, str]:
-        """Return the spawn that something names itself, and what it is a part of."""
-        if run := self._runs.peek(name):
-            return "", run.task or ""
-        if task := self._tasks.peek(name):
-            return task.origin, task.part_of
-        if pair := Pairs(self._store).peek(name):
-            return pair.origin, pair.part_of
-        if race := Races(self._store).peek(name):
-            return race.origin, ""
-        if workflow := Workflows(self._store).peek(name):
-            return workflow.origin, workflow.parent
-        return "", ""
+            check_own(caller, set(self._lineage.runs_behind(name)))
 
     # what was called
 

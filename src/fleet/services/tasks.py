@@ -22,7 +22,7 @@ from fleet.domain.question import (
     write_answer,
     write_question,
 )
-from fleet.domain.queue import Lane, Ledger, day_of, refuse
+from fleet.domain.queue import LEAST_USD, Lane, Ledger, day_of, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
@@ -44,9 +44,6 @@ _BEGINS = {
     TaskState.BLOCKED: ("block", "blocked"),
     TaskState.CLOSED: ("close", "closed"),
 }
-
-
-LEAST_USD = 1e-6  # for none at all would be no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,11 @@ class Visit:
     def _answer(self) -> Answer:
         call = self._call = self._call or self._admitted()
         self._stamp = call.fleet.store.stamp() if self._tool.has_ended else ""
-        return cast("Answer", _sendable(self._tool.handle(call)))
+        try:
+            return cast("Answer", _sendable(self._tool.handle(call)))
+        except Exception:
+            call.fleet.spawns.give_back(call.origin)
+            raise
 
     def is_over(self, answer: Answer | Refusal) -> bool:
         return isinstance(answer, Refusal) or self._tool.has_ended is None or self._tool.has_ended(answer)
@@ -137,7 +141,8 @@ class Visit:
         self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
         _check_folder(folder)
         named = folder if "repo_path" in self._given else None
-        origin = fleet.spawns.admit(caller, self._tool.access, folder=named)
+        budget = cast("float", self._given.get("budget_usd", 0.0))
+        origin = fleet.spawns.admit(caller, self._tool.access, folder=named, budget_usd=budget)
         return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
 
     def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:

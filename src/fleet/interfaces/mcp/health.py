@@ -77,6 +77,7 @@ def _health(call: Call) -> Answer:
         "supported_models": models,
         "caller": call.caller.name,
         "depth": call.caller.depth,
+        "budget_left_usd": call.caller.left_usd,
     }
 
 

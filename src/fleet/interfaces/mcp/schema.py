@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TypeAlias, cast
 
 from fleet.domain.event import Json
@@ -117,7 +118,7 @@ def _check_number(value: float, schema: Schema, where: str) -> None:
     least, most = schema.get("minimum"), schema.get("maximum")
     is_low = isinstance(least, int | float) and not value >= least
     is_high = isinstance(most, int | float) and not value <= most
-    if is_low or is_high:
+    if is_low or is_high or not isfinite(value):
         raise InvalidInput(f"{where} is {value}", hint=f"it is {_told(schema)}")
 
 

@@ -140,6 +140,7 @@ TOOLS = (
             "model": schema.text("any, or cheap, standard, premium"),
             "reasoning_effort": schema.text(),
             "timeout_seconds": schema.number(minimum=0),
+            "budget_usd": schema.number(minimum=0),
             "profile": schema.text(),
             "tags": schema.texts(),
             "metadata": schema.table(),

@@ -156,6 +156,7 @@ TOOLS = (
             "workflow": schema.text("a known one, instead of stages"),
             "base_ref": schema.text(default="HEAD"),
             "timeout_seconds": schema.number("of each stage", minimum=0),
+            "budget_usd": schema.number("of all together", minimum=0),
         },
         needs=("name", "repo_path", "task_prompt"),
         gives=STATUS,

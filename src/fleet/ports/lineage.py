@@ -1,0 +1,60 @@
+"""Where something comes from: the spawn behind a run, a task, a pair, a race or a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.domain.spawn import Spawn
+from fleet.ports.pairs import Pairs
+from fleet.ports.races import Races
+from fleet.ports.records import Runs
+from fleet.ports.spawns import Spawns
+from fleet.ports.store import Store
+from fleet.ports.tasks import Tasks
+from fleet.ports.workflows import Workflows
+
+LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
+
+
+class Lineage:
+    def __init__(self, store: Store) -> None:
+        self._spawns = Spawns(store)
+        self._runs = Runs(store)
+        self._tasks = Tasks(store)
+        self._pairs = Pairs(store)
+        self._races = Races(store)
+        self._workflows = Workflows(store)
+
+    def runs_behind(self, name: str) -> Iterator[str]:
+        """Yield the runs whose agents asked for something, the nearest first."""
+        for _ in range(LONGEST_LINE):
+            spawn = self.spawn_behind(name)
+            if spawn is None or not spawn.run:
+                return
+            yield spawn.run
+            name = spawn.run
+
+    def spawn_behind(self, name: str) -> Spawn | None:
+        """Return the spawn that something comes from, directly or as a part; None for what a person began."""
+        for _ in range(LONGEST_LINE):
+            origin, whole = self._origin_of(name)
+            if origin:
+                return self._spawns.peek(origin)
+            if not whole:
+                return None
+            name = whole
+        return None
+
+    def _origin_of(self, name: str) -> tuple[str, str]:
+        """Return the spawn that something names itself, and what it is a part of."""
+        if run := self._runs.peek(name):
+            return "", run.task or ""
+        if task := self._tasks.peek(name):
+            return task.origin, task.part_of
+        if pair := self._pairs.peek(name):
+            return pair.origin, pair.part_of
+        if race := self._races.peek(name):
+            return race.origin, ""
+        if workflow := self._workflows.peek(name):
+            return workflow.origin, workflow.parent
+        return "", ""
