@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.support import System
 
@@ -111,4 +113,21 @@ def talk_over_stdio(
         cwd=str(system.repository),
     )
     with open(os.devnull, "w") as nowhere, _talk(stdio_client(server, errlog=nowhere), mode) as talk:  # noqa: PTH123
+        yield talk
+
+
+@contextmanager
+def talk_over_http(url: str, token: str, *, mode: str = "auto") -> Iterator[Talk]:
+    """Talk with a server that is up, as one who knows the token."""
+
+    @asynccontextmanager
+    async def streams() -> AsyncIterator[Any]:
+        known = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=known, timeout=60) as client,
+            streamable_http_client(url, http_client=client) as made,
+        ):
+            yield made
+
+    with _talk(streams(), mode) as talk:
         yield talk

@@ -392,6 +392,12 @@ def marks_of_ancestors() -> list[Mark]:
     return marks_of_ancestors(os.getpid())
 
 
+def marks_behind(host: str, port: int) -> list[Mark]:
+    from fleet.adapters.ancestry import marks_behind
+
+    return marks_behind(host, port)
+
+
 def _make_repositories() -> Repositories:
     from fleet.adapters.workspaces.repositories import GitRepositories
 

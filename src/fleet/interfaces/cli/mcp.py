@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+from fleet.interfaces.cli import render
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command()
@@ -12,7 +19,13 @@ import click
     metavar="SET,…",
     help="Sets: workers, workflows, runs, questions, merges, tasks, pairs, races, default, all.",
 )
-def mcp(tools: str) -> None:
+@click.option(
+    "--http",
+    "address",
+    metavar="[HOST:]PORT",
+    help="Serve over HTTP instead, to whoever has the token; without HOST to this machine alone.",
+)
+def mcp(tools: str, address: str | None) -> None:
     """Serve the fleet to an MCP client, over stdin and stdout.
 
     A client starts it by itself; as many as one likes may be up. It ends when its client leaves, and
@@ -21,10 +34,26 @@ def mcp(tools: str) -> None:
     \b
     Example:
       claude mcp add fleet -- fleet mcp --tools default,tasks
+      fleet mcp --http 7523
     """
     from fleet.interfaces.mcp.sets import chosen
 
     sets = chosen(tools.split(","))
+    if address is not None:
+        _serve_http(sets, address)
+        return
     from fleet.interfaces.mcp.server import serve
 
     serve(sets)
+
+
+def _serve_http(sets: tuple[str, ...], address: str) -> None:
+    from fleet.bootstrap import home_folder
+    from fleet.interfaces.mcp.http import serve
+
+    def tell(url: str, file: Path) -> None:
+        render.out(url)
+        render.flush()
+        render.say(f"clients send `Authorization: Bearer …` with the token in {file}; Ctrl-C ends it")
+
+    serve(sets, address, home_folder(), tell)

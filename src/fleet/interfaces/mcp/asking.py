@@ -13,18 +13,24 @@ from mcp.shared.exceptions import MCPError
 from fleet.errors import FleetError, StoreUnusable
 
 if TYPE_CHECKING:
-    from fleet.interfaces.mcp.desk import Desk
+    from fleet.interfaces.mcp.desk import Desk, Peer
     from fleet.services.fleet import Fleet
 
 Context = ServerRequestContext[Any, Any]
 
 
+def peer_of(context: Context) -> Peer:
+    """Return the address that a request came from; None if it came over stdin."""
+    client = getattr(context.request, "client", None)
+    return (str(client.host), int(client.port)) if client else None
+
+
 @contextmanager
-def asked(desk: Desk) -> Generator[Fleet]:
+def asked(desk: Desk, peer: Peer) -> Generator[Fleet]:
     """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way."""
     try:
         fleet = desk.fleet()
-        desk.identify(fleet)
+        desk.identify(fleet, peer)
         yield fleet
     except FleetError as error:
         if isinstance(error, StoreUnusable):

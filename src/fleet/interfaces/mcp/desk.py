@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Mark
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 LARGEST_CALL = 1 << 20  # characters of all arguments together
 SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
+Peer: TypeAlias = "tuple[str, int] | None"  # the address at the other end; None over stdin
 _NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
 
 
@@ -58,8 +59,12 @@ class Desk:
         self._opening = Lock()
         self._store: Store | None = None
 
-    def identify(self, fleet: Fleet) -> Caller:
-        return fleet.spawns.identify(self._mark, self._ancestors)
+    def identify(self, fleet: Fleet, peer: Peer) -> Caller:
+        """Return who calls: whoever started the server, and, over HTTP, whoever is at the other end."""
+        from fleet.bootstrap import marks_behind
+
+        theirs = marks_behind(*peer) if peer else []
+        return fleet.spawns.identify(self._mark, [*self._ancestors, *theirs])
 
     def fleet(self, folder: str = ".") -> Fleet:
         """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
@@ -82,15 +87,15 @@ class Desk:
         if store is not None:
             store.close()
 
-    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str) -> Visit:
-        return Visit(self, tool, given or {}, client)
+    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str, peer: Peer) -> Visit:
+        return Visit(self, tool, given or {}, client, peer)
 
 
 class Visit:
     """One call, from its arguments to its answer. Its methods block; the last one is `close`."""
 
-    def __init__(self, desk: Desk, tool: Tool, given: Mapping[str, Json], client: str) -> None:
-        self._desk, self._tool, self._client = desk, tool, client
+    def __init__(self, desk: Desk, tool: Tool, given: Mapping[str, Json], client: str, peer: Peer) -> None:
+        self._desk, self._tool, self._client, self._peer = desk, tool, client, peer
         self._given = {name: value for name, value in given.items() if value is not None}
         self._began = time.monotonic()
         self._error = ""
@@ -137,7 +142,7 @@ class Visit:
         schema.check(self._given, self._tool.arguments, self._tool.needs)
         folder = cast("str", self._given.get("repo_path", "."))
         fleet = self._fleet = self._desk.fleet(folder)
-        caller = self._desk.identify(fleet)
+        caller = self._desk.identify(fleet, self._peer)
         self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
         _check_folder(folder)
         named = folder if "repo_path" in self._given else None

@@ -6,8 +6,8 @@ import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
-from fleet.interfaces.mcp.asking import Context, asked
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.asking import Context, asked, peer_of
+from fleet.interfaces.mcp.desk import Desk, Peer
 
 TEXT = """Run fleet's workflow {name!r} on this task:
 
@@ -27,9 +27,9 @@ _ARGUMENTS = [
 
 
 async def list_prompts(
-    desk: Desk, _: Context, __: types.PaginatedRequestParams | None
+    desk: Desk, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListPromptsResult:
-    known = await run_sync(_known, desk)
+    known = await run_sync(_known, desk, peer_of(context))
     return types.ListPromptsResult(
         prompts=[
             types.Prompt(name=name, title=name, description=description, arguments=_ARGUMENTS)
@@ -38,8 +38,10 @@ async def list_prompts(
     )
 
 
-async def get_prompt(desk: Desk, _: Context, wanted: types.GetPromptRequestParams) -> types.GetPromptResult:
-    known = await run_sync(_known, desk)
+async def get_prompt(
+    desk: Desk, context: Context, wanted: types.GetPromptRequestParams
+) -> types.GetPromptResult:
+    known = await run_sync(_known, desk, peer_of(context))
     if wanted.name not in known:
         raise MCPError(types.INVALID_PARAMS, f"there is no prompt {wanted.name[:80]!r}")
     given = wanted.arguments or {}
@@ -52,6 +54,6 @@ async def get_prompt(desk: Desk, _: Context, wanted: types.GetPromptRequestParam
     return types.GetPromptResult(description=known[wanted.name], messages=[message])
 
 
-def _known(desk: Desk) -> dict[str, str]:
-    with asked(desk) as fleet:
+def _known(desk: Desk, peer: Peer) -> dict[str, str]:
+    with asked(desk, peer) as fleet:
         return {known.name: known.description for known in fleet.workflows.known()}

@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from fleet.domain.event import Json
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import runs, shapes
-from fleet.interfaces.mcp.asking import Context, asked
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.asking import Context, asked, peer_of
+from fleet.interfaces.mcp.desk import Desk, Peer
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
@@ -36,9 +36,9 @@ TEMPLATES = {
 
 
 async def list_resources(
-    desk: Desk, _: Context, __: types.PaginatedRequestParams | None
+    desk: Desk, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
-    found = await run_sync(_newest, desk)
+    found = await run_sync(_newest, desk, peer_of(context))
     listed = [
         types.Resource(
             uri=f"{RUNS}/{run.id}/result",
@@ -69,21 +69,21 @@ async def list_templates(
 
 
 async def read_resource(
-    desk: Desk, _: Context, wanted: types.ReadResourceRequestParams
+    desk: Desk, context: Context, wanted: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
     uri = str(wanted.uri)
-    text, kind = await run_sync(_read, desk, uri)
+    text, kind = await run_sync(_read, desk, uri, peer_of(context))
     contents = types.TextResourceContents(uri=uri, text=text, mime_type=kind)
     return types.ReadResourceResult(contents=[contents])
 
 
-def _newest(desk: Desk) -> list[Run]:
-    with asked(desk) as fleet:
+def _newest(desk: Desk, peer: Peer) -> list[Run]:
+    with asked(desk, peer) as fleet:
         return [*reversed(fleet.runs.list())][:SHOWN]
 
 
-def _read(desk: Desk, uri: str) -> tuple[str, str]:
-    with asked(desk) as fleet:
+def _read(desk: Desk, uri: str, peer: Peer) -> tuple[str, str]:
+    with asked(desk, peer) as fleet:
         return _read_from(fleet, uri)
 
 

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from fleet import __version__
 from fleet.interfaces.mcp import prompts, resources
-from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.asking import Context, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.sets import chosen, tools_of
 from fleet.interfaces.mcp.tool import Answer, Tool
@@ -81,7 +81,7 @@ class Tools:
         if tool is None:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
-        visit = self._desk.begin(tool, wanted.arguments, _client_of(context))
+        visit = self._desk.begin(tool, wanted.arguments, _client_of(context), peer_of(context))
         try:
             return answered(await _dealt_with(visit, context))
         finally:

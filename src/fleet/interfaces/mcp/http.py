@@ -1,0 +1,130 @@
+"""The MCP server over streamable HTTP: for a client that cannot start programs, or is on another machine."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.responses import PlainTextResponse
+
+from fleet.config import read_file, replace_file
+from fleet.errors import InvalidInput, Unavailable
+from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.server import make_server
+from fleet.interfaces.mcp.sets import chosen
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+PATH = "/mcp"
+LOOPBACK = "127.0.0.1"
+LARGEST_BODY = 4 << 20
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT; without a host it is this machine alone. Raises `InvalidInput`."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or LOOPBACK
+    if not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput(f"{text!r} is no HOST:PORT", hint="give a port, such as 7523, or 127.0.0.1:7523")
+    if _is_any(host):
+        raise InvalidInput(
+            f"{host} is every address that this machine has", hint="name the one that clients use"
+        )
+    return host, int(port)
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Path], None]) -> None:
+    """Serve until interrupted; `tell` hears the address and the token's file before."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    host, port = parse_address(address)
+    file = home / "mcp-token"
+    token = own_token(file)
+    desk = Desk()
+    listener = _listen(host, port)
+    bound = listener.getsockname()[1]
+    try:
+        app = make_app(chosen(sets), desk, token=token, host=host, port=bound)
+        # Who is at the other end is told by the connection, and by no header.
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
+        )
+        tell(f"http://{_in_url(host)}:{bound}{PATH}", file)
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        listener.close()
+        desk.close()
+
+
+def own_token(file: Path) -> str:
+    """Return what a client has to know, made once and kept for this user alone."""
+    if token := (read_file(file) or "").strip():
+        return token
+    token = secrets.token_urlsafe(32)
+    replace_file(file, f"{token}\n".encode(), mode=0o600)
+    return token
+
+
+def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: int) -> ASGIApp:
+    is_loopback = host in ("localhost", LOOPBACK)
+    places = [f"{name}:{port}" for name in (("localhost", LOOPBACK) if is_loopback else (_in_url(host),))]
+    app = make_server(sets, desk).streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,
+        max_request_body_size=LARGEST_BODY,
+        transport_security=TransportSecuritySettings(
+            allowed_hosts=places, allowed_origins=[f"http://{place}" for place in places]
+        ),
+    )
+    return TokenGuard(app, token)
+
+
+class TokenGuard:
+    """Lets nobody in who does not know the token; nothing else is looked at before."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._wanted = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_known(scope):
+            refusal = PlainTextResponse(
+                "the token is missing or wrong\n", 401, headers={"WWW-Authenticate": 'Bearer realm="fleet"'}
+            )
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_known(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and secrets.compare_digest(given[0], self._wanted)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as problem:
+        raise Unavailable(
+            f"{host}:{port} cannot be listened on: {problem.strerror}",
+            hint="choose another; 0 takes any",
+        ) from problem
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,137 @@
+"""`fleet mcp --http`: who gets in, and that the same tools are there."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from fleet.domain.run import RunState
+from fleet.domain.spawn import hash_of
+from fleet.errors import InvalidInput
+from fleet.interfaces.mcp.http import parse_address
+from tests.interfaces.conftest import ended_run, record
+from tests.interfaces.test_mcp_server import ENVELOPE
+from tests.support import System
+from tests.talking import talk_over_http
+
+
+class Served(NamedTuple):
+    url: str
+    token: str
+
+    def headers(self, method: str) -> dict[str, str]:
+        return {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": method,
+            "Authorization": f"Bearer {self.token}",
+        }
+
+    def post(self, method: str = "tools/list", **headers: str) -> tuple[int, str]:
+        """Send one message in bare HTTP; return the status and the body."""
+        place = urlsplit(self.url)
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": ENVELOPE}}
+        sent = {name: value for name, value in {**self.headers(method), **headers}.items() if value}
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
+        try:
+            connection.request("POST", place.path, json.dumps(message), sent)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def served(shared: System) -> Iterator[Served]:
+    process = shared.start("mcp", "--http", "0", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout
+        url = process.stdout.readline().decode().strip()
+        yield Served(url, (shared.home / "mcp-token").read_text().strip())
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+        assert process.stdout
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_client_that_has_the_token_is_served_as_over_stdin(served: Served, mode: str) -> None:
+    with talk_over_http(served.url, served.token, mode=mode) as talk:
+        assert talk.call("list_workers") == {"workers": [], "count": 0, "summary": "none"}
+        assert "create_worker" in talk.tools()
+        assert talk.refuse("get_worker_status", worker_id="nobody")["error"] == "NotFound"
+
+
+def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served, shared: System) -> None:
+    run = ended_run("agent", project=str(shared.repository), state=RunState.RUNNING, keys=(hash_of("key"),))
+    record(shared.home, run)
+    call = (
+        "import json, sys, urllib.request as web; "
+        "told = web.urlopen(web.Request(sys.argv[1], sys.argv[2].encode(), json.loads(sys.argv[3]))).read(); "
+        "print(told.decode())"
+    )
+    params = {"name": "healthcheck", "arguments": {}, "_meta": ENVELOPE}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = served.headers("tools/call") | {"Mcp-Name": "healthcheck"}
+    words = [sys.executable, "-c", call, served.url, json.dumps(message), json.dumps(headers)]
+    for key, told in (("key", f'"caller":"run {run.id}"'), ("forged", "cannot prove it")):
+        marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key}
+        done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
+        assert told in done.stdout.replace("\\", "")
+
+
+@pytest.mark.parametrize("given", ["", "Bearer wrong", "Basic x", "bearer", "Bearer "])
+def test_nobody_gets_in_without_the_token(served: Served, given: str) -> None:
+    status, body = served.post(Authorization=given)
+    assert status == 401
+    assert served.token not in body
+
+
+def test_a_page_of_another_site_and_a_name_that_was_bent_are_turned_away(served: Served) -> None:
+    assert served.post(Origin="https://evil.example")[0] == 403
+    assert served.post(Host="evil.example")[0] == 421
+    status, body = served.post()
+    assert status == 200
+    assert "create_worker" in body
+
+
+def test_the_token_is_made_once_and_is_nobody_elses(served: Served, shared: System) -> None:
+    file = shared.home / "mcp-token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(served.token) >= 32
+
+
+def test_a_port_that_is_taken_is_told(served: Served, shared: System) -> None:
+    port = str(urlsplit(served.url).port)
+    assert "cannot be listened on" in shared.fleet("mcp", "--http", port, code=7).stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("7523", ("127.0.0.1", 7523)),
+        (":7523", ("127.0.0.1", 7523)),
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:8", ("::1", 8)),
+        ("10.0.0.7:80", ("10.0.0.7", 80)),
+    ],
+)
+def test_an_address_without_a_host_is_this_machine_alone(text: str, meant: tuple[str, int]) -> None:
+    assert parse_address(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "here", "1.2.3.4:", "1:99999", "0.0.0.0:80", "[::]:80"])
+def test_what_is_no_address_or_every_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_address(text)
