@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
 import mcp_types as types
@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.support import System
 
 EVERYTHING = ("--tools", "all")
+Person: TypeAlias = Callable[[str], str | None]
 
 
 class Talk:
@@ -36,6 +37,14 @@ class Talk:
 
         async def call() -> types.CallToolResult:
             return await self.client.call_tool(tool, arguments, progress_callback=hear)
+
+        return self._portal.call(call)
+
+    def answer_with(self, replies: dict[str, Any], tool: str) -> types.CallToolResult:
+        """Call a tool with replies to what was never asked."""
+
+        async def call() -> types.CallToolResult:
+            return await self.client.call_tool(tool, {}, input_responses=replies)
 
         return self._portal.call(call)
 
@@ -72,18 +81,34 @@ def text_of(answer: types.CallToolResult) -> str:
 
 
 @contextmanager
-def _talk(server: Any, mode: str) -> Iterator[Talk]:
+def _talk(server: Any, mode: str, person: Person | None = None) -> Iterator[Talk]:
+    async def asked(context: Any, params: Any) -> types.ElicitResult:
+        assert person
+        said = person(params.message)
+        if said is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"answer": said})
+
     with start_blocking_portal() as portal:
-        client = Client(server, mode=mode, read_timeout_seconds=90)
+        hears = asked if person else None
+        client = Client(server, mode=mode, read_timeout_seconds=90, elicitation_callback=hears)
         with portal.wrap_async_context_manager(client):
             yield Talk(portal, client)
 
 
 @contextmanager
 def talk_within(
-    system: System, sets: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+    system: System,
+    sets: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+    *,
+    mode: str = "auto",
+    person: Person | None = None,
 ) -> Iterator[Talk]:
-    """Talk with a server in this process: quick to have, and real but for the pipe."""
+    """Talk with a server in this process: quick to have, and real but for the pipe.
+
+    A person hears what is asked, and returns an answer, or None if they would rather not.
+    """
     from fleet.interfaces.mcp.desk import Desk
     from fleet.interfaces.mcp.server import make_server
     from fleet.interfaces.mcp.sets import SETS
@@ -94,7 +119,7 @@ def talk_within(
         patch.setenv(name, value)
     desk = Desk()
     try:
-        with _talk(make_server(sets or SETS, desk), "auto") as talk:
+        with _talk(make_server(sets or SETS, desk), mode, person) as talk:
             yield talk
     finally:
         desk.close()

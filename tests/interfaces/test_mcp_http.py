@@ -74,7 +74,8 @@ def test_a_client_that_has_the_token_is_served_as_over_stdin(served: Served, mod
 
 
 def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served, shared: System) -> None:
-    run = ended_run("agent", project=str(shared.repository), state=RunState.RUNNING, keys=(hash_of("key"),))
+    at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of("key"),)}
+    run = ended_run("agent", project=str(shared.repository), **at_work)
     record(shared.home, run)
     call = (
         "import json, sys, urllib.request as web; "

@@ -627,6 +627,22 @@ class TaskService:
     def pending_questions(self) -> list[Question]:
         return self._questions.find("state", str(QuestionState.PENDING))
 
+    def question_about(self, names: Collection[str]) -> Question | None:
+        """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
+        for question in self.pending_questions():
+            task = self._tasks.peek(question.task)
+            if task and (task.id in names or task.part_of in names):
+                return question
+        return None
+
+    def is_unheard(self, name: str) -> bool:
+        """Whether a question is answered, and its task has not gone on yet."""
+        question = self._questions.peek(QuestionId(name))
+        task = self._tasks.peek(question.task) if question else None
+        if question is None or task is None or task.state is TaskState.CLOSED:
+            return False
+        return question.state is QuestionState.ANSWERED and task.question == question.id
+
     def has_answer(self, task: Task) -> bool:
         """Whether what a blocked task asked was answered, by command or in its file."""
         question = self._questions.peek(task.question) if task.question else None

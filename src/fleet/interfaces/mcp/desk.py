@@ -12,12 +12,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from fleet.domain.event import Json
-from fleet.domain.spawn import RUN, TOKEN, Mark
+from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
+    from fleet.domain.question import Question
     from fleet.domain.spawn import Caller
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
@@ -103,6 +104,7 @@ class Visit:
         self._call: Call | None = None
         self._stamp = ""
         self._keeper: DoorKeeper | None = None
+        self._replied = ""  # the question that was answered on the way
 
     @property
     def wait_seconds(self) -> float:
@@ -135,6 +137,31 @@ class Visit:
 
         found = self._in_words(waited)
         return found if isinstance(found, Refusal) else None
+
+    # questions of agents
+
+    def open_question(self, answer: Answer | Refusal) -> Question | None:
+        """Return what an agent of what is waited for asks; None if it is not this caller's to answer."""
+        if isinstance(answer, Refusal) or self._call is None or self._call.caller.run:
+            return None
+        names = {str(answer[name]) for name in ("worker_id", "workflow_id", "id") if name in answer}
+        return self._call.fleet.tasks.question_about(names)
+
+    def reply(self, name: str, text: str) -> None:
+        """Pass on what the person in the conversation said. Whoever answers first is heard."""
+
+        def passed_on() -> None:
+            call = self._call = self._call or self._admitted()
+            check_access(call.caller, Access.PERSON)
+            self._replied = call.fleet.tasks.answer(name, text, by=call.caller.name).id
+
+        refusal = self._in_words(passed_on)
+        if isinstance(refusal, Refusal):
+            log.info("answer.refused", extra={"question": name[:80], "reason": refusal.details})
+
+    def is_unheard(self) -> bool:
+        """Whether an agent has not got the answer yet that was just given."""
+        return bool(self._call and self._replied and self._call.fleet.tasks.is_unheard(self._replied))
 
     def _admitted(self) -> Call:
         """Check the arguments and the caller; return the call that can be dealt with."""
@@ -179,6 +206,7 @@ class Visit:
             "tool": self._tool.name,
             "client": self._client[:100],
             "server": os.getpid(),
+            "answered": self._replied or None,
             "on": cast("dict[str, Json]", _sendable(cast("Json", on))),
             "error": self._error or None,
             "seconds": round(time.monotonic() - self._began, 3),

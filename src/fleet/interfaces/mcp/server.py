@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
-from mcp.server.lowlevel.server import Server
+from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
@@ -24,8 +24,10 @@ from fleet import __version__
 from fleet.interfaces.mcp import prompts, resources
 from fleet.interfaces.mcp.asking import Context, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
+from fleet.interfaces.mcp.eliciting import Person
 from fleet.interfaces.mcp.sets import chosen, tools_of
 from fleet.interfaces.mcp.tool import Answer, Tool
+from fleet.interfaces.mcp.watching import Watch
 
 INSTRUCTIONS = (
     "fleet runs coding agents on branches of their own, in the background. Start with create_worker or"
@@ -46,11 +48,13 @@ def serve(sets: Iterable[str] = ()) -> None:
 
 async def _serve(server: Server[Any]) -> None:
     async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+        told = NotificationOptions(prompts_changed=True, resources_changed=True)
+        await server.run(incoming, outgoing, server.create_initialization_options(told))
 
 
 def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
     tools = Tools(tools_of(sets).values(), desk)
+    watch = Watch(desk)
     return Server(
         "fleet",
         version=__version__,
@@ -60,9 +64,13 @@ def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
         on_call_tool=tools.call,
         on_list_prompts=partial(prompts.list_prompts, desk),
         on_get_prompt=partial(prompts.get_prompt, desk),
-        on_list_resources=partial(resources.list_resources, desk),
+        on_list_resources=watch.list_resources,
         on_list_resource_templates=resources.list_templates,
         on_read_resource=partial(resources.read_resource, desk),
+        on_subscribe_resource=watch.subscribe_resource,
+        on_unsubscribe_resource=watch.unsubscribe_resource,
+        on_subscriptions_listen=watch.listen,
+        lifespan=watch.on,
     )
 
 
@@ -76,24 +84,41 @@ class Tools:
     async def list(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[described(tool) for tool in self._tools.values()])
 
-    async def call(self, context: Context, wanted: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call(
+        self, context: Context, wanted: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         tool = self._tools.get(wanted.name)
         if tool is None:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
         visit = self._desk.begin(tool, wanted.arguments, _client_of(context), peer_of(context))
         try:
-            return answered(await _dealt_with(visit, context))
+            found = await _dealt_with(visit, context, Person(context, wanted))
+            return found if isinstance(found, types.InputRequiredResult) else answered(found)
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(visit.close)
 
 
-async def _dealt_with(visit: Visit, context: Context) -> Answer | Refusal:
-    """Answer a call; one that waits tells how it goes, and ends when its time is over."""
+async def _dealt_with(
+    visit: Visit, context: Context, person: Person
+) -> Answer | Refusal | types.InputRequiredResult:
+    """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
+    for name, text in person.replies.items():
+        await run_sync(visit.reply, name, text)
     answer = await run_sync(visit.answer)
     began, patience = time.monotonic(), visit.wait_seconds
-    while not visit.is_over(answer) and (left := began + patience - time.monotonic()) > 0:
+    while (left := began + patience - time.monotonic()) > 0:
+        if visit.is_over(answer) and not await run_sync(visit.is_unheard):
+            question = await run_sync(visit.open_question, answer)
+            if question is None or not person.can_be_asked(question):
+                break
+            said = await person.ask(question, left)
+            if isinstance(said, types.InputRequiredResult):
+                return said
+            if not said:
+                break
+            await run_sync(visit.reply, question.id, said)
         told = "" if isinstance(answer, Refusal) else str(answer.get("summary_line") or answer.get("state"))
         await context.session.report_progress(patience - left, patience, told)
         answer = await run_sync(visit.wait, left) or await run_sync(visit.answer)

@@ -1,0 +1,70 @@
+"""An agent's question, put to the person in the conversation, where their client can do that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import mcp_types as types
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from fleet.interfaces.mcp.asking import Context
+
+if TYPE_CHECKING:
+    from fleet.domain.question import Question
+
+LONGEST_QUESTION = 4_000
+
+
+class Person:
+    """Whoever sits at the client. What they say comes at once, or with the call made again (2026-07-28)."""
+
+    def __init__(self, context: Context, wanted: types.CallToolRequestParams) -> None:
+        self._context = context
+        given = wanted.input_responses or {}
+        said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
+        self.replies = {name: text for name, reply in said.items() if (text := _text_of(reply))}
+        self._silent = {name for name in said if name not in self.replies}
+
+    def can_be_asked(self, question: Question) -> bool:
+        """Whether the client can show a form, and they have not said yet that they would rather not."""
+        capabilities = self._context.session.client_capabilities
+        able = capabilities.elicitation if capabilities else None
+        has_form = able is not None and (able.form is not None or able.url is None)
+        has_way = self._is_modern or self._context.session.can_send_request
+        return has_form and has_way and question.id not in self._silent
+
+    @property
+    def _is_modern(self) -> bool:
+        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def ask(self, question: Question, seconds: float) -> str | types.InputRequiredResult:
+        """Return what they say, "" if they would rather not or take too long; or what to answer the call."""
+        form = types.ElicitRequestFormParams(message=_message(question), requested_schema=_FORM)
+        if self._is_modern:
+            return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
+        text = ""
+        with anyio.move_on_after(seconds):
+            reply = await self._context.session.elicit_form(form.message, _FORM, self._context.request_id)
+            text = _text_of(reply)
+        if not text:
+            self._silent.add(question.id)
+        return text
+
+
+_FORM: types.ElicitRequestedSchema = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "title": "Your answer"}},
+    "required": ["answer"],
+}
+
+
+def _text_of(reply: types.ElicitResult) -> str:
+    said = (reply.content or {}).get("answer") if reply.action == "accept" else None
+    return str(said).strip() if said is not None else ""
+
+
+def _message(question: Question) -> str:
+    options = [f"{number}. {option}" for number, option in enumerate(question.options, start=1)]
+    told = "\n".join([f"An agent asks ({question.id}, task {question.task}):", question.text, *options])
+    return told[:LONGEST_QUESTION].encode(errors="replace").decode()
