@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fleet.interfaces.mcp.sets import USUAL, tools_of
 from tests.e2e.test_real_clis import BINARIES, CLIS
 from tests.fakellm import FakeLLM
 from tests.interfaces.test_mcp_codefleet import stages
@@ -171,32 +172,52 @@ def test_gemini_calls_a_tool(system: System, llm: FakeLLM, tmp_path: Path) -> No
     assert '"workers":[]' in said
 
 
-@pytest.mark.parametrize("cli", CLIS)
-def test_a_cli_finds_what_was_installed_and_then_does_not_any_more(
-    system: System, llm: FakeLLM, tmp_path: Path, cli: str
-) -> None:
-    path = require(cli)
-    given = llm.setup(cli, home=str(tmp_path / "cli-home"), cwd=str(system.repository))
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # copilot unpacks 235 MB into it
-    system.env |= {**given.env, "XDG_CACHE_HOME": cache, "PATH": path}
+INSPECTED = {
+    "tools/list": ["--strict"],
+    "tools/call": ["--tool-name", "list_workers", "--tool-arg", "limit=5"],
+}
 
-    def listed() -> str:
+
+def test_the_inspector_lists_and_calls_without_a_complaint(system: System) -> None:
+    path = require("mcp-inspector")
+    answers: dict[str, Any] = {}
+    for method, words in INSPECTED.items():
         done = subprocess.run(
-            [cli, "mcp", "list"],
-            env=system.environment,
+            ["mcp-inspector", "--cli", sys.executable, "-m", "fleet", "mcp", "--method", method, *words],
+            env={**system.environment, "HOME": str(system.home), "PATH": path},
             cwd=system.repository,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
-            check=True,
+            check=False,
         )
-        return done.stdout + done.stderr
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        answers[method] = json.loads(done.stdout)
+    assert len(answers["tools/list"]["tools"]) == len(tools_of(USUAL))
+    assert answers["tools/call"]["structuredContent"]["workers"] == []
+
+
+@pytest.mark.parametrize("cli", CLIS)
+def test_a_cli_finds_what_was_installed(system: System, llm: FakeLLM, tmp_path: Path, cli: str) -> None:
+    path = require(cli)
+    given = llm.setup(cli, home=str(tmp_path / "cli-home"), cwd=str(system.repository))
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # copilot unpacks 235 MB into it
+    system.env |= {**given.env, "XDG_CACHE_HOME": cache, "PATH": path}
 
     system.fleet("install", "--client", cli)
-    assert "fleet" in listed()
-    system.fleet("uninstall")
-    assert "fleet" not in listed().replace(str(tmp_path), "")
+    done = subprocess.run(
+        [cli, "mcp", "list"],
+        env=system.environment,
+        cwd=system.repository,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    told = done.stdout + done.stderr
+    assert "fleet" in told.replace(str(tmp_path), "").replace(sys.executable, "")
 
 
 def _tool_results(events: list[dict[str, Any]]) -> Iterator[str]:

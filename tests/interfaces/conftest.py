@@ -10,7 +10,9 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import pytest
 from fleet.bootstrap import host_name, open_store
 from fleet.domain.ids import new_batch_id, new_run_id
 from fleet.domain.run import Commit, Diff, Result, Run, RunState, WorkspaceState
+from fleet.domain.spawn import hash_of
 from fleet.domain.usage import Usage
 from fleet.errors import FleetError
 from fleet.ports.records import Runs
@@ -100,6 +103,21 @@ def record(home: Path, *runs: Run) -> None:
         for run in runs:
             Runs(store).add(run)
     finally:
+        store.close()
+
+
+@contextmanager
+def agent_elsewhere(system: System, branch: str, token: str) -> Generator[Run]:
+    """Give a run with a token that is at work on another host: no supervisor here looks after it."""
+    at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of(token),)}
+    run = ended_run(branch, project=str(system.repository), **at_work)
+    record(system.home, run)
+    try:
+        yield run
+    finally:
+        store = open_store(system.home)
+        ended = {"state": RunState.COMPLETED, "workspace_state": WorkspaceState.REMOVED}
+        Runs(store).update(run.id, lambda run: replace(run, **ended))
         store.close()
 
 

@@ -64,6 +64,13 @@ def test_a_broken_file_is_named_with_its_line(system: System, user: Path) -> Non
     assert "nothing was changed" in done.stderr
 
 
+def test_an_agent_changes_none_of_these_files(system: System, user: Path) -> None:
+    system.env["FLEET_RUN"] = "1m7hqdeyfgt62w"
+    assert "ask a person" in system.fleet("install", code=8).stderr
+    assert "ask a person" in system.fleet("uninstall", "--purge", "--yes", code=8).stderr
+    assert (user / ".claude.json").read_text() == CLAUDE
+
+
 def test_a_purge_needs_a_yes_and_no_workspace_in_the_way(system: System, user: Path) -> None:
     system.fleet("install", "--no-skill")
     assert "--yes" in system.fleet("uninstall", "--purge", code=2).stderr

@@ -7,9 +7,8 @@ import json
 import mcp_types as types
 import pytest
 
-from fleet.domain.run import Run, RunState
-from fleet.domain.spawn import hash_of
-from tests.interfaces.conftest import ended_run, record
+from fleet.domain.run import Run
+from tests.interfaces.conftest import agent_elsewhere
 from tests.support import System
 from tests.talking import Talk, talk_within
 
@@ -26,12 +25,8 @@ def worker(talk: Talk, system: System, name: str) -> str:
     return made["worker_id"]
 
 
-def agent_of(system: System, branch: str) -> Run:
-    """Record a run that is at work on another host: no supervisor here looks after it."""
-    at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of("key"),)}
-    run = ended_run(branch, project=str(system.repository), **at_work)
-    record(system.home, run)
-    return run
+def marks_of(run: Run) -> dict[str, str]:
+    return {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": "key"}
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -72,9 +67,10 @@ def test_a_person_who_would_rather_not_is_asked_once_and_the_question_stays_open
 
 def test_an_agent_that_waits_is_not_taken_for_a_person(shared: System) -> None:
     heard: list[str] = []
-    run = agent_of(shared, "a")
-    marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": "key"}
-    with talk_within(shared, env=marks, person=heard.append) as agent:
+    with (
+        agent_elsewhere(shared, "a", "key") as run,
+        talk_within(shared, env=marks_of(run), person=heard.append) as agent,
+    ):
         name = worker(agent, shared, "lily")
         told = agent.call("get_worker_status", worker_id=name, wait_seconds=60)
     assert told["question"]
@@ -82,11 +78,10 @@ def test_an_agent_that_waits_is_not_taken_for_a_person(shared: System) -> None:
 
 
 def test_an_agent_answers_no_question_by_the_way_of_a_form(shared: System) -> None:
-    run = agent_of(shared, "b")
     with talk_within(shared) as person:
         name = worker(person, shared, "aster")
         asked = person.call("get_worker_status", worker_id=name, wait_seconds=60)["question"]
-    with talk_within(shared, env={"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": "key"}) as agent:
+    with agent_elsewhere(shared, "b", "key") as run, talk_within(shared, env=marks_of(run)) as agent:
         reply = types.ElicitResult(action="accept", content={"answer": "yes, do"})
         agent.answer_with({asked: reply}, "list_workers")
         assert asked in [one["id"] for one in agent.call("list_questions")["questions"]]

@@ -14,11 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fleet.domain.run import RunState
-from fleet.domain.spawn import hash_of
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.http import parse_address
-from tests.interfaces.conftest import ended_run, record
+from tests.interfaces.conftest import agent_elsewhere
 from tests.interfaces.test_mcp_server import ENVELOPE
 from tests.support import System
 from tests.talking import talk_over_http
@@ -74,9 +72,6 @@ def test_a_client_that_has_the_token_is_served_as_over_stdin(served: Served, mod
 
 
 def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served, shared: System) -> None:
-    at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of("key"),)}
-    run = ended_run("agent", project=str(shared.repository), **at_work)
-    record(shared.home, run)
     call = (
         "import json, sys, urllib.request as web; "
         "told = web.urlopen(web.Request(sys.argv[1], sys.argv[2].encode(), json.loads(sys.argv[3]))).read(); "
@@ -86,10 +81,11 @@ def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served,
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = served.headers("tools/call") | {"Mcp-Name": "healthcheck"}
     words = [sys.executable, "-c", call, served.url, json.dumps(message), json.dumps(headers)]
-    for key, told in (("key", f'"caller":"run {run.id}"'), ("forged", "cannot prove it")):
-        marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key}
-        done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
-        assert told in done.stdout.replace("\\", "")
+    with agent_elsewhere(shared, "agent", "key") as run:
+        for key, told in (("key", f'"caller":"run {run.id}"'), ("forged", "cannot prove it")):
+            marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key}
+            done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
+            assert told in done.stdout.replace("\\", "")
 
 
 @pytest.mark.parametrize("given", ["", "Bearer wrong", "Basic x", "bearer", "Bearer "])

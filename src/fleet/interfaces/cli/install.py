@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import FleetError, InvalidInput, Refused
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import confirm, json_option
+from fleet.interfaces.cli.common import confirm, json_option, own_run
 
 if TYPE_CHECKING:
     from fleet.services.placements import Change
@@ -72,6 +72,7 @@ def install(
     from fleet.services.clients import Scope
     from fleet.services.installing import SKILLS
 
+    _refuse_agent()
     skills = () if no_skill or skill == "none" else SKILLS if skill == "all" else (skill,)
     done = installer().install(clients, Scope(scope), skills, is_dry=dry_run)
     _show(done, is_dry=dry_run, as_json=as_json)
@@ -105,6 +106,7 @@ def uninstall(
     from fleet.bootstrap import installer, purge_home, require_purgeable
     from fleet.services.clients import Scope
 
+    _refuse_agent()
     if purge and (clients or scope):
         raise InvalidInput("--purge is for all clients and scopes", hint="leave --client and --scope out")
     home = require_purgeable() if purge else None
@@ -118,6 +120,11 @@ def uninstall(
         purge_home()
     if home:
         render.say(f"{'deletes' if dry_run else 'deleted'} {home}")
+
+
+def _refuse_agent() -> None:
+    if run := own_run():
+        raise Refused(f"run {run} is an agent's: your clients' files are yours", hint="ask a person to do it")
 
 
 def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:

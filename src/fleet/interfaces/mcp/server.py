@@ -106,10 +106,12 @@ async def _dealt_with(
     """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
     for name, text in person.replies.items():
         await run_sync(visit.reply, name, text)
+    # Asked before the answer is: one that was looked up earlier may still tell of the question.
+    is_unheard = await run_sync(visit.is_unheard)
     answer = await run_sync(visit.answer)
     began, patience = time.monotonic(), visit.wait_seconds
     while (left := began + patience - time.monotonic()) > 0:
-        if visit.is_over(answer) and not await run_sync(visit.is_unheard):
+        if visit.is_over(answer) and not is_unheard:
             question = await run_sync(visit.open_question, answer)
             if question is None or not person.can_be_asked(question):
                 break
@@ -121,7 +123,9 @@ async def _dealt_with(
             await run_sync(visit.reply, question.id, said)
         told = "" if isinstance(answer, Refusal) else str(answer.get("summary_line") or answer.get("state"))
         await context.session.report_progress(patience - left, patience, told)
-        answer = await run_sync(visit.wait, left) or await run_sync(visit.answer)
+        waited = await run_sync(visit.wait, left)
+        is_unheard = await run_sync(visit.is_unheard)
+        answer = waited or await run_sync(visit.answer)
     return answer
 
 
