@@ -19,6 +19,7 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{4,}")
 # Some shells forbid to set these, and end where it is tried.
 _OWNED_BY_SHELLS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 _LONGEST_END = 64  # bytes
+_READ_AGAIN_SECONDS = 0.002
 _PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
 
 
@@ -100,9 +101,15 @@ class Shim:
                 return process
             await asyncio.sleep(0.02)
 
-    async def state(self, folder: str) -> AgentProcess:
-        recorded = await self._recorded_end(f"{folder}/exit")
-        return recorded or _read_answer(await self._run("state", folder), "state", folder)
+    async def state(self, folder: str, *, patience_seconds: float = 0.0) -> AgentProcess:
+        """Return how the agent stands; with patience, an end that is being written down is waited for."""
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            if recorded := await self._recorded_end(f"{folder}/exit"):
+                return recorded
+            if time.monotonic() >= deadline:
+                return _read_answer(await self._run("state", folder), "state", folder)
+            await asyncio.sleep(_READ_AGAIN_SECONDS)
 
     async def void(self, folder: str) -> AgentProcess:
         """Forbid the agent from ever starting, if it has not."""
