@@ -621,6 +621,27 @@ def test_a_cgroup_finds_who_hid_from_everything_else(turn: Turn, cgroup: Path) -
     assert not any(map(is_alive, hidden))
 
 
+def test_who_left_the_cgroup_is_found_by_the_marker(turn: Turn, cgroup: Path) -> None:
+    leave = f"echo $$ > {cgroup.parent}/cgroup.procs; echo $$ > pids; while :; do sleep 0.1; done"
+    turn.sh(f"setsid sh -c '{leave}' & while [ ! -s pids ]; do sleep 0.01; done", cgroup=str(cgroup))
+    [hidden] = turn.pids("pids", 1)
+    wait_until(lambda: turn.state.phase is Phase.EXITED)
+    assert is_alive(hidden)
+    assert turn.stop(grace=0.2) == turn.state
+    assert not is_alive(hidden)
+    assert (turn.folder / "swept").read_text().split() == ["0"]
+
+
+def test_who_stays_in_the_cgroup_is_found_without_the_marker(turn: Turn, cgroup: Path) -> None:
+    stay = "echo $$ > pids; while :; do sleep 0.1; done"
+    turn.sh(f"env -i setsid sh -c '{stay}' & while [ ! -s pids ]; do sleep 0.01; done", cgroup=str(cgroup))
+    [hidden] = turn.pids("pids", 1)
+    wait_until(lambda: turn.state.phase is Phase.EXITED)
+    assert is_alive(hidden)
+    turn.stop(grace=0.2)
+    assert not is_alive(hidden)
+
+
 def test_a_cgroup_that_cannot_be_entered_is_done_without(turn: Turn) -> None:
     assert turn.start(*SLEEPER, cgroup="/no/such/group").phase is Phase.RUNNING
 

@@ -116,23 +116,24 @@ def test_a_crash_half_way_leaves_the_partial_work_on_the_branch(system: System) 
     assert not left, "no process of the run is left"
 
 
-def is_kept(system: System, run: Run) -> bool:
-    """Whether the CLI could resume its session now.
+def age(system: System, run: Run) -> None:
+    """Make a session of Gemini's as old as it will be in a minute.
 
-    Gemini, resumed on a screen within the minute in which the session began, first empties the session's
-    file and puts everything back a moment after it has drawn its screen.
+    Resumed on a screen within the minute in which it began, Gemini empties the session's file and puts
+    everything back a moment after it has drawn its screen: one that ends in between has lost it.
     """
-    files = (system.home.parent / "cli-home").glob(f".gemini/tmp/*/chats/session-*-{run.session[:8]}.jsonl")
-    kept = [file.read_text() for file in files]
-    return not kept or any(text.rfind("fakellm:edit") > text.rfind('"kind":"main"') for text in kept)
+    chats = (system.home.parent / "cli-home").glob(f".gemini/tmp/*/chats/session-*-{run.session[:8]}.jsonl")
+    for file in chats:
+        file.rename(file.with_name(f"session-2026-01-01T00-00-{run.session[:8]}.jsonl"))
 
 
 def taken_over(system: System, first: Run) -> Run:
     """Return the run once its screen shows what was said before it.
 
     Gemini's screen was seen to be gone at once, rarely, on a busy machine, and nobody knows why yet: then
-    this attaches once more, as a person would. If it stays away, the run tells its last words.
+    this attaches once more, as a person would. If it stays away, the run tells each time's last words.
     """
+    reasons: list[str] = []
     for _ in range(3):
         with open_fleet(system.home, str(system.repository)) as fleet:
             fleet.runs.take_over(first.id)
@@ -140,7 +141,9 @@ def taken_over(system: System, first: Run) -> Run:
         wait_for(lambda taken=taken: has_come_up(system, taken), PATIENCE, "the screen is up, or gone")
         if system.run("work").has_screen:
             return taken
-    raise AssertionError(system.wait_until("work", lambda run: run.is_at_rest))
+        gone = system.wait_until("work", lambda run: run.is_at_rest, PATIENCE)
+        reasons.append(f"{gone.state}: {gone.state_reason}")
+    raise AssertionError(reasons)
 
 
 def has_come_up(system: System, taken: Run) -> bool:
@@ -155,9 +158,9 @@ def has_come_up(system: System, taken: Run) -> bool:
 def test_a_person_takes_it_over_and_hands_it_back_in_one_conversation(system: System) -> None:
     create(system, "[[fakellm:edit]] please")
     first = system.run("work")
+    age(system, first)
     taken = taken_over(system, first)
     assert taken.session == first.session
-    wait_for(lambda: is_kept(system, taken), PATIENCE, "the CLI has its session on disk")
     told = system.json("release", "work", "[[fakellm:echo]] and now?", "--wait", seconds=PATIENCE)
     assert (told["state"], told["mode"], told["session"]) == ("completed", "headless", first.session)
     assert "[2 prompts so far]" in told["result"]["summary"], "the model saw both prompts in one conversation"

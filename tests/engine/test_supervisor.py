@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import signal
 import sqlite3
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -46,6 +50,25 @@ def test_no_wish_is_lost_to_a_supervisor_that_is_just_leaving(system: System) ->
         config.write("[supervisor]\nidle_seconds = 0.05\n")
     for number in range(8):
         system.fleet("create", f"work-{number}", "-p", scenario({"say": "x"}), "--wait", seconds=40)
+
+
+def test_a_knock_that_a_killed_supervisor_never_hears_starts_another(system: System) -> None:
+    system.fleet("run", "--background")
+    pid = system.supervisor_pid()
+    os.kill(pid, signal.SIGSTOP)
+    starter = system.start("run", "--background")
+    wait_for(lambda: unread_knocks(system), what="it was knocked at the door of one that hears nothing")
+    os.kill(pid, signal.SIGKILL)
+    assert starter.wait(60) == 0
+    assert system.supervisor_pid() != pid
+
+
+def unread_knocks(system: System) -> int:
+    fifo = os.open(system.door.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        return int.from_bytes(fcntl.ioctl(fifo, termios.FIONREAD, bytes(4)), sys.byteorder)
+    finally:
+        os.close(fifo)
 
 
 def test_an_idle_limit_does_not_end_it_under_a_running_agent(system: System, tmp_path: Path) -> None:

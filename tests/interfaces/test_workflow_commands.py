@@ -537,13 +537,16 @@ def test_yes_goes_on_and_is_heard_once(shared: System) -> None:
 def test_no_fails_it_with_the_reason(shared: System) -> None:
     file = write(shared.home, "no.json", {"name": "ask", "kind": "approval", "prompt": "?"})
     name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
-    shared.fleet("workflow", "reject", name, "ask", "-m", "not now")
+    assert shared.json("workflow", "reject", name, "ask", "-m", "not now")["id"] == name
     assert "not now" in shared.json("workflow", "status", name, "--wait", code=1)["reason"]
     again = shared.fleet("workflow", "retry", name, "ask").stdout
     assert again == f"stage 'ask' of {name} is done again\n"
     assert shared.json("workflow", "status", name, "--wait", code=5)["needs_person"]
-    shared.fleet("workflow", "cancel", name)
+    assert shared.json("workflow", "pause", name)["is_paused"]
+    assert not shared.json("workflow", "resume", name)["is_paused"]
+    assert shared.json("workflow", "cancel", name)["id"] == name
     assert shared.json("workflow", "status", name, "--wait", code=1)["state"] == "cancelled"
+    assert shared.json("workflow", "cleanup", name, "--yes") == {"deleted": [], "kept": []}
 
 
 def test_what_has_ended_is_neither_paused_nor_cancelled(shared: System, pipeline: dict[str, Any]) -> None:

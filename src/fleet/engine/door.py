@@ -12,7 +12,9 @@ import errno
 import fcntl
 import json
 import os
+import select
 import sys
+import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +23,8 @@ from typing import NamedTuple
 from fleet.errors import Conflict, SupervisorSilent
 
 BIGGEST_LOG = 10 << 20
+LOOK_SECONDS = 0.002  # between two looks whether a knock was read
+HEARD_SECONDS = 0.2  # how long a knock may stay unread; a supervisor that is merely busy hears it later
 KNOCK = b"k"
 STOP = b"s"
 DRAIN = b"d"
@@ -51,9 +55,12 @@ class HomeDoor:
 
     # from outside
 
-    def knock(self) -> None:
-        """Make the supervisor look at the store now; start one if none runs."""
-        if not self._send(KNOCK):
+    def knock(self, patience_seconds: float = HEARD_SECONDS) -> None:
+        """Make the supervisor look at the store now; start one if none runs.
+
+        One that was just killed keeps its door for a moment, and will never hear who knocks.
+        """
+        if not self._send(KNOCK, patience_seconds):
             self.start_in_background()
 
     def drain(self) -> bool:
@@ -155,8 +162,8 @@ class HomeDoor:
                     return f": {told['reason']}"
         return ""
 
-    def _send(self, message: bytes) -> bool:
-        """Write to the FIFO; tell whether a supervisor has it open."""
+    def _send(self, message: bytes, patience_seconds: float = 0.0) -> bool:
+        """Write to the FIFO; tell whether a supervisor has it open, and keeps it until it has read this."""
         try:
             fifo = os.open(self.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -167,11 +174,11 @@ class HomeDoor:
             # A full pipe means that plenty of knocks wait to be read already.
             with contextlib.suppress(BlockingIOError):
                 os.write(fifo, message)
+            return _has_reader(fifo, patience_seconds)
         except BrokenPipeError:
             return False
         finally:
             os.close(fifo)
-        return True
 
     # from inside
 
@@ -212,6 +219,21 @@ class HomeDoor:
             os.mkfifo(self.fifo_path, 0o600)
         # Read and write: with a writer of our own the pipe never reports end-of-file.
         return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _has_reader(fifo: int, patience_seconds: float) -> bool:
+    """Tell whether somebody still has the FIFO open, once all in it was read or patience is at its end."""
+    gone = select.poll()
+    gone.register(fifo, 0)  # errors are told without being asked for
+    deadline = time.monotonic() + patience_seconds
+    while (left := deadline - time.monotonic()) > 0 and _unread(fifo):
+        if gone.poll(min(left, LOOK_SECONDS) * 1000):
+            return False
+    return not gone.poll(0)
+
+
+def _unread(fifo: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fifo, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def make_private(folder: Path) -> None:

@@ -27,6 +27,7 @@ from fleet.errors import FleetError, Unavailable
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 300.0  # a safety net: changes are noticed by themselves
+END_SECONDS = 0.02  # within this a shim has usually written down that its agent ended
 LOOK_BUSY_SECONDS = 5.0  # how long an agent may talk before it is asked whether it is still there
 BREATH_SECONDS = 0.2  # between two looks at a talkative agent
 RETRY_SECONDS = 2.0
@@ -164,7 +165,7 @@ class Follower:
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
                 # it may be another's than the agent's.
-                process = await shop.shim.state(self._folder)
+                process = await shop.shim.state(self._folder, patience_seconds=END_SECONDS)
                 looked_at, has_waited = time.monotonic(), False
             elif grew:
                 if not self._out.is_behind:

@@ -420,10 +420,9 @@ class Queue:
             return ""
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            found = self._shop.repositories.inspect(run.project, ref, ())
+            return self._shop.merging.tip(run.project, ref)
         except FleetError:
             return ""
-        return found.base_sha
 
     def _fallback(self, task: Task, coder: str) -> str:
         """Return the coder that may go on in place of another; "" if there is none just now."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -21,6 +23,7 @@ class Entity(Protocol):
 
 
 Item = TypeVar("Item", bound=Entity)
+MOST_READ = 200  # items that a shelf remembers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +61,14 @@ class Shelf(Generic[Item]):
     def __init__(self, store: Store, form: Form[Item]) -> None:
         self._store = store
         self._form = form
+        self._read: OrderedDict[str, tuple[str, Item]] = OrderedDict()  # by key, with the version
 
     def get(self, key: str) -> Item:
-        return self._form.decode(self._record(key).body)
+        return self._decode(self._record(key))
 
     def peek(self, key: str) -> Item | None:
         record = self._store.get(self._form.kind, key)
-        return self._form.decode(record.body) if record else None
+        return self._decode(record) if record else None
 
     def add(self, item: Item) -> None:
         """Write a new item; raise `Stale` if there is one of its id."""
@@ -84,7 +88,7 @@ class Shelf(Generic[Item]):
         """
         while True:
             record = self._record(key)
-            old = self._form.decode(record.body)
+            old = self._decode(record)
             new = change(old)
             if new == old:
                 return old
@@ -100,13 +104,22 @@ class Shelf(Generic[Item]):
         return list(self.each(field, value))
 
     def each(self, field: str = "", value: str = "") -> Iterator[Item]:
-        return (
-            self._form.decode(record.body) for record in find_all(self._store, self._form.kind, field, value)
-        )
+        return (self._decode(record) for record in find_all(self._store, self._form.kind, field, value))
 
     def page(self, field: str, value: str, *, after: str = "", limit: int = 100) -> Sequence[Item]:
         records = self._store.find(self._form.kind, field, value, after=after, limit=limit)
-        return [self._form.decode(record.body) for record in records]
+        return [self._decode(record) for record in records]
+
+    def _decode(self, record: Record) -> Item:
+        """Return the item of a record; one of the same version is the same item, which nothing can change."""
+        version, item = self._read.get(record.key, ("", None))
+        if item is None or version != record.version:
+            item = self._form.decode(record.body)
+            self._read[record.key] = (record.version, item)
+            if len(self._read) > MOST_READ:
+                with suppress(KeyError):  # another thread took it away
+                    self._read.popitem(last=False)
+        return item
 
     def _record(self, key: str) -> Record:
         record = self._store.get(self._form.kind, key)

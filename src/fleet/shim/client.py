@@ -18,6 +18,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RUN = re.compile(r"[A-Za-z0-9_-]{4,}")
 # Some shells forbid to set these, and end where it is tried.
 _OWNED_BY_SHELLS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
+_LONGEST_END = 64  # bytes
+_READ_AGAIN_SECONDS = 0.002
 _PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
 
 
@@ -99,8 +101,15 @@ class Shim:
                 return process
             await asyncio.sleep(0.02)
 
-    async def state(self, folder: str) -> AgentProcess:
-        return _read_answer(await self._run("state", folder), "state", folder)
+    async def state(self, folder: str, *, patience_seconds: float = 0.0) -> AgentProcess:
+        """Return how the agent stands; with patience, an end that is being written down is waited for."""
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            if recorded := await self._recorded_end(f"{folder}/exit"):
+                return recorded
+            if time.monotonic() >= deadline:
+                return _read_answer(await self._run("state", folder), "state", folder)
+            await asyncio.sleep(_READ_AGAIN_SECONDS)
 
     async def void(self, folder: str) -> AgentProcess:
         """Forbid the agent from ever starting, if it has not."""
@@ -108,8 +117,15 @@ class Shim:
 
     async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
         """End every process of the run, by force after the grace. One that is not up yet never starts."""
+        if recorded := await self._recorded_end(f"{folder}/swept"):
+            return recorded
         answer = await self._run("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
         return _read_answer(answer, "stop", folder)
+
+    async def _recorded_end(self, path: str) -> AgentProcess | None:
+        """Return the end that the shim wrote down, if it did: to read is cheaper than to ask."""
+        code, *_ = (await self._transport.read(path, limit=_LONGEST_END)).split() or (b"",)
+        return AgentProcess(phase=Phase.EXITED, code=int(code)) if code.isdigit() else None
 
     async def members(self, folder: str) -> tuple[int, ...]:
         """Return the pid of every live process of the run, also of those that left the agent's session."""

@@ -13,30 +13,35 @@
 # The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader; in a pane, `err` is the
 # screen as a failed agent left it), and
 #   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
-#   child                  "pid start boot shim:start leader:start" of the agent, its shim and its session's leader,
-#                          or "void". Made with O_EXCL by the agent's process before it becomes the agent, or by an
-#                          observer who settles that none will come. An empty one means that its maker died in
-#                          between, so that nobody can ever start.
+#   child                  "pid start boot shim:start leader:start place" of the agent, its shim and its session's
+#                          leader, where place is "confined" in its cgroup, else "free"; or "void". Made with O_EXCL
+#                          by the agent's process before it becomes the agent, or by an observer who settles that
+#                          none will come. An empty one means that its maker died in between, so that nobody can
+#                          ever start.
 #   exit                   the exit code, and when it was seen, as processes' births are told. Its block is reserved
 #                          beforehand: a full disk cannot lose it.
-#   swept                  the agent has ended, and `stop` found nothing of it left
+#   swept                  the exit code again: the agent has ended, and `stop` found nothing of it left
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
 
 # First in the file, being on the way from the call to the agent's first instruction.
 if [ "$1" = _agent ]; then
   # The odd names keep clear of variables that the agent is to inherit.
-  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4 _fleet_leader=$5
+  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4 _fleet_leader=$5 _fleet_place=free
   IFS= read -r _fleet_x < /proc/self/stat
   set -- ${_fleet_x##*) }
   shift 19
   if [ -e "$_fleet_d/cgroup" ] && IFS= read -r _fleet_x < "$_fleet_d/cgroup"; then
     { echo "$$" > "$_fleet_x/cgroup.procs"; } 2>/dev/null
+    while IFS= read -r _fleet_y; do
+      case $_fleet_y in 0::*"/${_fleet_x##*/}") _fleet_place=confined ;; esac
+    done < /proc/self/cgroup
   fi
   { echo 500 > /proc/self/oom_score_adj; } 2>/dev/null  # short of memory, the kernel takes the agent, not the shim
   printf '' > "$_fleet_d/claim.$$.$1.$_fleet_boot" || exit 72
   set -C
-  { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1}" > "$_fleet_d/child"; } 2>/dev/null || exit 72
+  { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1} $_fleet_place" > "$_fleet_d/child"; } 2>/dev/null ||
+    exit 72
   set +C
   { echo up >&3; } 2>/dev/null  # to whoever waits for it in `start`
   exec 3>&-
@@ -80,7 +85,7 @@ is_free_or() { # Is number $1 unused, or still that of the process born at $2? (
 
 has_ended() { { read -r code ended < "$d/exit"; } 2>/dev/null && [ -n "$code" ]; }
 
-read_child() { { read -r pid start was shim leader < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
+read_child() { { read -r pid start was shim leader place < "$d/child"; } 2>/dev/null && [ -n "$pid" ]; }
 
 settle() { # Take the agent's place for good, if it is free.
   set -C
@@ -283,6 +288,18 @@ find_confined() { # Processes in the run's cgroup. One that holds our callers is
   done 2>/dev/null < "$cgroup/cgroup.procs"
 }
 
+is_deserted() { # Has all ended that its cgroup holds, and all that carries its marker? Whatever left one has the other.
+  [ "$place" = confined ] && [ "$was" = "$boot" ] && has_ended || return
+  { IFS= read -r cgroup < "$d/cgroup"; } 2>/dev/null || return
+  populated=
+  while read -r word number; do
+    case $word in populated) populated=$number ;; esac
+  done 2>/dev/null < "$cgroup/cgroup.events"
+  [ "$populated" = 0 ] || return
+  find_marked
+  [ "$marked" = " " ]
+}
+
 gather() { # members: " pid:start pid:start " of every live process of the run
   members=" " related=" " table= suspects= group=- home=- ended=
   has_ended
@@ -418,11 +435,14 @@ stop() {
   read_child && [ "$pid" != void ] || return
   # What was found to be gone with its agent stays gone: nobody is left who could start more of it.
   if has_ended && [ -e "$d/swept" ]; then return; fi
-  begin_search
-  count_ticks "$1"
-  end_politely
-  [ "$members" = " " ] || kill_all
-  if has_ended && [ "$members" = " " ]; then { : > "$d/swept"; } 2>/dev/null; fi
+  members=" "
+  if ! is_deserted; then
+    begin_search
+    count_ticks "$1"
+    end_politely
+    [ "$members" = " " ] || kill_all
+  fi
+  if has_ended && [ "$members" = " " ]; then { echo "$code" > "$d/swept"; } 2>/dev/null; fi
 }
 
 shell=${3:-sh}

@@ -101,7 +101,7 @@ def _start() -> int:
     from fleet.bootstrap import door_of, home_folder
 
     door = door_of(home_folder())
-    door.knock()
+    door.knock(patience_seconds=20)
     door.wait_until_open()
     door.wait_until_up()
     return _tell_status(as_json=False)

@@ -374,7 +374,8 @@ def result(name: str, stage: str, as_json: bool) -> int:
 
 @workflow.command()
 @workflow_argument
-def cancel(name: str) -> None:
+@json_option
+def cancel(name: str, as_json: bool) -> None:
     """End everything of a workflow.
 
     What its agents did so far stays on their branches.
@@ -385,12 +386,20 @@ def cancel(name: str) -> None:
     """
     with opened() as fleet:
         found = fleet.workflows.cancel(name, run=own_run())
-    render.out(f"workflow {found.id} is being cancelled")
+    _tell(found, f"workflow {found.id} is being cancelled", as_json=as_json)
+
+
+def _tell(found: Workflow, text: str, *, as_json: bool) -> None:
+    if as_json:
+        render.out_json(wire.workflow(found))
+    else:
+        render.out(text)
 
 
 @workflow.command()
 @workflow_argument
-def pause(name: str) -> None:
+@json_option
+def pause(name: str, as_json: bool) -> None:
     """Start no more stages; those that run go on.
 
     \b
@@ -399,12 +408,14 @@ def pause(name: str) -> None:
     """
     with opened() as fleet:
         found = fleet.workflows.pause(name, run=own_run())
-    render.out(f"workflow {found.id} is paused; go on with `fleet workflow resume {found.id}`")
+    text = f"workflow {found.id} is paused; go on with `fleet workflow resume {found.id}`"
+    _tell(found, text, as_json=as_json)
 
 
 @workflow.command()
 @workflow_argument
-def resume(name: str) -> None:
+@json_option
+def resume(name: str, as_json: bool) -> None:
     """Start stages again.
 
     \b
@@ -413,13 +424,14 @@ def resume(name: str) -> None:
     """
     with opened() as fleet:
         found = fleet.workflows.resume(name, run=own_run())
-    render.out(f"workflow {found.id} goes on")
+    _tell(found, f"workflow {found.id} goes on", as_json=as_json)
 
 
 @workflow.command()
 @workflow_argument
 @click.argument("stage")
-def retry(name: str, stage: str) -> None:
+@json_option
+def retry(name: str, stage: str, as_json: bool) -> None:
     """Have a stage done again, and all that builds on it.
 
     \b
@@ -428,47 +440,50 @@ def retry(name: str, stage: str) -> None:
     """
     with opened() as fleet:
         found = fleet.workflows.retry(name, stage, run=own_run())
-    render.out(f"stage {stage!r} of {found.id} is done again")
+    _tell(found, f"stage {stage!r} of {found.id} is done again", as_json=as_json)
 
 
-def _decide(name: str, stage: str, message: str, *, yes: bool) -> None:
+def _decide(name: str, stage: str, message: str, *, yes: bool, as_json: bool) -> None:
     with opened() as fleet:
         found = fleet.workflows.decide(name, stage, yes=yes, words=message, by=caller(), run=own_run())
-    render.out(f"stage {stage!r} of {found.id}: {'yes' if yes else 'no'}")
+    _tell(found, f"stage {stage!r} of {found.id}: {'yes' if yes else 'no'}", as_json=as_json)
 
 
 @workflow.command()
 @workflow_argument
 @click.argument("stage")
 @click.option("-m", "--message", default="", help="What to tell the stages after it.")
-def approve(name: str, stage: str, message: str) -> None:
+@json_option
+def approve(name: str, stage: str, message: str, as_json: bool) -> None:
     """Say yes to a stage that asks for a person.
 
     \b
     Example:
       fleet workflow approve w-1m7hjhjc0a approve -m "but leave the old flag"
     """
-    _decide(name, stage, message, yes=True)
+    _decide(name, stage, message, yes=True, as_json=as_json)
 
 
 @workflow.command()
 @workflow_argument
 @click.argument("stage")
 @click.option("-m", "--message", default="", help="Why not.")
-def reject(name: str, stage: str, message: str) -> None:
+@json_option
+def reject(name: str, stage: str, message: str, as_json: bool) -> None:
     """Say no to a stage that asks for a person: it fails.
 
     \b
     Example:
       fleet workflow reject w-1m7hjhjc0a approve -m "too risky before the release"
     """
-    _decide(name, stage, message, yes=False)
+    _decide(name, stage, message, yes=False, as_json=as_json)
 
 
 @workflow.command()
 @workflow_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def cleanup(name: str, yes: bool) -> None:
+@json_option
+def cleanup(name: str, yes: bool, as_json: bool) -> None:
     """Remove what a workflow left, except work that is not merged.
 
     Its workspaces are removed when a stage ends; this deletes branches whose work is in the workflow's result
@@ -482,6 +497,9 @@ def cleanup(name: str, yes: bool) -> None:
         found = fleet.workflows.get(name)
         confirm(f"delete the merged branches of {found.id}?", is_sure=yes, flag="--yes")
         cleaned = fleet.workflows.clean_up(found.id)
+    if as_json:
+        render.out_json({"deleted": list(cleaned.deleted), "kept": list(cleaned.kept)})
+        return
     for branch in cleaned.deleted:
         render.out(f"deleted {branch}")
     for branch in cleaned.kept:
