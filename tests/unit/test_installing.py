@@ -259,6 +259,18 @@ def test_a_file_that_is_read_only_is_refused_and_nothing_is_written(setting: Set
     assert setting.everything() == before
 
 
+def test_a_folder_that_is_read_only_is_refused_before_anything_is_written(setting: Setting) -> None:
+    before = setting.everything()
+    folder = setting.user / ".cursor"
+    folder.chmod(0o555)
+    try:
+        with pytest.raises(Unavailable, match="read-only"):
+            setting.install()
+    finally:
+        folder.chmod(0o755)
+    assert setting.everything() == before
+
+
 def test_the_mode_of_a_file_stays(setting: Setting) -> None:
     file = setting.user / ".claude.json"
     file.chmod(0o640)

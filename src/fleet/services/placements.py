@@ -291,11 +291,11 @@ def _named(file: str, format_: Format) -> Generator[None]:
 
 def _require_writable(file: Path) -> None:
     """Raise `Unavailable` for a file that is closed to its owner, also if root could write it."""
-    if not file.exists():
-        return
-    is_open = file.stat().st_mode & 0o200
-    if not is_open or not os.access(file, os.W_OK):
-        raise Unavailable(f"{file} is read-only", hint=f"`chmod u+w {file}`, or leave that client out")
+    real = file.resolve()
+    folder = next(place for place in real.parents if place.exists())
+    for place in (real, folder) if real.exists() else (folder,):
+        if not place.stat().st_mode & 0o200 or not os.access(place, os.W_OK):
+            raise Unavailable(f"{place} is read-only", hint=f"`chmod u+w {place}`, or leave that client out")
 
 
 def _missing_folders(file: Path) -> tuple[str, ...]:
