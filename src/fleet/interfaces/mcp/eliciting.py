@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import anyio
@@ -19,9 +20,8 @@ LONGEST_QUESTION = 4_000
 class Person:
     """Whoever sits at the client. What they say comes at once, or with the call made again (2026-07-28)."""
 
-    def __init__(self, context: Context, wanted: types.CallToolRequestParams) -> None:
+    def __init__(self, context: Context, given: Mapping[str, object]) -> None:
         self._context = context
-        given = wanted.input_responses or {}
         said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
         self.replies = {name: text for name, reply in said.items() if (text := _text_of(reply))}
         self._silent = {name for name in said if name not in self.replies}

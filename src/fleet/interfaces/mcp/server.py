@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from fleet import __version__
-from fleet.interfaces.mcp import prompts, resources
+from fleet.domain.event import Json
+from fleet.interfaces.mcp import handles, prompts, resources
 from fleet.interfaces.mcp.asking import Context, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.eliciting import Person
@@ -55,13 +56,12 @@ async def _serve(server: Server[Any]) -> None:
 def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
     tools = Tools(tools_of(sets).values(), desk)
     watch = Watch(desk)
-    return Server(
+    server = Server[Any](
         "fleet",
         version=__version__,
         title="fleet",
         instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
-        on_call_tool=tools.call,
         on_list_prompts=partial(prompts.list_prompts, desk),
         on_get_prompt=partial(prompts.get_prompt, desk),
         on_list_resources=watch.list_resources,
@@ -72,6 +72,12 @@ def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
         on_subscriptions_listen=watch.listen,
         lifespan=watch.on,
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, tools.call)
+    server.add_request_handler("tasks/get", handles.HandleParams, tools.look)
+    server.add_request_handler("tasks/update", handles.UpdateParams, tools.update)
+    server.add_request_handler("tasks/cancel", handles.HandleParams, tools.drop)
+    server.extensions[handles.EXTENSION] = {}
+    return server
 
 
 class Tools:
@@ -86,18 +92,84 @@ class Tools:
 
     async def call(
         self, context: Context, wanted: types.CallToolRequestParams
-    ) -> types.CallToolResult | types.InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult | dict[str, Any]:
         tool = self._tools.get(wanted.name)
         if tool is None:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
         visit = self._desk.begin(tool, wanted.arguments, _client_of(context), peer_of(context))
         try:
-            found = await _dealt_with(visit, context, Person(context, wanted))
+            person = Person(context, wanted.input_responses or {})
+            if handles.is_wanted(context) and (
+                handle := await _handle_for(visit, tool, wanted.arguments or {})
+            ):
+                return handle
+            found = await _dealt_with(visit, context, person)
             return found if isinstance(found, types.InputRequiredResult) else answered(found)
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(visit.close)
+
+    # tasks of the protocol
+
+    async def look(self, context: Context, wanted: handles.HandleParams) -> dict[str, Any]:
+        """Tell how it stands with what a handle names."""
+        return await self._looked(context, wanted, {})
+
+    async def update(self, context: Context, wanted: handles.UpdateParams) -> dict[str, Any]:
+        """Pass on what a person said to a question that a look told of."""
+        await self._looked(context, wanted, wanted.input_responses)
+        return {}
+
+    async def drop(self, _: Context, wanted: handles.HandleParams) -> dict[str, Any]:
+        """Nobody waits any more. What was waited for goes on: it has tools of its own to end it."""
+        handles.read_handle(wanted.task_id)
+        return {}
+
+    async def _looked(
+        self, context: Context, wanted: handles.HandleParams, said: Mapping[str, types.ElicitResult]
+    ) -> dict[str, Any]:
+        handle = handles.read_handle(wanted.task_id)
+        tool = self._tools.get(handle.tool)
+        if tool is None or tool.has_ended is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no task {wanted.task_id[:80]!r}")
+        visit = self._desk.begin(tool, handle.arguments, _client_of(context), peer_of(context))
+        person = Person(context, said)
+        try:
+            for name, text in person.replies.items():
+                await run_sync(visit.reply, name, text)
+            return await _state_of(handle, visit, person)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run_sync(visit.close)
+
+
+async def _handle_for(visit: Visit, tool: Tool, given: Mapping[str, Json]) -> dict[str, Any] | None:
+    """Return a handle instead of waiting, if there is something to wait for."""
+    seconds = given.get("wait_seconds")
+    if tool.has_ended is None or not isinstance(seconds, int | float) or seconds <= 0:
+        return None
+    answer = await run_sync(visit.answer)
+    if visit.is_over(answer):
+        return None
+    return handles.handle_for(tool.name, given).told("working", _line_of(answer), resultType="task")
+
+
+async def _state_of(handle: handles.Handle, visit: Visit, person: Person) -> dict[str, Any]:
+    is_unheard = await run_sync(visit.is_unheard)
+    answer = await run_sync(visit.answer)
+    if is_unheard or not visit.is_over(answer):
+        return handle.told("working", _line_of(answer))
+    question = await run_sync(visit.open_question, answer)
+    if question is not None and person.can_be_asked(question):
+        form = await person.ask(question, 0)
+        assert isinstance(form, types.InputRequiredResult)
+        return handle.told("input_required", inputRequests=_wire(form)["inputRequests"])
+    return handle.told("completed", result={**_wire(answered(answer)), "resultType": "complete"})
+
+
+def _wire(result: types.Result) -> dict[str, Any]:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 async def _dealt_with(
@@ -121,12 +193,15 @@ async def _dealt_with(
             if not said:
                 break
             await run_sync(visit.reply, question.id, said)
-        told = "" if isinstance(answer, Refusal) else str(answer.get("summary_line") or answer.get("state"))
-        await context.session.report_progress(patience - left, patience, told)
+        await context.session.report_progress(patience - left, patience, _line_of(answer))
         waited = await run_sync(visit.wait, left)
         is_unheard = await run_sync(visit.is_unheard)
         answer = waited or await run_sync(visit.answer)
     return answer
+
+
+def _line_of(answer: Answer | Refusal) -> str:
+    return "" if isinstance(answer, Refusal) else str(answer.get("summary_line") or answer.get("state"))
 
 
 def _client_of(context: Context) -> str:
