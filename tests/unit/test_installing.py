@@ -136,6 +136,15 @@ def test_what_the_user_wrote_meanwhile_stays_and_only_ours_is_taken_out(setting:
         assert (setting.user / name).read_bytes() == USER_FILES[name].replace(old, new).encode()
 
 
+def test_a_file_that_was_ours_alone_goes_also_if_its_client_wrote_it_anew(empty: Setting) -> None:
+    before = empty.everything()
+    empty.install("gemini")
+    file = empty.user / ".gemini/settings.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=7))
+    empty.uninstall()
+    assert empty.everything() == before
+
+
 def test_a_server_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
     setting.install("codex")
     file = setting.user / ".codex/config.toml"

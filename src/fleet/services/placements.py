@@ -209,6 +209,8 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
     if cleared == content:
         return change("same", "it is not there any more", content)
     _require_writable(Path(placement.file))
+    if placement.before == ABSENT and (cleared or b"").split() in ([], [b"{}"], [b"{", b"}"]):
+        return change("remove")  # somebody wrote it anew, and nothing of theirs is in it
     return change("remove", "the file was changed since: only what is fleet's is taken out", cleared)
 
 
