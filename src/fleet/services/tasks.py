@@ -629,19 +629,19 @@ class TaskService:
 
     def question_about(self, names: Collection[str]) -> Question | None:
         """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
-        for question in self.pending_questions():
-            task = self._tasks.peek(question.task)
-            if task and (task.id in names or task.part_of in names):
-                return question
-        return None
+        return next(iter(self._questions_about(names, QuestionState.PENDING)), None)
 
-    def is_unheard(self, name: str) -> bool:
-        """Whether a question is answered, and its task has not gone on yet."""
-        question = self._questions.peek(QuestionId(name))
-        task = self._tasks.peek(question.task) if question else None
-        if question is None or task is None or task.state is TaskState.CLOSED:
-            return False
-        return question.state is QuestionState.ANSWERED and task.question == question.id
+    def is_answer_unheard(self, names: Collection[str]) -> bool:
+        """Whether a question of theirs was answered, and its task has not gone on yet."""
+        return any(self._questions_about(names, QuestionState.ANSWERED))
+
+    def _questions_about(self, names: Collection[str], state: QuestionState) -> Iterator[Question]:
+        for question in self._questions.find("state", str(state)):
+            task = self._tasks.peek(question.task)
+            if task is None or task.state is TaskState.CLOSED or task.question != question.id:
+                continue
+            if task.id in names or task.part_of in names:
+                yield question
 
     def has_answer(self, task: Task) -> bool:
         """Whether what a blocked task asked was answered, by command or in its file."""

@@ -144,8 +144,7 @@ class Visit:
         """Return what an agent of what is waited for asks; None if it is not this caller's to answer."""
         if isinstance(answer, Refusal) or self._call is None or self._call.caller.run:
             return None
-        names = {str(answer[name]) for name in ("worker_id", "workflow_id", "id") if name in answer}
-        return self._call.fleet.tasks.question_about(names)
+        return self._call.fleet.tasks.question_about(_named_in(answer))
 
     def reply(self, name: str, text: str) -> None:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
@@ -159,9 +158,11 @@ class Visit:
         if isinstance(refusal, Refusal):
             log.info("answer.refused", extra={"question": name[:80], "reason": refusal.details})
 
-    def is_unheard(self) -> bool:
-        """Whether an agent has not got the answer yet that was just given."""
-        return bool(self._call and self._replied and self._call.fleet.tasks.is_unheard(self._replied))
+    def is_unheard(self, answer: Answer | Refusal) -> bool:
+        """Whether an agent of what is waited for has not got the answer yet that somebody gave."""
+        if isinstance(answer, Refusal) or self._call is None:
+            return False
+        return self._call.fleet.tasks.is_answer_unheard(_named_in(answer))
 
     def _admitted(self) -> Call:
         """Check the arguments and the caller; return the call that can be dealt with."""
@@ -211,6 +212,11 @@ class Visit:
             "error": self._error or None,
             "seconds": round(time.monotonic() - self._began, 3),
         }
+
+
+def _named_in(answer: Answer) -> set[str]:
+    """Return the id of what an answer tells of."""
+    return {str(answer[name]) for name in ("worker_id", "workflow_id", "id") if name in answer}
 
 
 def _check_size(given: Mapping[str, Json]) -> None:

@@ -156,15 +156,17 @@ async def _handle_for(visit: Visit, tool: Tool, given: Mapping[str, Json]) -> di
 
 
 async def _state_of(handle: handles.Handle, visit: Visit, person: Person) -> dict[str, Any]:
-    is_unheard = await run_sync(visit.is_unheard)
     answer = await run_sync(visit.answer)
-    if is_unheard or not visit.is_over(answer):
+    if not visit.is_over(answer) or await run_sync(visit.is_unheard, answer):
         return handle.told("working", _line_of(answer))
     question = await run_sync(visit.open_question, answer)
     if question is not None and person.can_be_asked(question):
         form = await person.ask(question, 0)
         assert isinstance(form, types.InputRequiredResult)
         return handle.told("input_required", inputRequests=_wire(form)["inputRequests"])
+    answer = await run_sync(visit.answer)  # of now: what was heard meanwhile is not told any more
+    if not visit.is_over(answer):
+        return handle.told("working", _line_of(answer))
     return handle.told("completed", result={**_wire(answered(answer)), "resultType": "complete"})
 
 
@@ -178,14 +180,17 @@ async def _dealt_with(
     """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
     for name, text in person.replies.items():
         await run_sync(visit.reply, name, text)
-    # Asked before the answer is: one that was looked up earlier may still tell of the question.
-    is_unheard = await run_sync(visit.is_unheard)
     answer = await run_sync(visit.answer)
     began, patience = time.monotonic(), visit.wait_seconds
     while (left := began + patience - time.monotonic()) > 0:
-        if visit.is_over(answer) and not is_unheard:
+        if visit.is_over(answer) and not await run_sync(visit.is_unheard, answer):
             question = await run_sync(visit.open_question, answer)
-            if question is None or not person.can_be_asked(question):
+            if question is None:  # then an answer of now does not tell of one that was heard meanwhile
+                answer = await run_sync(visit.answer)
+                if visit.is_over(answer):
+                    break
+                continue
+            if not person.can_be_asked(question):
                 break
             said = await person.ask(question, left)
             if isinstance(said, types.InputRequiredResult):
@@ -194,9 +199,7 @@ async def _dealt_with(
                 break
             await run_sync(visit.reply, question.id, said)
         await context.session.report_progress(patience - left, patience, _line_of(answer))
-        waited = await run_sync(visit.wait, left)
-        is_unheard = await run_sync(visit.is_unheard)
-        answer = waited or await run_sync(visit.answer)
+        answer = await run_sync(visit.wait, left) or await run_sync(visit.answer)
     return answer
 
 
