@@ -420,9 +420,10 @@ class Queue:
             return ""
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            return self._shop.merging.tip(run.project, ref)
+            found = self._shop.repositories.inspect(run.project, ref, ())
         except FleetError:
             return ""
+        return found.base_sha
 
     def _fallback(self, task: Task, coder: str) -> str:
         """Return the coder that may go on in place of another; "" if there is none just now."""

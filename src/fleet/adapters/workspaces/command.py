@@ -1,4 +1,4 @@
-"""How git is started."""
+"""The one function that starts git."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ def run_git(
     """Do as `git` does, for callers that also want its warnings, or take other exit codes for an answer."""
     try:
         process = subprocess.Popen(
-            git_command(*args),
+            ("git", *_ALWAYS, *args),
             cwd=cwd,
-            env=git_environment(env or {}),
+            env=_environment(env or {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -148,11 +148,7 @@ def git_patiently(
         pause = min(pause * 2, 0.2)
 
 
-def git_command(*args: str) -> tuple[str, ...]:
-    return ("git", *_ALWAYS, *args)
-
-
-def git_environment(extra: Mapping[str, str]) -> dict[str, str]:
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
     return {**inherited, **_FORCED, **extra}
 

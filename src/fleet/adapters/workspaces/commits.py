@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import read_text
-from fleet.adapters.workspaces.objects import read_objects, read_objects_once
 
 # What a removed workspace leaves behind must survive a power cut, too.
 DURABLE = ("-c", "core.fsync=committed,loose-object,reference", "-c", "core.fsyncMethod=batch")
@@ -20,7 +19,6 @@ _IDENTITY = {
     for field, value in (("NAME", "fleet"), ("EMAIL", "fleet@localhost"))
 }
 _SHA = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
-_PLAIN_NAME = re.compile(r"\w[\w/.-]*", re.ASCII)  # nothing in it that git would reckon with
 # Where git notes commits that may be reachable from nowhere else.
 _NOTED_IN = (
     *("MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"),
@@ -37,30 +35,21 @@ class CommitObject:
     message: str
 
 
-def read_commits(common: Path, *names: str, git_dir: Path | None = None) -> list[CommitObject | None]:
-    """Return the commits that names stand for, None for each that stands for nothing.
-
-    HEAD is the repository's, or that of the worktree whose git folder is given.
-    """
-    head = _plain_head(git_dir) if git_dir else "HEAD"
-    if head:
-        found = read_objects(common, [head if name == "HEAD" else name for name in names])
-    else:
-        found = read_objects_once(common, {"GIT_DIR": str(git_dir)}, names)
-    return [_parse(one.sha, one.content) if one and one.kind == "commit" else None for one in found]
-
-
-def _plain_head(git_dir: Path) -> str:
-    """Return what a worktree's HEAD stands for to the whole repository; "" where git must be asked."""
-    target = read_text(git_dir / "HEAD").removesuffix("\n")
-    branch = target.removeprefix("ref: ")
-    if _SHA.fullmatch(target) or (branch.startswith("refs/heads/") and is_plain_name(branch)):
-        return branch
-    return ""
-
-
-def is_plain_name(name: str) -> bool:
-    return _PLAIN_NAME.fullmatch(name) is not None and ".." not in name
+def read_commits(folder: Path, env: Mapping[str, str], *names: str) -> list[CommitObject | None]:
+    """Return the commits that names stand for, None for each that stands for nothing."""
+    wanted = "".join(f"{name}\n" for name in names)
+    out = git("cat-file", "--batch", cwd=folder, env=env, input=os.fsencode(wanted))
+    found: list[CommitObject | None] = []
+    for _ in names:
+        header, _, out = out.partition(b"\n")
+        fields = header.split(b" ")
+        if fields[-1] in (b"missing", b"ambiguous"):
+            found.append(None)
+            continue
+        size = int(fields[-1])
+        found.append(_parse(fields[0].decode(), out[:size]) if fields[1] == b"commit" else None)
+        out = out[size + 1 :]
+    return found
 
 
 def _parse(sha: str, content: bytes) -> CommitObject:

@@ -110,12 +110,13 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
 def _tip(site: Site) -> str:
     """Return the branch's last commit; of a branch that was deleted, what is known of it."""
     git_dir = site.git_dir()
+    env = {"GIT_DIR": str(git_dir or site.common)}
     names = (site.branch_ref, "HEAD", site.saved_ref, site.base_ref)
-    tip, head, saved, base = read_commits(site.common, *names, git_dir=git_dir)
+    tip, head, saved, base = read_commits(site.common, env, *names)
     if tip is None and git_dir and head and was_made_in(git_dir, head.sha):
         tip = head
     if tip is None and saved is not None:
-        tip = read_commits(site.common, read_snapshot(site, saved.sha).manifest.tip or "-")[0]
+        tip = read_commits(site.common, {}, read_snapshot(site, saved.sha).manifest.tip or "-")[0]
     if tip is None and base is None:
         raise NotFound(f"branch {site.place.branch!r} is not in {site.place.repository!r} any more")
     return tip.sha if tip else site.place.base_sha
@@ -123,7 +124,7 @@ def _tip(site: Site) -> str:
 
 def _last_state(site: Site) -> tuple[str, list[str]]:
     """Return what shows a removed workspace as it was, and the files of it that are nobody's business."""
-    [saved] = read_commits(site.common, site.saved_ref)
+    [saved] = read_commits(site.common, {}, site.saved_ref)
     if saved is None or not saved.message.startswith(TITLE):
         return _tip(site), []
     snapshot: Snapshot = read_snapshot(site, saved.sha)

@@ -43,7 +43,7 @@ class GitHistory:
 
 def _commit(common: Path, parent: str, gone: Sequence[str], entries: bytes, message: str) -> str:
     """Return a commit upon another, first without some paths, then with these lines of an index."""
-    [before] = read_commits(common, parent)
+    [before] = read_commits(common, {}, parent)
     if before is None:
         raise NotFound(f"there is no commit {parent!r} in {common}")
     nothing = "0" * len(before.tree)

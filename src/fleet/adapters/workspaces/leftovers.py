@@ -98,7 +98,7 @@ def _outlive(lock: Path) -> None:
 
 
 def _look(site: Site, git_dir: Path) -> _Standing:
-    head, tip = read_commits(site.common, "HEAD", site.branch_ref, git_dir=git_dir)
+    head, tip = read_commits(site.common, {"GIT_DIR": str(git_dir)}, "HEAD", site.branch_ref)
     stands_on = read_text(git_dir / "HEAD").strip()
     return _Standing(head=head, tip=tip, on_branch=stands_on == f"ref: {site.branch_ref}")
 

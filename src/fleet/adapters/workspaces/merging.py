@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.commits import is_plain_name, point, read_commits, write_commit
+from fleet.adapters.workspaces.commits import point, write_commit
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
 from fleet.adapters.workspaces.repository import common_git_dir
@@ -68,12 +68,8 @@ class GitMerging:
         return [Clash(reason=UNRELATED) if pair in unrelated else _clash(told[pair]) for pair in pairs]
 
     def tip(self, repository: str, ref: str) -> str:
-        common = common_git_dir(repository)
-        if is_plain_name(ref):
-            [commit] = read_commits(common, f"{ref}^{{commit}}")
-            return commit.sha if commit else ""
         names = ("--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        found = run_git("rev-parse", *names, cwd=common, codes=(0, 1))
+        found = run_git("rev-parse", *names, cwd=common_git_dir(repository), codes=(0, 1))
         return found.stdout.decode().strip()
 
     def checked_out_in(self, repository: str, ref: str) -> str:

@@ -109,7 +109,7 @@ def _head(site: Site, manifest: Manifest) -> str:
     """Return where HEAD is to stand: on its ref, if that still is where it was."""
     if manifest.head in ("", site.branch_ref):
         return manifest.head or manifest.commit
-    [found] = read_commits(site.common, manifest.head)
+    [found] = read_commits(site.common, {}, manifest.head)
     return manifest.head if found and found.sha == manifest.commit else manifest.commit
 
 

@@ -118,7 +118,7 @@ def save(site: Site) -> str:
 
 
 def read_snapshot(site: Site, ref: str) -> Snapshot:
-    [commit] = read_commits(site.common, ref)
+    [commit] = read_commits(site.common, {}, ref)
     if commit is None:
         raise NotFound(f"{ref!r} is not in {site.place.repository!r}")
     return _understand(commit)
@@ -149,15 +149,14 @@ def _check(sha: str, manifest: Manifest) -> None:
         raise InvalidInput(f"snapshot {sha} names {manifest.head!r}, which is no ref")
 
 
-def _look(site: Site, git_dir: Path | None) -> _Known:
-    names = ("HEAD", site.branch_ref, site.saved_ref)
-    head, tip, previous = read_commits(site.common, *names, git_dir=git_dir)
+def _look(site: Site, env: Mapping[str, str]) -> _Known:
+    head, tip, previous = read_commits(site.common, env, "HEAD", site.branch_ref, site.saved_ref)
     return _Known(head=head, tip=tip, previous=previous)
 
 
 def _save_commits(site: Site, git_dir: Path | None) -> str:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
-    known = _look(site, git_dir)
+    known = _look(site, {"GIT_DIR": str(git_dir)} if git_dir else {})
     head = known.head if git_dir else known.tip
     if known.previous and _says_it_all(known.previous, head, git_dir):
         return site.saved_ref
@@ -180,7 +179,7 @@ def _says_it_all(previous: CommitObject, head: CommitObject | None, git_dir: Pat
 def _save_folder(site: Site, git_dir: Path) -> str:
     index = git_dir / "fleet-index"
     env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
-    known = _look(site, git_dir)
+    known = _look(site, env)
     left = recall(git_dir)
     copied = {name for name, file in left.items() if is_unchanged(site.path, name, file)}
     _copy_index(site, git_dir, env, index)
@@ -335,7 +334,7 @@ def _unfinished_tree(site: Site, git_dir: Path, names: list[str]) -> str:
 def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
     """Return a commit that keeps a tree reachable: the one of the snapshot before, if it has it."""
     earlier = known.previous.parents if known.previous else ()
-    for commit in read_commits(site.common, *earlier) if earlier else ():
+    for commit in read_commits(site.common, {}, *earlier) if earlier else ():
         if commit and commit.tree == tree and commit.message == message:
             return commit.sha
     head = [known.head.sha] if known.head else []
