@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
-
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.door import HomeDoor
@@ -209,7 +207,7 @@ class System:
     def require_silence(self, seconds: float = 10) -> None:
         """Fail if processes of this home outlive it; end them, so that they disturb no other test."""
         deadline = time.monotonic() + seconds
-        while left := processes_with(f"FLEET_HOME={self.home}\0") - {os.getpid()} - _own_readers():
+        while left := processes_with(f"FLEET_HOME={self.home}\0") - {os.getpid()}:
             if time.monotonic() > deadline:
                 told = [_command_of(pid) for pid in left]
                 for pid in left:
@@ -217,12 +215,6 @@ class System:
                         os.kill(pid, signal.SIGKILL)
                 raise AssertionError(f"processes outlived their home {self.home}: {told}")
             time.sleep(0.02)
-
-
-def _own_readers() -> set[int]:
-    """Return the processes that read git's objects for this one: they end with it."""
-    own = {child.pid for child in psutil.Process().children()}
-    return own & processes_with("\0cat-file\0--batch\0")
 
 
 def _command_of(pid: int) -> str:
