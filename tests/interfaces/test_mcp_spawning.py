@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from fleet.bootstrap import open_store
@@ -321,6 +322,34 @@ def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:
     with talk_as(paused, run) as talk:
         assert talk.call("list_workers")["count"] == 0
         assert "reviewer" in talk.refuse("create_worker", **worker(paused.repository))["details"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("create_worker", {"task_name": "x", "prompt": "x", "repo_path": "."}),
+        ("create_task", {"title": "x", "repo_path": "."}),
+        ("start_race", {"prompt": "x", "repo_path": ".", "gates": ["true"]}),
+        ("start_pair", {"prompt": "x", "doer": "scripted", "repo_path": "."}),
+        ("prompt_run", {"run": "r-1", "prompt": "x"}),
+        ("cancel_worker", {"worker_id": "t-1"}),
+        ("answer_question", {"question_id": "q-1", "answer": "yes"}),
+        ("control_workflow", {"workflow_id": "w-1", "action": "pause"}),
+        ("decide_pair", {"pair_id": "p-1", "action": "accept"}),
+        ("merge_branches", {"repo_path": ".", "names": ["main"], "no_gate": True}),
+        ("cancel_race", {"race_id": "r-1"}),
+    ],
+)
+def test_a_refused_call_stays_refused_when_it_brings_a_reply_along(
+    paused: System, tool: str, arguments: Mapping[str, Any]
+) -> None:
+    run = live_run(paused, "a", role=Role.REVIEWER)
+    reply = types.ElicitResult(action="accept", content={"answer": "x"})
+    with talk_as(paused, run) as talk:
+        told = talk.answer_with({"q-none": reply}, tool, **arguments)
+        assert told.is_error
+        assert (told.structured_content or {})["error"] == "Refused"
+        assert talk.call("list_workers")["count"] == 0
 
 
 # a real agent

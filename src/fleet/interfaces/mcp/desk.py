@@ -101,7 +101,8 @@ class Visit:
         self._began = time.monotonic()
         self._error = ""
         self._fleet: Fleet | None = None
-        self._call: Call | None = None
+        self._caller: Caller | None = None  # known before it is known what they may
+        self._call: Call | None = None  # once it was admitted, and not before
         self._stamp = ""
         self._keeper: DoorKeeper | None = None
         self._replied = ""  # the question that was answered on the way
@@ -151,7 +152,8 @@ class Visit:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
 
         def passed_on() -> None:
-            call = self._call = self._call or self._admitted()
+            call = self._call
+            assert call
             check_access(call.caller, Access.PERSON)
             self._replied = call.fleet.tasks.answer(name, text, by=call.caller.name).id
 
@@ -169,8 +171,7 @@ class Visit:
         schema.check(self._given, self._tool.arguments, self._tool.needs)
         folder = cast("str", self._given.get("repo_path", "."))
         fleet = self._fleet = self._desk.fleet(folder)
-        caller = self._desk.identify(fleet, self._peer)
-        self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
+        caller = self._caller = self._desk.identify(fleet, self._peer)
         _check_folder(folder)
         named = folder if "repo_path" in self._given else None
         budget = cast("float", self._given.get("budget_usd", 0.0))
@@ -195,8 +196,7 @@ class Visit:
         """Keep that there was this call, and whose it was."""
         fleet = self._fleet or self._desk.fleet()
         try:
-            caller = self._call.caller if self._call else None
-            fleet.spawns.record(caller, self._told())
+            fleet.spawns.record(self._caller, self._told())
         except FleetError as problem:
             log.error("call.unrecorded", extra={"tool": self._tool.name, "reason": problem.message})
 

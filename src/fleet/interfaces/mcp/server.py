@@ -104,8 +104,6 @@ async def _dealt_with(
     visit: Visit, context: Context, person: Person
 ) -> Answer | Refusal | types.InputRequiredResult:
     """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
-    for name, text in person.replies.items():
-        await run_sync(visit.reply, name, text)
     answer = await run_sync(visit.answer)
     began, patience = time.monotonic(), visit.wait_seconds
     while (left := began + patience - time.monotonic()) > 0:
