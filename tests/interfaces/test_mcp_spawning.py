@@ -19,11 +19,12 @@ from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
 from fleet.domain.task import Task, TaskState
+from fleet.domain.usage import Usage
 from fleet.ports.spawns import Spawns
 from fleet.ports.tasks import Tasks
 from tests import agentcalls
 from tests.interfaces.conftest import ended_run, record
-from tests.support import System, make_repository, scenario, wait_for
+from tests.support import System, git, make_repository, scenario, wait_for
 from tests.talking import Talk, talk_within
 
 TOKEN = "the-token-of-a-run"
@@ -44,7 +45,8 @@ def talk_as(system: System, run: str, token: str = TOKEN, **more: str) -> Iterat
 
 
 def worker(repository: Path) -> Mapping[str, Any]:
-    return {"repo_path": str(repository), "task_name": "child", "prompt": scenario({"say": "hello"})}
+    prompt = scenario({"say": "hello"})
+    return {"repo_path": str(repository), "task_name": "child", "prompt": prompt, "executor": "scripted"}
 
 
 @pytest.fixture
@@ -234,11 +236,54 @@ def test_what_comes_to_nothing_costs_an_agent_nothing(paused: System) -> None:
     assert budget_of(paused, run) == 8.25
 
 
-def test_an_agent_without_a_budget_hands_on_none(paused: System) -> None:
+def test_an_agent_that_has_handed_on_everything_has_a_limit_still(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=1.0, usage=Usage())
+    with talk_as(paused, run) as talk:
+        talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
+        assert talk.call("healthcheck")["budget_left_usd"] == pytest.approx(0.0, abs=1e-5)
+        told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=500.0)
+        assert told["error"] == "OverLimit"
+    assert 0 < budget_of(paused, run) < 0.01
+
+
+def test_what_an_agent_gives_to_a_pair_is_what_it_asked_for(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=8.25)
+    pair = {"repo_path": str(paused.repository), "prompt": "x", "doer": "scripted", "reviewer": "scripted"}
+    with talk_as(paused, run) as talk:
+        talk.call("start_pair", **pair, budget_usd=1.0)
+    assert budget_of(paused, run) == 7.25
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_no_setting_within_its_reach_raises_the_budget_of_an_agents_task(
+    paused: System, tmp_path: Path, *, has_file: bool
+) -> None:
+    task = Task(id=TaskId("t-1"), title="t", created_at=time.time(), project=str(paused.repository))
+    run = live_run(paused, "a", task=task.id, budget_usd=1.25)
+    workspace = tmp_path / "workspace"
+    git(paused.repository, "worktree", "add", "-q", "--detach", str(workspace))
+    if has_file:
+        (workspace / ".fleet").mkdir()
+        (workspace / ".fleet/config.toml").write_text("[budget]\ntask_usd = 1000\n")
+    store = open_store(paused.home)
+    try:
+        Tasks(store).add(task)
+        more = {} if has_file else {"FLEET_BUDGET_TASK_USD": "1000"}
+        with talk_as(paused, run, **more) as talk:
+            talk.call("create_worker", **worker(workspace), budget_usd=0.25)
+        assert Tasks(store).get("t-1").budget_usd == 1.0
+    finally:
+        store.close()
+
+
+def test_an_agent_without_a_budget_hands_on_what_it_says_and_no_limit_else(paused: System) -> None:
     run = live_run(paused, "a")
     with talk_as(paused, run) as talk:
         made = talk.call("create_worker", **worker(paused.repository))
         assert origin_of(paused, made).budget_usd == 0.0
+        bounded = talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
+        assert origin_of(paused, bounded).budget_usd == 1.0
+        assert talk.refuse("create_worker", **{**worker(paused.repository), "base_ref": "x"}, budget_usd=1.0)
         assert talk.call("healthcheck")["budget_left_usd"] is None
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Role, Run
 from fleet.errors import OverLimit, Refused
 
@@ -79,10 +80,10 @@ def left_of(run: Run) -> float:
 def share_of(run: Run, wanted_usd: float) -> float:
     """Return how much of its budget a run hands on to what it starts: what is wanted, or half of the rest.
 
-    0 if it has no budget: then it hands on no limit. Raises `OverLimit` if there is too little left.
+    One without a budget hands on what is wanted; 0 is no limit. Raises `OverLimit` if there is too little left.
     """
     if not run.budget_usd:
-        return 0.0
+        return wanted_usd
     left = left_of(run)
     share = wanted_usd or left / 2
     if share > left or share < LEAST_SHARE_USD:
@@ -91,6 +92,11 @@ def share_of(run: Run, wanted_usd: float) -> float:
             hint="ask for less with budget_usd, do it yourself, or ask a person",
         )
     return share
+
+
+def paying(run: Run, usd: float) -> Run:
+    """Return a run after it gave money to what it starts, or got it back. A limit always stays one."""
+    return replace(run, budget_usd=max(LEAST_USD, run.budget_usd - usd)) if run.budget_usd else run
 
 
 def new_token() -> str:

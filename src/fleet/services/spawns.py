@@ -24,6 +24,7 @@ from fleet.domain.spawn import (
     check_repository,
     holds_key,
     own_mark,
+    paying,
     share_of,
 )
 from fleet.domain.task import Task
@@ -119,31 +120,30 @@ class SpawnService:
         return spawn.id
 
     def _hand_on(self, run: Run, wanted_usd: float) -> float:
-        """Take money out of a run's budget for what it starts; return how much. 0: it has no limit."""
+        """Take money out of a run's budget for what it starts; return how much. 0: there is no limit."""
         share = 0.0
 
         def lowered(run: Run) -> Run:
             nonlocal share
             share = share_of(run, wanted_usd)
-            return replace(run, budget_usd=run.budget_usd - share)
+            return paying(run, share)
 
-        newest = self._runs.update(run.id, lowered)
-        if share:
-            self._move(newest, -share)
+        self._move(self._runs.update(run.id, lowered), share)
         return share
 
     def _move(self, run: Run, usd: float) -> None:
-        """Let what a run got or gave count for the next attempt at its task, too."""
-        if run.task is None or self._tasks.peek(run.task) is None:
+        """Let what a run gave, or got back, count for the next attempt at its task, too."""
+        if not run.budget_usd or run.task is None or self._tasks.peek(run.task) is None:
             return
-        usual = self._settings().limits().task_usd
+        before_usd = run.budget_usd + usd
 
         def changed(task: Task) -> Task:
-            budget = task.budget_usd or usual
-            return replace(task, budget_usd=max(LEAST_USD, budget + usd)) if budget else task
+            # What the run had is what was in force; the settings that its agent can reach tell nothing.
+            budget = task.budget_usd or before_usd + task.spent_usd - task.run_usd
+            return replace(task, budget_usd=max(LEAST_USD, budget - usd))
 
         self._tasks.update(run.task, changed)
-        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), -usd))
+        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
 
     def give_back(self, name: str) -> None:
         """Return the money of a spawn that nothing came of; if something did, it has nothing to spend."""
@@ -152,8 +152,7 @@ class SpawnService:
             return
         usd = spawn.budget_usd
         self._spawns.update(name, lambda spawn: replace(spawn, budget_usd=LEAST_USD))
-        run = self._runs.update(spawn.run, lambda run: replace(run, budget_usd=run.budget_usd + usd))
-        self._move(run, usd)
+        self._move(self._runs.update(spawn.run, lambda run: paying(run, -usd)), -usd)
 
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
