@@ -197,6 +197,80 @@ def test_an_agent_may_go_where_the_person_behind_it_may(paused: System, tmp_path
         assert talk.call("create_worker", **worker(other))["worker_id"]
 
 
+def test_a_repository_that_an_agent_made_within_its_own_is_not_its_own(
+    paused: System, tmp_path: Path
+) -> None:
+    run = live_run(paused, "a", workspace=str(tmp_path / "workspace"))
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
+        made = person.call("create_worker", **worker(paused.repository))
+    far = live_run(paused, "far", task=made["worker_id"])
+    for place in (
+        paused.repository / ".git/logs/made",
+        paused.repository / "sub/made",
+        paused.home / "workspaces/made",
+        tmp_path / "workspace/made",
+    ):
+        repository = make_repository(place)
+        with talk_as(paused, run) as talk:
+            assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
+        if place.parent.name != "sub":
+            with talk_as(paused, far) as talk:
+                assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
+
+
+def test_a_folder_that_only_looks_like_its_own_repository_is_refused(paused: System, tmp_path: Path) -> None:
+    own, other = paused.repository, make_repository(tmp_path / "other")
+    run = live_run(paused, "a")
+    linked = own / ".git/linked"
+    linked.mkdir()
+    (linked / ".git").symlink_to(other / ".git")
+    crooked, private = tmp_path / "crooked", own / ".git/worktrees/crooked"
+    crooked.mkdir()
+    private.mkdir(parents=True)
+    (private / "commondir").write_text(f"{other}/.git\n")
+    (private / "HEAD").write_text("ref: refs/heads/main\n")
+    (private / "gitdir").write_text(f"{crooked}/.git\n")
+    (crooked / ".git").write_text(f"gitdir: {private}\n")
+    with talk_as(paused, run) as talk, talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(own)}) as person:
+        for place in (linked, crooked):
+            assert talk.refuse("create_worker", **worker(place))["error"] == "Refused"
+            assert person.refuse("create_worker", **worker(place))["error"] == "Refused"
+
+
+def test_what_an_agent_starts_from_its_workspace_begins_where_it_stands(
+    paused: System, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    git(paused.repository, "worktree", "add", "-q", "-b", "mine", str(workspace))
+    git(workspace, "commit", "-q", "--allow-empty", "-m", "a step")
+    run = live_run(paused, "a", workspace=str(workspace))
+    with talk_as(paused, run) as talk:
+        made = talk.call("create_worker", **worker(workspace))
+    store = open_store(paused.home)
+    try:
+        task = Tasks(store).get(made["worker_id"])
+    finally:
+        store.close()
+    assert task.base == git(workspace, "rev-parse", "HEAD").strip()
+    assert task.project == str(paused.repository)
+
+
+def test_an_agent_looks_at_no_conflicts_of_another_repository(paused: System, tmp_path: Path) -> None:
+    """Git runs the merge drivers that a repository names."""
+    other = make_repository(tmp_path / "other", {"f": "a\n", ".gitattributes": "* merge=x\n"})
+    for branch in ("one", "two"):
+        git(other, "checkout", "-q", "-b", branch, "main")
+        (other / "f").write_text(branch)
+        git(other, "commit", "-qam", branch)
+    git(other, "config", "merge.x.driver", f"touch {tmp_path}/ran; false")
+    run = live_run(paused, "a", role=Role.REVIEWER)
+    with talk_as(paused, run) as talk:
+        told = talk.refuse("check_conflicts", repo_path=str(other), names=["one"], into="two")
+        assert told["error"] == "Refused"
+        assert talk.call("check_conflicts", repo_path=str(paused.repository), into="main")["branches"] == []
+    assert not (tmp_path / "ran").exists()
+
+
 # what it may cost
 
 

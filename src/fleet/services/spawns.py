@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fleet.config import Settings
 from fleet.domain.event import Json
@@ -31,17 +32,34 @@ from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
 from fleet.ports.lineage import Lineage
 from fleet.ports.records import Runs
+from fleet.ports.repository import Repositories
 from fleet.ports.spawns import Spawns
 from fleet.ports.store import Store
 from fleet.ports.tasks import QueueState, Tasks
 from fleet.services.projects import project_at
 
 
+class Admission(NamedTuple):
+    """What a caller may do: where, and from where on."""
+
+    spawn: str = ""  # the id of one, for what is about to be started
+    folder: str = ""  # the repository that was checked; "": whichever the caller names
+    base: str = ""  # the commit that the caller's base names there
+
+
 class SpawnService:
     def __init__(
-        self, *, store: Store, settings: Callable[[], Settings], home_settings: Callable[[], Settings]
+        self,
+        *,
+        home: Path,
+        store: Store,
+        repositories: Repositories,
+        settings: Callable[[], Settings],
+        home_settings: Callable[[], Settings],
     ) -> None:
+        self._home = home
         self._store = store
+        self._repositories = repositories
         self._settings = settings
         self._home_settings = home_settings  # without what the environment of the caller says
         self._spawns = Spawns(store)
@@ -88,22 +106,44 @@ class SpawnService:
     # what may be
 
     def admit(
-        self, caller: Caller, access: Access, *, folder: str | None = None, budget_usd: float = 0.0
-    ) -> str:
-        """Raise `Refused` if the caller may not; return the id of a spawn for what it is about to start.
+        self,
+        caller: Caller,
+        access: Access,
+        *,
+        folder: str | None = None,
+        base: str = "HEAD",
+        budget_usd: float = 0.0,
+    ) -> Admission:
+        """Raise `Refused` if the caller may not; return where it may, and a spawn for what it is to start.
 
         Part of an agent's budget goes over to the spawn. Raises `OverLimit` if there is too little left.
         """
         check_access(caller, access)
-        if access is Access.READ or folder is None:
-            return ""
-        project = project_at(folder)
-        if project is None:
+        if folder is None:
+            return Admission()
+        if project_at(folder) is None:
             raise InvalidInput(
                 f"{folder!r} is in no git repository", hint="name a folder of one in repo_path"
             )
-        check_repository(caller, project)
-        return self._new_spawn(caller, budget_usd) if access is Access.START else ""
+        found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
+        if access is not Access.START:
+            return found
+        return found._replace(spawn=self._new_spawn(caller, budget_usd))
+
+    def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
+        """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
+        found = self._repositories.inspect(folder, base, ())
+        if not found.is_plain:
+            raise Refused(
+                f"{folder!r} has its git folder elsewhere, in {found.git_dir}",
+                hint="name the main checkout of a repository in repo_path",
+            )
+        check_repository(caller, found.top, kept_places=self._kept_places())
+        return Admission(folder=found.top, base=found.base_sha)
+
+    def _kept_places(self) -> Iterator[str]:
+        yield str(self._home.resolve())
+        yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
         spawn = Spawn(

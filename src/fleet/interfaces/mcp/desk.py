@@ -67,11 +67,11 @@ class Desk:
         theirs = marks_behind(*peer) if peer else []
         return fleet.spawns.identify(self._mark, [*self._ancestors, *theirs])
 
-    def fleet(self, folder: str = ".") -> Fleet:
+    def fleet(self, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
         """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
         from fleet.bootstrap import open_fleet
 
-        return replace(open_fleet(folder=folder), make_store=self._kept_store)
+        return replace(open_fleet(folder=folder, environ=environ), make_store=self._kept_store)
 
     def _kept_store(self) -> Store:
         from fleet.bootstrap import home_folder, open_store
@@ -173,10 +173,27 @@ class Visit:
         fleet = self._fleet = self._desk.fleet(folder)
         caller = self._caller = self._desk.identify(fleet, self._peer)
         _check_folder(folder)
-        named = folder if "repo_path" in self._given else None
-        budget = cast("float", self._given.get("budget_usd", 0.0))
-        origin = fleet.spawns.admit(caller, self._tool.access, folder=named, budget_usd=budget)
-        return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
+        given = self._admit(fleet, caller, folder)
+        if caller.run:  # no setting of its environment, and of no folder that it can write
+            place = cast("str", given.arguments.get("repo_path", caller.run.project))
+            return replace(given, fleet=self._desk.fleet(place, {}))
+        return given
+
+    def _admit(self, fleet: Fleet, caller: Caller, folder: str) -> Call:
+        """Return the call, with the repository that was checked in the place of the one that was named."""
+        given = dict(self._given)
+        admitted = fleet.spawns.admit(
+            caller,
+            self._tool.access,
+            folder=folder if "repo_path" in given else None,
+            base=cast("str", given.get("base_ref", "HEAD")),
+            budget_usd=cast("float", given.get("budget_usd", 0.0)),
+        )
+        if admitted.folder:
+            given["repo_path"] = admitted.folder
+            if "base_ref" in self._tool.takes and "workflow" not in given:
+                given["base_ref"] = admitted.base
+        return Call(fleet=fleet, caller=caller, arguments=given, origin=admitted.spawn)
 
     def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
         try:
