@@ -394,16 +394,17 @@ def _make_spawns(fleet: Fleet) -> SpawnService:
     )
 
 
-def marks_of_ancestors() -> list[Mark]:
-    from fleet.adapters.ancestry import marks_of_ancestors
+def marks_around() -> list[Mark]:
+    """Return the marks of this process, as it was started, and of those above it."""
+    from fleet.adapters.ancestry import marks_of, marks_of_ancestors
 
-    return marks_of_ancestors(os.getpid())
+    return [*marks_of(os.getpid()), *marks_of_ancestors(os.getpid())]
 
 
-def marks_behind(host: str, port: int) -> list[Mark]:
+def marks_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Mark]:
     from fleet.adapters.ancestry import marks_behind
 
-    return marks_behind(host, port)
+    return marks_behind(client, server)
 
 
 def _make_repositories() -> Repositories:

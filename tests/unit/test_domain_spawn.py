@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.ancestry import marks_of_ancestors
+from fleet.adapters.ancestry import marks_of, marks_of_ancestors
 from fleet.config import load
 from fleet.domain.errand import Errand, ErrandState, state_of
 from fleet.domain.ids import RunId, TaskId
@@ -112,6 +112,19 @@ def test_the_marks_of_ancestors_are_read_up_to_the_first_process(tmp_path: Path)
         (folder / "environ").write_bytes(environment)
     assert marks_of_ancestors(9, str(tmp_path)) == [Mark("", "t"), Mark("r", "t")]
     assert marks_of_ancestors(9, str(tmp_path / "none")) == []
+
+
+def test_a_process_that_wiped_its_environment_is_known_by_its_control_group(tmp_path: Path) -> None:
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9/environ").write_bytes(b"PATH=/bin\0")
+    group = "1:cpu:/\n0::/user.slice/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w/sub\n"
+    (tmp_path / "9/cgroup").write_text(group)
+    assert marks_of(9, str(tmp_path)) == [Mark("2m7hqdeyfgt62w", "")]
+    (tmp_path / "9/environ").write_bytes(b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
+    assert marks_of(9, str(tmp_path)) == [Mark("r", "t")]
+    (tmp_path / "9/environ").write_bytes(b"")
+    (tmp_path / "9/cgroup").write_text("0::/user.slice/fleet/app.scope\n")
+    assert marks_of(9, str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("text", ["/a:/b", "/a, /b", "/a\n/b", '["/a", "/b"]'])

@@ -150,7 +150,7 @@ def check_access(caller: Caller, access: Access) -> None:
         )
 
 
-def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str]) -> None:
+def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str] = ()) -> None:
     """Raise `Refused` if work may not be started in a repository. All paths are without links.
 
     An agent can make repositories in the places that are kept for agents: it may not work in those.

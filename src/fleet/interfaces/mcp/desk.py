@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 LARGEST_CALL = 1 << 20  # characters of all arguments together
 SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
-Peer: TypeAlias = "tuple[str, int] | None"  # the address at the other end; None over stdin
+Peer: TypeAlias = "Sequence[Mark] | None"  # what marks those at the other end; None over stdin
 _NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
 
 
@@ -52,20 +52,17 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        from fleet.bootstrap import marks_of_ancestors
+        from fleet.bootstrap import marks_around
 
         # At the start: a parent that ends later must not take its marks along.
         self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
-        self._ancestors = marks_of_ancestors()
+        self._ancestors = marks_around()
         self._opening = Lock()
         self._store: Store | None = None
 
     def identify(self, fleet: Fleet, peer: Peer) -> Caller:
         """Return who calls: whoever started the server, and, over HTTP, whoever is at the other end."""
-        from fleet.bootstrap import marks_behind
-
-        theirs = marks_behind(*peer) if peer else []
-        return fleet.spawns.identify(self._mark, [*self._ancestors, *theirs])
+        return fleet.spawns.identify(self._mark, [*self._ancestors, *(peer or ())])
 
     def fleet(self, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
         """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
