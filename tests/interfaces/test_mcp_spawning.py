@@ -484,6 +484,17 @@ def heard(output: Path) -> dict[str, Any]:
     return json.loads(output.read_text())
 
 
+def test_an_agent_is_no_person_in_another_home(system: System, tmp_path: Path) -> None:
+    other = {"FLEET_RUN": None, "FLEET_RUN_TOKEN": None, "FLEET_HOME": str(tmp_path / "other-home")}
+    output = tmp_path / "answers.json"
+    with talk_within(system) as person:
+        prompt = scenario(calls_by_agent(output, [[other, "healthcheck", {}]]), {"say": "I tried."})
+        person.call("create_worker", **{**worker(system.repository), "prompt": prompt})
+        (told,) = heard(output)["answers"]
+    assert told["error"] == "Refused"
+    assert "does not know" in told["details"]
+
+
 def test_an_agent_that_lies_about_itself_is_found_out(system: System, tmp_path: Path) -> None:
     """A live agent calls with its environment as it is, forged, and taken away."""
     child = {**worker(system.repository), "task_name": "grandchild"}

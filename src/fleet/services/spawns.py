@@ -77,6 +77,11 @@ class SpawnService:
         """
         known = [mark for mark in ancestors if mark.run and self._runs.peek(mark.run)]
         mark = own_mark([own, *known])
+        if mark is None and any(ancestors):
+            raise Refused(
+                "this process comes from an agent, of a run that this home does not know",
+                hint="an agent uses the fleet that started it",
+            )
         if mark is None:
             settings = self._settings()
             return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
