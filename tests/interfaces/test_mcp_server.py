@@ -118,8 +118,26 @@ def test_only_the_protocol_is_on_stdout_whatever_is_printed(shared: System, tmp_
         wire.call("get_worker_status", worker_id=name, wait_seconds=60)
         wire.call("healthcheck")
         wire.send({"nonsense": True})
+        assert wire.read()["error"]["code"] == -32600
         wire.call("list_runs")
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in wire.lines)
+
+
+def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(shared: System) -> None:
+    deep: Any = "x"
+    for _ in range(300):
+        deep = {"deeper": deep}
+    with wired(shared) as wire:
+        params = {"name": "create_worker", "arguments": {"metadata": deep}, "_meta": ENVELOPE}
+        wire.send({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params})
+        told = wire.read()
+        assert (told["id"], told["error"]["code"]) == (77, -32700)
+        assert wire.process.stdin
+        wire.process.stdin.write(b"{nonsense\n")
+        wire.process.stdin.flush()
+        told = wire.read()
+        assert (told["id"], told["error"]["code"]) == (None, -32700)
+        assert not wire.call("list_workers")["isError"]
 
 
 def test_it_ends_when_its_client_leaves_and_the_agent_works_on(shared: System) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LARGEST_CALL = 1 << 20  # characters of all arguments together
+DEEPEST_CALL = 20  # of what is within each other in them
 SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
 Peer: TypeAlias = "Sequence[Mark] | None"  # what marks those at the other end; None over stdin
 _NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
@@ -237,6 +238,15 @@ def _check_size(given: Mapping[str, Json]) -> None:
             f"the arguments have {size} characters, and at most {LARGEST_CALL} are taken",
             hint="put what is long into a file of the repository, and name that",
         )
+    if _is_deeper(given, DEEPEST_CALL):
+        raise InvalidInput(f"the arguments are nested more than {DEEPEST_CALL} deep")
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, Mapping | list):
+        return False
+    inner = cast("list[object]", list(value.values() if isinstance(value, Mapping) else value))
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _check_folder(folder: str) -> None:

@@ -17,7 +17,6 @@ import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from fleet import __version__
@@ -25,6 +24,7 @@ from fleet.interfaces.mcp import prompts, resources
 from fleet.interfaces.mcp.asking import Context, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.eliciting import Person
+from fleet.interfaces.mcp.incoming import conversation
 from fleet.interfaces.mcp.sets import chosen, tools_of
 from fleet.interfaces.mcp.tool import Answer, Tool
 from fleet.interfaces.mcp.watching import Watch
@@ -47,7 +47,7 @@ def serve(sets: Iterable[str] = ()) -> None:
 
 
 async def _serve(server: Server[Any]) -> None:
-    async with stdio_server() as (incoming, outgoing):
+    async with conversation() as (incoming, outgoing):
         told = NotificationOptions(prompts_changed=True, resources_changed=True)
         await server.run(incoming, outgoing, server.create_initialization_options(told))
 
