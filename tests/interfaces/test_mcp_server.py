@@ -197,12 +197,23 @@ def test_every_tool_has_a_title_schemas_and_honest_annotations(shared: System) -
         assert tool.input_schema["type"] == "object"
         assert tool.output_schema
         assert tool.annotations
-        if tool.name.startswith(("get_", "list_", "show_", "check_", "collect_", "healthcheck")):
+        if tool.name.startswith(("get_", "list_", "show_", "collect_", "healthcheck")):
             assert tool.annotations.read_only_hint is True
         if tool.name.startswith(("cancel_", "cleanup_", "merge_")):
             assert tool.annotations.destructive_hint is True
         if tool.name.startswith(("create_", "start_")):
             assert tool.annotations.open_world_hint is True
+
+
+def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
+    tools = tools_of(SETS)
+    told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
+    starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race"}
+    deciding = {"answer_question", "control_workflow", "decide_pair", "change_task", "merge_branches"}
+    assert told == {*starting, *deciding, "prompt_run", "check_conflicts"}
+    assert not any(tools[name].annotations["readOnlyHint"] for name in told)
+    for name in ("decide_pair", "control_workflow", "cancel_race"):
+        assert tools[name].annotations["destructiveHint"]
 
 
 def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(shared: System) -> None:

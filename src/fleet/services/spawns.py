@@ -204,6 +204,10 @@ class SpawnService:
         if caller.run is not None:
             check_own(caller, set(self._lineage.runs_behind(name)))
 
+    def require_repository(self, caller: Caller, project: str) -> None:
+        """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
+        check_repository(caller, project, kept_places=self._kept_places())
+
     # what was called
 
     def record(self, caller: Caller | None, event: Mapping[str, Json]) -> None:

@@ -242,10 +242,13 @@ def _check_size(given: Mapping[str, Json]) -> None:
         raise InvalidInput(f"the arguments are nested more than {DEEPEST_CALL} deep")
 
 
-def _is_deeper(value: object, levels: int) -> bool:
-    if not isinstance(value, Mapping | list):
+def _is_deeper(value: Mapping[str, Json] | Json, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        inner = list(value.values())
+    elif isinstance(value, list):
+        inner = value
+    else:
         return False
-    inner = cast("list[object]", list(value.values() if isinstance(value, Mapping) else value))
     return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 

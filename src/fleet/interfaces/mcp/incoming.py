@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def conversation() -> AsyncIterator[tuple[Incoming, Outgoing]]:
+async def conversation() -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     """Give the two ends of the conversation over stdin and stdout."""
     async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as passing:
         there, here = create_context_streams[SessionMessage | Exception](0)
@@ -42,8 +42,7 @@ async def conversation() -> AsyncIterator[tuple[Incoming, Outgoing]]:
 
 def refusal_of(problem: Exception) -> types.JSONRPCError:
     """Return the answer to a line that is no message, to whoever sent it if that can be told."""
-    found = problem.errors()[0] if isinstance(problem, ValidationError) else {}
-    told = cast("Mapping[str, object]", found)
+    told: Mapping[str, object] = problem.errors()[0] if isinstance(problem, ValidationError) else {}
     code = types.PARSE_ERROR if told.get("type") == "json_invalid" else types.INVALID_REQUEST
     reason = str(told.get("msg", problem))[:200]
     error = types.ErrorData(code=code, message=f"the message cannot be read: {reason}")

@@ -95,6 +95,8 @@ TOOLS = (
         description="Say what a person has to say about a pair that could not agree, or cancel it.",
         handle=_decide,
         access=Access.PERSON,
+        is_destructive=True,
+        reaches_out=True,
         takes={
             "pair_id": schema.text(),
             "action": schema.choice("accept", "continue", "reject", "cancel"),

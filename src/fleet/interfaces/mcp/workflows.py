@@ -124,6 +124,7 @@ def _clean_up(call: Call) -> Answer:
 def _control(call: Call) -> Answer:
     name, action, stage = call.text("workflow_id"), call.text("action"), call.text("stage")
     service = call.fleet.workflows
+    call.require_repository(service.get(name).project)
     if action in ("approve", "reject", "retry") and not stage:
         raise InvalidInput(f"to {action}, name the stage", hint="`get_workflow_status` shows the stages")
     match action:
@@ -226,6 +227,8 @@ TOOLS = (
         description="Say what a person says: approve or reject a stage that asks, retry one, pause, resume.",
         handle=_control,
         access=Access.PERSON,
+        is_destructive=True,
+        reaches_out=True,
         takes={
             "workflow_id": WORKFLOW,
             "action": schema.choice("approve", "reject", "retry", "pause", "resume"),
