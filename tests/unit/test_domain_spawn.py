@@ -24,7 +24,7 @@ from fleet.domain.spawn import (
     own_mark,
 )
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Refused
+from fleet.errors import BadConfig, Refused
 
 RUN = Run(id=RunId("r"), project="/garden", branch="b", coder="c", created_at=0.0)
 
@@ -167,3 +167,9 @@ def test_an_errand_stands_as_its_task_and_run_tell(
     assert state_of(Errand(id=task.id, name="t", created_at=0.0), task, run) is state
     cancelled = Errand(id=task.id, name="t", created_at=0.0, cancelled_at=1.0)
     assert state_of(cancelled, task, run) is ErrandState.CANCELLED
+
+
+@pytest.mark.parametrize("text", [":", " , ", "here", "/a:b", '["b"]'])
+def test_folders_that_name_nothing_or_depend_on_where_one_is_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadConfig):
+        load(tmp_path, environ={"FLEET_ALLOWED_REPOS": text})
