@@ -40,11 +40,11 @@ class Talk:
 
         return self._portal.call(call)
 
-    def answer_with(self, replies: dict[str, Any], tool: str) -> types.CallToolResult:
+    def answer_with(self, replies: dict[str, Any], tool: str, **arguments: Any) -> types.CallToolResult:
         """Call a tool with replies to what was never asked."""
 
         async def call() -> types.CallToolResult:
-            return await self.client.call_tool(tool, {}, input_responses=replies)
+            return await self.client.call_tool(tool, arguments, input_responses=replies)
 
         return self._portal.call(call)
 

@@ -55,7 +55,7 @@ def host_name() -> str:
         return os.uname().nodename or "localhost"
 
 
-def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
+def open_fleet(home: Path | None = None, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
     from fleet.services.fleet import Fleet
 
@@ -63,7 +63,7 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
     return Fleet(
         home=home,
         host=host_name(),
-        make_settings=lambda: load_settings(home, project_of(folder)),
+        make_settings=lambda: load_settings(home, project_of(folder), environ),
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_tasks=_make_tasks,
@@ -78,10 +78,16 @@ def open_fleet(home: Path | None = None, folder: str = ".") -> Fleet:
     )
 
 
-def load_settings(home: Path, project: Path | None = None, *, strict: bool = False) -> Settings:
+def load_settings(
+    home: Path,
+    project: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    strict: bool = False,
+) -> Settings:
     from fleet.config import load
 
-    return load(home, project=project, strict=strict)
+    return load(home, project=project, environ=environ, strict=strict)
 
 
 def project_of(folder: str) -> Path | None:
@@ -380,22 +386,25 @@ def _make_spawns(fleet: Fleet) -> SpawnService:
     from fleet.services.spawns import SpawnService
 
     return SpawnService(
+        home=fleet.home,
         store=fleet.store,
+        repositories=cast("Repositories", Later(_make_repositories)),
         settings=lambda: fleet.settings,
         home_settings=lambda: load(fleet.home, environ={}),
     )
 
 
-def marks_of_ancestors() -> list[Mark]:
-    from fleet.adapters.ancestry import marks_of_ancestors
+def marks_around() -> list[Mark]:
+    """Return the marks of this process, as it was started, and of those above it."""
+    from fleet.adapters.ancestry import marks_of, marks_of_ancestors
 
-    return marks_of_ancestors(os.getpid())
+    return [*marks_of(os.getpid()), *marks_of_ancestors(os.getpid())]
 
 
-def marks_behind(host: str, port: int) -> list[Mark]:
+def marks_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Mark]:
     from fleet.adapters.ancestry import marks_behind
 
-    return marks_behind(host, port)
+    return marks_behind(client, server)
 
 
 def _make_repositories() -> Repositories:

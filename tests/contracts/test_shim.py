@@ -238,6 +238,14 @@ def test_nothing_but_the_record_is_left_in_the_folder(turn: Turn) -> None:
     wait_until(lambda: {one.name for one in turn.folder.iterdir()} == kept)
 
 
+def test_secrets_reach_the_agent_and_nothing_of_them_is_left_in_the_folder(turn: Turn) -> None:
+    script = 'test ${#SECRET} = 9 && test ! -s "$FOLDER/secrets"'
+    turn.sh(script, env={"FOLDER": str(turn.folder)}, secrets={"SECRET": "it's mine"})
+    assert turn.ended().code == 0
+    assert not [one for one in turn.folder.iterdir() if b"s mine" in one.read_bytes()]
+    wait_until(lambda: not (turn.folder / "secrets").exists())
+
+
 # starting
 
 

@@ -249,14 +249,20 @@ def test_flags_reach_the_cli_and_those_that_take_its_guards_away_do_not(talk: Ta
     assert worker["status"] == "succeeded"
     flags = [run.flags for run in shared.all_runs() if run.branch == worker["branch_name"]]
     assert flags == [("--role", "doer")]
-    told = talk.refuse(
-        "create_worker",
-        repo_path=str(shared.repository),
-        task_name="unguarded",
-        prompt=LOOK,
-        extra_args=["--dangerously-skip-permissions"],
-    )
-    assert "coder.skip_permissions" in told["hint"]
+    wish = {"repo_path": str(shared.repository), "task_name": "unguarded", "prompt": LOOK}
+    for flags in (
+        ["--dangerously-skip-permissions"],
+        ["--allowedTools", "Bash"],
+        ["--settings={}"],
+        ["-c", "sandbox_mode=danger-full-access"],
+        ["--role", "doer", "-y"],
+        ["--role=doer", "stray"],
+    ):
+        told = talk.refuse("create_worker", **wish, extra_args=flags)
+        assert "coder.skip_permissions" in told["hint"], flags
+        stages = [{"name": "s", "executor": "scripted", "prompt_template": "x", "extra_args": flags}]
+        place = str(shared.repository)
+        assert talk.refuse("create_workflow", name="w", repo_path=place, task_prompt="x", stages=stages)
 
 
 def test_any_model_and_any_coder_that_is_known_can_be_named(talk: Talk, shared: System) -> None:

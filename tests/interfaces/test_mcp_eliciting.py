@@ -21,7 +21,8 @@ def asking() -> str:
 
 
 def worker(talk: Talk, system: System, name: str) -> str:
-    made = talk.call("create_worker", repo_path=str(system.repository), task_name=name, prompt=asking())
+    wish = {"repo_path": str(system.repository), "task_name": name, "prompt": asking()}
+    made = talk.call("create_worker", **wish, executor="scripted")
     return made["worker_id"]
 
 

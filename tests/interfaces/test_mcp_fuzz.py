@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,8 +110,8 @@ def test_a_wait_that_is_too_long_is_refused(talk: Talk) -> None:
 
 def test_arguments_nested_beyond_reason_are_refused(talk: Talk, shared: System) -> None:
     deep: Any = "x"
-    for _ in range(200):
+    for _ in range(21):
         deep = {"deeper": deep}
     usual = {"repo_path": str(shared.repository), "task_name": "x", "prompt": "x"}
-    answer = talk.answer("create_worker", **usual, metadata=deep)
-    assert json.loads(json.dumps(answer.structured_content)) == answer.structured_content
+    assert "20 deep" in talk.refuse("create_worker", **usual, metadata=deep)["details"]
+    assert talk.call("create_worker", **usual, metadata=deep["deeper"]["deeper"])["worker_id"]

@@ -6,16 +6,24 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import anyio
 import pytest
 
-from fleet.errors import InvalidInput
-from fleet.interfaces.mcp.http import parse_address
+from fleet.adapters.ancestry import marks_behind
+from fleet.domain.run import RunState
+from fleet.domain.spawn import Mark, hash_of
+from fleet.errors import Conflict, InvalidInput, Refused
+from fleet.interfaces.mcp.http import TokenGuard, parse_address
+from fleet.services.tokens import kept_token
 from tests.interfaces.conftest import agent_elsewhere
 from tests.interfaces.test_mcp_server import ENVELOPE
 from tests.support import System
@@ -86,6 +94,79 @@ def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served,
             marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key}
             done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
             assert told in done.stdout.replace("\\", "")
+
+
+def test_whoever_leaves_before_they_are_looked_at_is_nobody(served: Served, shared: System) -> None:
+    """An agent that hangs up at once must not pass for a person."""
+    place = urlsplit(served.url)
+    given = {"repo_path": str(shared.repository), "task_name": "unseen", "prompt": "x"}
+    params = {"name": "create_worker", "arguments": given, "_meta": ENVELOPE}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    headers = served.headers("tools/call") | {"Mcp-Name": "create_worker", "Host": place.netloc}
+    lines = [f"POST {place.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    sent = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body])
+    hang_up = (
+        "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])));"
+        "s.sendall(sys.argv[3].encode()); s.close()"
+    )
+    for _ in range(5):
+        words = [sys.executable, "-c", hang_up, str(place.hostname), str(place.port), sent]
+        subprocess.run(words, env=os.environ | {"FLEET_RUN": "1m7hqdeyfgt62w"}, check=True)
+    with talk_over_http(served.url, served.token) as talk:
+        assert talk.call("list_workers")["count"] == 0
+
+
+def test_all_who_hold_a_connection_are_asked_for_their_marks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        mine = socket.create_connection(address)
+        theirs = listener.accept()[0]
+        client = mine.getsockname()
+        assert marks_behind(client, address) == []
+        other = subprocess.Popen(
+            ["sleep", "60"], env={"FLEET_RUN": "r", "FLEET_RUN_TOKEN": "t"}, pass_fds=[mine.fileno()]
+        )
+        try:
+            assert Mark("r", "t") in marks_behind(client, address)
+        finally:
+            other.kill()
+            other.wait()
+        mine.close()
+        with pytest.raises(Refused, match="cannot be seen"):
+            marks_behind(client, address)
+        theirs.close()
+
+
+def test_of_many_who_make_the_token_at_once_all_have_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "mcp-token"
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(kept_token, [file] * 8))
+    assert tokens == {file.read_text().strip()}
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+def test_a_token_that_others_can_read_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "mcp-token"
+    kept_token(file)
+    file.chmod(0o644)
+    with pytest.raises(Conflict, match="others can read it"):
+        kept_token(file)
+
+
+def test_nothing_but_http_gets_past_the_guard() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def app(*_: Any) -> None:
+        raise AssertionError("nobody may come here")
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    anyio.run(TokenGuard(app, "token"), {"type": "websocket", "headers": []}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 @pytest.mark.parametrize("given", ["", "Bearer wrong", "Basic x", "bearer", "Bearer "])

@@ -118,8 +118,26 @@ def test_only_the_protocol_is_on_stdout_whatever_is_printed(shared: System, tmp_
         wire.call("get_worker_status", worker_id=name, wait_seconds=60)
         wire.call("healthcheck")
         wire.send({"nonsense": True})
+        assert wire.read()["error"]["code"] == -32600
         wire.call("list_runs")
         assert all(json.loads(line)["jsonrpc"] == "2.0" for line in wire.lines)
+
+
+def test_what_cannot_be_read_is_answered_and_the_conversation_goes_on(shared: System) -> None:
+    deep: Any = "x"
+    for _ in range(300):
+        deep = {"deeper": deep}
+    with wired(shared) as wire:
+        params = {"name": "create_worker", "arguments": {"metadata": deep}, "_meta": ENVELOPE}
+        wire.send({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": params})
+        told = wire.read()
+        assert (told["id"], told["error"]["code"]) == (77, -32700)
+        assert wire.process.stdin
+        wire.process.stdin.write(b"{nonsense\n")
+        wire.process.stdin.flush()
+        told = wire.read()
+        assert (told["id"], told["error"]["code"]) == (None, -32700)
+        assert not wire.call("list_workers")["isError"]
 
 
 def test_it_ends_when_its_client_leaves_and_the_agent_works_on(shared: System) -> None:
@@ -179,12 +197,23 @@ def test_every_tool_has_a_title_schemas_and_honest_annotations(shared: System) -
         assert tool.input_schema["type"] == "object"
         assert tool.output_schema
         assert tool.annotations
-        if tool.name.startswith(("get_", "list_", "show_", "check_", "collect_", "healthcheck")):
+        if tool.name.startswith(("get_", "list_", "show_", "collect_", "healthcheck")):
             assert tool.annotations.read_only_hint is True
         if tool.name.startswith(("cancel_", "cleanup_", "merge_")):
             assert tool.annotations.destructive_hint is True
         if tool.name.startswith(("create_", "start_")):
             assert tool.annotations.open_world_hint is True
+
+
+def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
+    tools = tools_of(SETS)
+    told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
+    starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race"}
+    deciding = {"answer_question", "control_workflow", "decide_pair", "change_task", "merge_branches"}
+    assert told == {*starting, *deciding, "prompt_run", "check_conflicts"}
+    assert not any(tools[name].annotations["readOnlyHint"] for name in told)
+    for name in ("decide_pair", "control_workflow", "cancel_race"):
+        assert tools[name].annotations["destructiveHint"]
 
 
 def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(shared: System) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 
 from fleet.bootstrap import open_store
@@ -18,11 +19,12 @@ from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
 from fleet.domain.task import Task, TaskState
+from fleet.domain.usage import Usage
 from fleet.ports.spawns import Spawns
 from fleet.ports.tasks import Tasks
 from tests import agentcalls
 from tests.interfaces.conftest import ended_run, record
-from tests.support import System, make_repository, scenario, wait_for
+from tests.support import System, git, make_repository, scenario, wait_for
 from tests.talking import Talk, talk_within
 
 TOKEN = "the-token-of-a-run"
@@ -43,7 +45,8 @@ def talk_as(system: System, run: str, token: str = TOKEN, **more: str) -> Iterat
 
 
 def worker(repository: Path) -> Mapping[str, Any]:
-    return {"repo_path": str(repository), "task_name": "child", "prompt": scenario({"say": "hello"})}
+    prompt = scenario({"say": "hello"})
+    return {"repo_path": str(repository), "task_name": "child", "prompt": prompt, "executor": "scripted"}
 
 
 @pytest.fixture
@@ -194,6 +197,80 @@ def test_an_agent_may_go_where_the_person_behind_it_may(paused: System, tmp_path
         assert talk.call("create_worker", **worker(other))["worker_id"]
 
 
+def test_a_repository_that_an_agent_made_within_its_own_is_not_its_own(
+    paused: System, tmp_path: Path
+) -> None:
+    run = live_run(paused, "a", workspace=str(tmp_path / "workspace"))
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
+        made = person.call("create_worker", **worker(paused.repository))
+    far = live_run(paused, "far", task=made["worker_id"])
+    for place in (
+        paused.repository / ".git/logs/made",
+        paused.repository / "sub/made",
+        paused.home / "workspaces/made",
+        tmp_path / "workspace/made",
+    ):
+        repository = make_repository(place)
+        with talk_as(paused, run) as talk:
+            assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
+        if place.parent.name != "sub":
+            with talk_as(paused, far) as talk:
+                assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
+
+
+def test_a_folder_that_only_looks_like_its_own_repository_is_refused(paused: System, tmp_path: Path) -> None:
+    own, other = paused.repository, make_repository(tmp_path / "other")
+    run = live_run(paused, "a")
+    linked = own / ".git/linked"
+    linked.mkdir()
+    (linked / ".git").symlink_to(other / ".git")
+    crooked, private = tmp_path / "crooked", own / ".git/worktrees/crooked"
+    crooked.mkdir()
+    private.mkdir(parents=True)
+    (private / "commondir").write_text(f"{other}/.git\n")
+    (private / "HEAD").write_text("ref: refs/heads/main\n")
+    (private / "gitdir").write_text(f"{crooked}/.git\n")
+    (crooked / ".git").write_text(f"gitdir: {private}\n")
+    with talk_as(paused, run) as talk, talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(own)}) as person:
+        for place in (linked, crooked):
+            assert talk.refuse("create_worker", **worker(place))["error"] == "Refused"
+            assert person.refuse("create_worker", **worker(place))["error"] == "Refused"
+
+
+def test_what_an_agent_starts_from_its_workspace_begins_where_it_stands(
+    paused: System, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "workspace"
+    git(paused.repository, "worktree", "add", "-q", "-b", "mine", str(workspace))
+    git(workspace, "commit", "-q", "--allow-empty", "-m", "a step")
+    run = live_run(paused, "a", workspace=str(workspace))
+    with talk_as(paused, run) as talk:
+        made = talk.call("create_worker", **worker(workspace))
+    store = open_store(paused.home)
+    try:
+        task = Tasks(store).get(made["worker_id"])
+    finally:
+        store.close()
+    assert task.base == git(workspace, "rev-parse", "HEAD").strip()
+    assert task.project == str(paused.repository)
+
+
+def test_an_agent_looks_at_no_conflicts_of_another_repository(paused: System, tmp_path: Path) -> None:
+    """Git runs the merge drivers that a repository names."""
+    other = make_repository(tmp_path / "other", {"f": "a\n", ".gitattributes": "* merge=x\n"})
+    for branch in ("one", "two"):
+        git(other, "checkout", "-q", "-b", branch, "main")
+        (other / "f").write_text(branch)
+        git(other, "commit", "-qam", branch)
+    git(other, "config", "merge.x.driver", f"touch {tmp_path}/ran; false")
+    run = live_run(paused, "a", role=Role.REVIEWER)
+    with talk_as(paused, run) as talk:
+        told = talk.refuse("check_conflicts", repo_path=str(other), names=["one"], into="two")
+        assert told["error"] == "Refused"
+        assert talk.call("check_conflicts", repo_path=str(paused.repository), into="main")["branches"] == []
+    assert not (tmp_path / "ran").exists()
+
+
 # what it may cost
 
 
@@ -233,11 +310,54 @@ def test_what_comes_to_nothing_costs_an_agent_nothing(paused: System) -> None:
     assert budget_of(paused, run) == 8.25
 
 
-def test_an_agent_without_a_budget_hands_on_none(paused: System) -> None:
+def test_an_agent_that_has_handed_on_everything_has_a_limit_still(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=1.0, usage=Usage())
+    with talk_as(paused, run) as talk:
+        talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
+        assert talk.call("healthcheck")["budget_left_usd"] == pytest.approx(0.0, abs=1e-5)
+        told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=500.0)
+        assert told["error"] == "OverLimit"
+    assert 0 < budget_of(paused, run) < 0.01
+
+
+def test_what_an_agent_gives_to_a_pair_is_what_it_asked_for(paused: System) -> None:
+    run = live_run(paused, "a", budget_usd=8.25)
+    pair = {"repo_path": str(paused.repository), "prompt": "x", "doer": "scripted", "reviewer": "scripted"}
+    with talk_as(paused, run) as talk:
+        talk.call("start_pair", **pair, budget_usd=1.0)
+    assert budget_of(paused, run) == 7.25
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_no_setting_within_its_reach_raises_the_budget_of_an_agents_task(
+    paused: System, tmp_path: Path, *, has_file: bool
+) -> None:
+    task = Task(id=TaskId("t-1"), title="t", created_at=time.time(), project=str(paused.repository))
+    run = live_run(paused, "a", task=task.id, budget_usd=1.25)
+    workspace = tmp_path / "workspace"
+    git(paused.repository, "worktree", "add", "-q", "--detach", str(workspace))
+    if has_file:
+        (workspace / ".fleet").mkdir()
+        (workspace / ".fleet/config.toml").write_text("[budget]\ntask_usd = 1000\n")
+    store = open_store(paused.home)
+    try:
+        Tasks(store).add(task)
+        more = {} if has_file else {"FLEET_BUDGET_TASK_USD": "1000"}
+        with talk_as(paused, run, **more) as talk:
+            talk.call("create_worker", **worker(workspace), budget_usd=0.25)
+        assert Tasks(store).get("t-1").budget_usd == 1.0
+    finally:
+        store.close()
+
+
+def test_an_agent_without_a_budget_hands_on_what_it_says_and_no_limit_else(paused: System) -> None:
     run = live_run(paused, "a")
     with talk_as(paused, run) as talk:
         made = talk.call("create_worker", **worker(paused.repository))
         assert origin_of(paused, made).budget_usd == 0.0
+        bounded = talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
+        assert origin_of(paused, bounded).budget_usd == 1.0
+        assert talk.refuse("create_worker", **{**worker(paused.repository), "base_ref": "x"}, budget_usd=1.0)
         assert talk.call("healthcheck")["budget_left_usd"] is None
 
 
@@ -250,10 +370,29 @@ def test_an_agent_changes_only_what_it_started(paused: System) -> None:
     run = live_run(paused, "a")
     with talk_as(paused, run) as talk:
         assert talk.refuse("cancel_worker", worker_id=foreign)["error"] == "Refused"
-        assert talk.refuse("change_task", task_id=foreign, action="close", text="x")["error"] == "Refused"
+        for action in ("close", "comment", "reopen"):
+            told = talk.refuse("change_task", task_id=foreign, action=action, text="x")
+            assert told["error"] == "Refused"
         assert talk.refuse("prompt_run", run=run, prompt="x")["error"] == "Refused"
         own = talk.call("create_worker", **worker(paused.repository))["worker_id"]
         assert talk.call("cancel_worker", worker_id=own)["status"] == "cancelled"
+
+
+def test_work_goes_on_only_where_it_may_be_started(paused: System, tmp_path: Path) -> None:
+    run = live_run(paused, "a")
+    stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
+    wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x", "stages": stages}
+    with talk_within(paused) as person:
+        task = person.call("create_worker", **worker(paused.repository))["worker_id"]
+        workflow = person.call("create_workflow", **wish)["workflow_id"]
+    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")}) as person:
+        for tool, arguments in (
+            ("prompt_run", {"run": run, "prompt": "x"}),
+            ("change_task", {"task_id": task, "action": "reopen"}),
+            ("control_workflow", {"workflow_id": workflow, "action": "pause"}),
+        ):
+            told = person.refuse(tool, **arguments)
+            assert "may not be started" in told["details"], tool
 
 
 def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused: System) -> None:
@@ -323,6 +462,34 @@ def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:
         assert "reviewer" in talk.refuse("create_worker", **worker(paused.repository))["details"]
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("create_worker", {"task_name": "x", "prompt": "x", "repo_path": "."}),
+        ("create_task", {"title": "x", "repo_path": "."}),
+        ("start_race", {"prompt": "x", "repo_path": ".", "gates": ["true"]}),
+        ("start_pair", {"prompt": "x", "doer": "scripted", "repo_path": "."}),
+        ("prompt_run", {"run": "r-1", "prompt": "x"}),
+        ("cancel_worker", {"worker_id": "t-1"}),
+        ("answer_question", {"question_id": "q-1", "answer": "yes"}),
+        ("control_workflow", {"workflow_id": "w-1", "action": "pause"}),
+        ("decide_pair", {"pair_id": "p-1", "action": "accept"}),
+        ("merge_branches", {"repo_path": ".", "names": ["main"], "no_gate": True}),
+        ("cancel_race", {"race_id": "r-1"}),
+    ],
+)
+def test_a_refused_call_stays_refused_when_it_brings_a_reply_along(
+    paused: System, tool: str, arguments: Mapping[str, Any]
+) -> None:
+    run = live_run(paused, "a", role=Role.REVIEWER)
+    reply = types.ElicitResult(action="accept", content={"answer": "x"})
+    with talk_as(paused, run) as talk:
+        told = talk.answer_with({"q-none": reply}, tool, **arguments)
+        assert told.is_error
+        assert (told.structured_content or {})["error"] == "Refused"
+        assert talk.call("list_workers")["count"] == 0
+
+
 # a real agent
 
 
@@ -334,6 +501,17 @@ def calls_by_agent(output: Path, calls: list[list[Any]]) -> dict[str, Any]:
 def heard(output: Path) -> dict[str, Any]:
     wait_for(output.exists, 60, "the agent has called")
     return json.loads(output.read_text())
+
+
+def test_an_agent_is_no_person_in_another_home(system: System, tmp_path: Path) -> None:
+    other = {"FLEET_RUN": None, "FLEET_RUN_TOKEN": None, "FLEET_HOME": str(tmp_path / "other-home")}
+    output = tmp_path / "answers.json"
+    with talk_within(system) as person:
+        prompt = scenario(calls_by_agent(output, [[other, "healthcheck", {}]]), {"say": "I tried."})
+        person.call("create_worker", **{**worker(system.repository), "prompt": prompt})
+        (told,) = heard(output)["answers"]
+    assert told["error"] == "Refused"
+    assert "does not know" in told["details"]
 
 
 def test_an_agent_that_lies_about_itself_is_found_out(system: System, tmp_path: Path) -> None:
@@ -389,9 +567,7 @@ def test_the_child_of_an_agent_is_ended_when_it_has_cost_what_it_was_given(
 
 def _token_is_in_no_record(system: System, token: str) -> None:
     assert len(token) >= 32
-    kept = [*system.home.glob("*.db*"), *system.home.rglob("*.jsonl"), *system.home.rglob("result.json")]
-    kept += [*(system.home / "logs").rglob("*"), *system.home.glob("runs/*/turn-*/out")]
-    for file in kept:
+    for file in system.home.rglob("*"):
         if file.is_file():
             assert token.encode() not in file.read_bytes(), file
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import TaskId
 from fleet.domain.queue import Lane, Ledger, Limits, refuse
 from fleet.domain.run import Run
-from fleet.domain.spawn import LEAST_SHARE_USD, left_of, share_of
+from fleet.domain.spawn import LEAST_SHARE_USD, Caller, left_of, paying, share_of
 from fleet.domain.task import Task
+from fleet.domain.usage import Usage
 from fleet.errors import OverLimit
 from tests.interfaces.conftest import ended_run
 
@@ -24,8 +25,8 @@ def task(name: str) -> Task:
     return Task(id=TaskId(name), title=name, created_at=time.time(), project="/garden")
 
 
-def run_with(budget_usd: float) -> Run:
-    return ended_run("rose", budget_usd=budget_usd)  # it has cost 0.25
+def run_with(budget_usd: float, cost_usd: float | None = 0.25) -> Run:
+    return ended_run("rose", budget_usd=budget_usd, usage=Usage(cost_usd=cost_usd))
 
 
 def test_half_of_what_is_left_goes_to_a_child_unless_it_is_said() -> None:
@@ -39,9 +40,12 @@ def test_more_than_is_left_is_refused(budget: float, wanted: float) -> None:
         share_of(run_with(budget), wanted)
 
 
-@given(wishes=st.lists(st.floats(0, 10), max_size=20))
-def test_whatever_is_asked_for_all_shares_together_fit_the_budget(wishes: list[float]) -> None:
-    run, given_away = run_with(5.25), 0.0
+@given(wishes=st.lists(st.floats(0, 10), max_size=20), cost=st.sampled_from([None, 0.0, 0.25]))
+@example(wishes=[5.0, 5.0], cost=None)
+def test_whatever_is_asked_for_all_shares_together_fit_the_budget(
+    wishes: list[float], cost: float | None
+) -> None:
+    run, given_away = run_with(5.0 + (cost or 0.0), cost), 0.0
     for wanted in wishes:
         try:
             share = share_of(run, wanted)
@@ -49,8 +53,15 @@ def test_whatever_is_asked_for_all_shares_together_fit_the_budget(wishes: list[f
             continue
         assert share >= LEAST_SHARE_USD
         given_away += share
-        run = ended_run("rose", budget_usd=run.budget_usd - share)
-    assert given_away + left_of(run) == pytest.approx(5.0)
+        run = paying(run, share)
+        assert Caller(run=run).left_usd is not None, "a limit stays one"
+    assert given_away + left_of(run) == pytest.approx(5.0, abs=1e-5)
+
+
+def test_a_run_without_a_budget_hands_on_what_is_wanted_and_gets_none() -> None:
+    run = run_with(0.0)
+    assert share_of(run, 1.0) == 1.0
+    assert paying(paying(run, 1.0), -1.0) == run
 
 
 def test_one_task_may_have_the_whole_purse_and_parts_leave_half_for_the_others() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.ancestry import marks_of_ancestors
+from fleet.adapters.ancestry import marks_of, marks_of_ancestors
 from fleet.config import load
 from fleet.domain.errand import Errand, ErrandState, state_of
 from fleet.domain.ids import RunId, TaskId
@@ -24,7 +24,7 @@ from fleet.domain.spawn import (
     own_mark,
 )
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Refused
+from fleet.errors import BadConfig, Refused
 
 RUN = Run(id=RunId("r"), project="/garden", branch="b", coder="c", created_at=0.0)
 
@@ -114,6 +114,19 @@ def test_the_marks_of_ancestors_are_read_up_to_the_first_process(tmp_path: Path)
     assert marks_of_ancestors(9, str(tmp_path / "none")) == []
 
 
+def test_a_process_that_wiped_its_environment_is_known_by_its_control_group(tmp_path: Path) -> None:
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9/environ").write_bytes(b"PATH=/bin\0")
+    group = "1:cpu:/\n0::/user.slice/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w/sub\n"
+    (tmp_path / "9/cgroup").write_text(group)
+    assert marks_of(9, str(tmp_path)) == [Mark("2m7hqdeyfgt62w", "")]
+    (tmp_path / "9/environ").write_bytes(b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
+    assert marks_of(9, str(tmp_path)) == [Mark("r", "t")]
+    (tmp_path / "9/environ").write_bytes(b"")
+    (tmp_path / "9/cgroup").write_text("0::/user.slice/fleet/app.scope\n")
+    assert marks_of(9, str(tmp_path)) == []
+
+
 @pytest.mark.parametrize("text", ["/a:/b", "/a, /b", "/a\n/b", '["/a", "/b"]'])
 def test_codefleets_variables_set_the_limits(tmp_path: Path, text: str) -> None:
     settings = load(tmp_path, environ={"FLEET_ALLOWED_REPOS": text, "FLEET_MAX_SPAWN_DEPTH": "5"})
@@ -154,3 +167,9 @@ def test_an_errand_stands_as_its_task_and_run_tell(
     assert state_of(Errand(id=task.id, name="t", created_at=0.0), task, run) is state
     cancelled = Errand(id=task.id, name="t", created_at=0.0, cancelled_at=1.0)
     assert state_of(cancelled, task, run) is ErrandState.CANCELLED
+
+
+@pytest.mark.parametrize("text", [":", " , ", "here", "/a:b", '["b"]'])
+def test_folders_that_name_nothing_or_depend_on_where_one_is_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadConfig):
+        load(tmp_path, environ={"FLEET_ALLOWED_REPOS": text})

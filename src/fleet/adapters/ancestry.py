@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
 
 from fleet.domain.spawn import RUN, TOKEN, Mark
+from fleet.errors import Refused
+
+Address: TypeAlias = tuple[str, int]
 
 MOST_ANCESTORS = 64
 LARGEST_ENVIRONMENT = 4 << 20
+_GROUP = re.compile(rb"/fleet/([0-9a-z]{14})(?=[/\n])")  # of a run: the last one, should they be nested
 
 
 def marks_of_ancestors(pid: int, proc: str = "/proc") -> list[Mark]:
@@ -24,46 +32,89 @@ def marks_of_ancestors(pid: int, proc: str = "/proc") -> list[Mark]:
         pid = _parent_of(pid, proc)
         if pid <= 1:
             break
-        if mark := _mark_of(_read(f"{proc}/{pid}/environ")):
-            marks.append(mark)
+        marks += marks_of(pid, proc)
     return marks
 
 
-def marks_behind(host: str, port: int, proc: str = "/proc") -> list[Mark]:
-    """Return the marks of the process on this machine whose connection has an address, and of those above it.
+def marks_of(pid: int, proc: str = "/proc") -> list[Mark]:
+    """Return what a process says itself, or else its control group, which it cannot wipe."""
+    told = _mark_of(_read(f"{proc}/{pid}/environ"))
+    if told and told.run:
+        return [told]
+    groups = _GROUP.findall(_read(f"{proc}/{pid}/cgroup"))
+    held = [Mark(groups[-1].decode(), "")] if groups else []
+    return [*([told] if told else []), *held]
 
-    None for one that is not of this machine, or that is another user's.
+
+def marks_behind(client: Address, server: Address, proc: str = "/proc") -> list[Mark]:
+    """Return the marks of whoever holds the client's end of a connection, and of those above them.
+
+    None for a client that is not on this machine, and where there is no /proc. Raises `Refused` if nobody
+    is found: whoever has left in the meantime, or hides, might be anybody.
     """
-    for inode in _sockets_at(host, port, proc):
-        for pid in _holders_of(inode, proc):
-            own = _mark_of(_read(f"{proc}/{pid}/environ"))
-            return [*([own] if own else []), *marks_of_ancestors(pid, proc)]
-    return []
+    if not _is_here(client) or not os.path.exists(f"{proc}/net/tcp"):  # noqa: PTH110
+        return []
+    marks: list[Mark] = []
+    holders = list(_holders_of(set(_sockets_between(client, server, proc)), proc))
+    for pid in holders:
+        marks += [*marks_of(pid, proc), *marks_of_ancestors(pid, proc)]
+    # One that has ended while it was asked has told nothing.
+    if not holders or not all(_is_up(pid, proc) for pid in holders):
+        raise Refused(
+            "the process at the other end of the connection cannot be seen",
+            hint="keep the connection open, and call as the user whose server it is",
+        )
+    return marks
 
 
-def _sockets_at(host: str, port: int, proc: str) -> Iterator[str]:
-    """Yield the inodes of TCP sockets with this address at their own end."""
-    wanted = ip_address(host)
+def _is_here(address: Address) -> bool:
+    """Whether an address is one of this machine's: nobody can listen at another's."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as trial:
+        try:
+            trial.bind((address[0], 0))
+        except OSError as problem:
+            return problem.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def _sockets_between(own: Address, other: Address, proc: str) -> Iterator[str]:
+    """Yield the inodes of TCP sockets that connect two addresses, at the end of the first."""
     for table in ("tcp", "tcp6"):
-        for line in _read(f"{proc}/net/{table}").decode().splitlines()[1:]:
+        for line in _read(f"{proc}/net/{table}", most=-1).decode().splitlines()[1:]:
             fields = line.split()
-            address, _, at = fields[1].partition(":")
-            if int(at, 16) == port and _address(address) == wanted and fields[9] != "0":
+            ends = [_end(text) for text in fields[1:3]]
+            if ends == [_real(own), _real(other)] and fields[9] != "0":
                 yield fields[9]
+
+
+def _real(address: Address) -> tuple[IPv4Address | IPv6Address, int]:
+    return _unmapped(ip_address(address[0])), address[1]
+
+
+def _end(text: str) -> tuple[IPv4Address | IPv6Address, int]:
+    address, _, port = text.partition(":")
+    return _address(address), int(port, 16)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:
     """Read an address of the kernel's tables: words of four bytes, each in the machine's own order."""
     words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
-    found = ip_address(b"".join(words))
-    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
+    return _unmapped(ip_address(b"".join(words)))
 
 
-def _holders_of(inode: str, proc: str) -> Iterator[int]:
-    wanted = f"socket:[{inode}]"
+def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _holders_of(inodes: Container[str], proc: str) -> Iterator[int]:
     for pid in filter(str.isdecimal, os.listdir(proc)):  # noqa: PTH208  (names are all that is needed)
-        if wanted in _open_in(f"{proc}/{pid}/fd"):
+        if any(name[8:-1] in inodes for name in _open_in(f"{proc}/{pid}/fd") if name.startswith("socket:[")):
             yield int(pid)
+
+
+def _is_up(pid: int, proc: str) -> bool:
+    return _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
 
 
 def _open_in(folder: str) -> Iterator[str]:
@@ -88,13 +139,13 @@ def _mark_of(environment: bytes) -> Mark | None:
     return Mark(found[RUN], found[TOKEN]) if any(found.values()) else None
 
 
-def _read(path: str) -> bytes:
+def _read(path: str, most: int = LARGEST_ENVIRONMENT) -> bytes:
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
         return b""
     with os.fdopen(file, "rb") as stream:  # buffered: the kernel hands a table out piece by piece
         try:
-            return stream.read(LARGEST_ENVIRONMENT)
+            return stream.read(most)
         except OSError:
             return b""

@@ -131,9 +131,19 @@ def _parse_folders(text: str) -> object:
     """As a list; and, as people write paths into a variable, with colons or commas between them."""
     if text.lstrip().startswith("["):
         return _parse_list(text)
-    return [
-        folder.strip() for folder in text.replace(",", "\n").replace(":", "\n").splitlines() if folder.strip()
-    ]
+    words = text.replace(",", "\n").replace(":", "\n").splitlines()
+    folders = [word.strip() for word in words if word.strip()]
+    if text and not folders:  # such as "$UNSET:", which must not come to mean all there are
+        raise ValueError(f"names no folder: {text!r}")
+    return folders
+
+
+def check_folders(value: object) -> tuple[str, ...]:
+    """Take folders that are the same wherever they are read."""
+    for folder in check_list(value):
+        if not folder.startswith(("/", "~")):
+            raise ValueError(f"must be whole paths, but one entry is {folder!r}")
+    return check_list(value)
 
 
 def check_queue(value: object) -> str:
@@ -167,4 +177,4 @@ TRUTH = Kind("true or false", check_truth, _parse_truth)
 WHOLE = Kind("whole number", check_whole, _parse_number)
 SECONDS = Kind("seconds", check_seconds, _parse_number)
 LIST = Kind("list of texts", check_list, _parse_list)
-FOLDERS = Kind("list of texts", check_list, _parse_folders)
+FOLDERS = Kind("list of texts", check_folders, _parse_folders)

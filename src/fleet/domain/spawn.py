@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Role, Run
 from fleet.errors import OverLimit, Refused
 
@@ -66,6 +67,11 @@ class Caller:
         return self.depth + 1 if self.run else 0
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether there are repositories that it may not work in."""
+        return self.run is not None or bool(self.repositories)
+
+    @property
     def left_usd(self) -> float | None:
         """What its budget has left, as far as is recorded; None if there is no limit."""
         return left_of(self.run) if self.run and self.run.budget_usd else None
@@ -79,10 +85,10 @@ def left_of(run: Run) -> float:
 def share_of(run: Run, wanted_usd: float) -> float:
     """Return how much of its budget a run hands on to what it starts: what is wanted, or half of the rest.
 
-    0 if it has no budget: then it hands on no limit. Raises `OverLimit` if there is too little left.
+    One without a budget hands on what is wanted; 0 is no limit. Raises `OverLimit` if too little is left.
     """
     if not run.budget_usd:
-        return 0.0
+        return wanted_usd
     left = left_of(run)
     share = wanted_usd or left / 2
     if share > left or share < LEAST_SHARE_USD:
@@ -91,6 +97,11 @@ def share_of(run: Run, wanted_usd: float) -> float:
             hint="ask for less with budget_usd, do it yourself, or ask a person",
         )
     return share
+
+
+def paying(run: Run, usd: float) -> Run:
+    """Return a run after it gave money to what it starts, or got it back. A limit always stays one."""
+    return replace(run, budget_usd=max(LEAST_USD, run.budget_usd - usd)) if run.budget_usd else run
 
 
 def new_token() -> str:
@@ -139,16 +150,23 @@ def check_access(caller: Caller, access: Access) -> None:
         )
 
 
-def check_repository(caller: Caller, project: str) -> None:
-    """Raise `Refused` if work may not be started in a repository. All paths are without links."""
-    own = (caller.run.project,) if caller.run else ()
-    if caller.run is None and not caller.repositories:
+def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str] = ()) -> None:
+    """Raise `Refused` if work may not be started in a repository. All paths are without links.
+
+    An agent can make repositories in the places that are kept for agents: it may not work in those.
+    """
+    own = caller.run.project if caller.run else ""
+    if not caller.is_bounded or project == own:
         return
-    allowed = (*own, *caller.repositories)
-    if not any(_is_within(project, place) for place in allowed):
+    is_allowed = any(_is_within(project, place) for place in caller.repositories)
+    if caller.run and is_allowed:
+        is_allowed = ".git" not in project.split("/") and not any(
+            _is_within(project, place) for place in kept_places
+        )
+    if not is_allowed:
+        allowed = ", ".join([*([own] if own else []), *caller.repositories])
         raise Refused(
-            f"work may not be started in {project}",
-            hint=f"allowed are {', '.join(allowed)} (limits.allowed_repos)",
+            f"work may not be started in {project}", hint=f"allowed are {allowed} (limits.allowed_repos)"
         )
 
 

@@ -62,10 +62,10 @@ class Lanes:
             purse_usd=spawn.budget_usd if spawn and has_purse else 0.0,
         )
 
-    def share_of(self, task: Task) -> float:
-        """Return what a task that is under way was given of a purse; 0 if it needs none."""
+    def share_of(self, task: Task) -> float | None:
+        """Return what a task that is under way was given of a purse; None if it needs none."""
         lane = self._state.ledger().running.get(task.id)
-        return lane.reserved_usd if lane and lane.purse else 0.0
+        return lane.reserved_usd if lane and lane.purse else None
 
     def leave(self, task_id: TaskId) -> None:
         self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))

@@ -24,7 +24,7 @@ from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, brief, read_plan, tell
 from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId, new_run_id
-from fleet.domain.queue import Limits, Reach, in_order
+from fleet.domain.queue import LEAST_USD, Limits, Reach, in_order
 from fleet.domain.run import Mode, Result, Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
@@ -284,7 +284,8 @@ class Queue:
         budget = self._lanes.limits(task.project).budget_of(task)
         if budget and task.spent_usd >= budget:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
-        return self._lanes.share_of(task) or max(0.0, budget - task.spent_usd)
+        share = self._lanes.share_of(task)
+        return max(0.0, budget - task.spent_usd) if share is None else max(LEAST_USD, share)
 
     def _claim_branch(self, run: Run) -> None:
         """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""

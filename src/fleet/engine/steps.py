@@ -231,7 +231,8 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
     await shop.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
         await shop.transport.write(f"{folder}/{name}", content)
-    environment = agent_environment(shop, run) | dict(plan.env) | await _token_for(shop, run)
+    environment = agent_environment(shop, run) | dict(plan.env)
+    secrets = await _token_for(shop, run)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
         return await shop.shim.start(
@@ -242,9 +243,17 @@ async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str)
             stdin=plan.stdin,
             marker=run.id,
             cgroup=group,
+            secrets=secrets,
         )
     await shop.shim.prepare(
-        folder, argv=plan.argv, env=environment, cwd=run.workspace, stdin=None, marker=run.id, cgroup=group
+        folder,
+        argv=plan.argv,
+        env=environment,
+        cwd=run.workspace,
+        stdin=None,
+        marker=run.id,
+        cgroup=group,
+        secrets=secrets,
     )
     process = await shop.shim.state(folder)
     if process.phase is Phase.ABSENT:

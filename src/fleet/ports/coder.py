@@ -37,6 +37,7 @@ class Facts:
     closes_stream: bool = True  # a turn that ended well always has a TURN_END event
     tiers: Tiers = Tiers()
     context_window: int = 200_000
+    free_flags: tuple[str, ...] = ()  # with a value each, that change nothing about what an agent may do
     effort_flags: tuple[str, ...] = ()  # that say how hard the model is to think; {} stands for the word
 
 

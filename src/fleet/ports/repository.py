@@ -14,6 +14,12 @@ class Repository(NamedTuple):
 
     top: str  # the main checkout's top folder, also when asked from inside a linked worktree
     base_sha: str
+    git_dir: str  # that all its checkouts share, without links
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its git folder is where its files are: then nobody can take it for another's."""
+        return self.git_dir in (self.top, f"{self.top.rstrip('/')}/.git")
 
 
 class Repositories(Protocol):

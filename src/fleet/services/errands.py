@@ -20,7 +20,7 @@ from fleet.services.tasks import check_text
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.run import Run
-    from fleet.ports.coder import Coder
+    from fleet.ports.coder import Coder, Facts
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
     from fleet.services.runs import RunService
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
 CLEAN_UP_SECONDS = 30.0
 MOST_FLAGS = 50
-# What lets an agent do everything without asking is for the settings to say, and not for a caller.
-UNGUARDED = (
-    "--dangerously",
-    "--yolo",
-    "--allow-all",
-    "--allow-dangerously",
-    "--approval-mode",
-    "--permission-mode",
-    "--full-auto",
-    "--sandbox",
-    "--ask-for-approval",
-)
 
 
 class ErrandWish(NamedTuple):
@@ -115,7 +103,7 @@ class ErrandService:
             raise InvalidInput("an errand needs a name and a prompt")
         facts = self._coder(wish.coder or self._settings().coder_default).facts
         require_binary(facts)
-        check_flags(wish.flags)
+        _check_flags(wish.flags, facts)
         repository = self._repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         effort = tuple(word.format(wish.effort) for word in facts.effort_flags if wish.effort)
@@ -143,6 +131,11 @@ class ErrandService:
         if wish.model.startswith("-"):
             raise InvalidInput(f"{wish.model!r} is no name of a model: it begins with a dash")
         return errand, check_task(task)
+
+    def check_flags(self, coder: str, flags: Sequence[str]) -> None:
+        """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""
+        if flags:
+            _check_flags(flags, self._coder(coder or self._settings().coder_default).facts)
 
     # looking
 
@@ -246,13 +239,20 @@ class ErrandService:
         return ""
 
 
-def check_flags(flags: Sequence[str]) -> None:
-    """Raise `InvalidInput` for flags that would take an agent's guards away, or that are too many."""
+def _check_flags(flags: Sequence[str], facts: Facts) -> None:
+    """Raise `InvalidInput` for flags that may change what an agent may do, or that are too many."""
     if len(flags) > MOST_FLAGS:
         raise InvalidInput(f"an agent's CLI takes at most {MOST_FLAGS} flags of yours, not {len(flags)}")
-    for flag in flags:
-        if flag.startswith(UNGUARDED):
+    wants_value = False
+    for word in flags:
+        name, _, value = word.partition("=")
+        if wants_value and not word.startswith("-"):
+            wants_value = False
+        elif name in facts.free_flags:
+            wants_value = not value
+        else:
+            known = ", ".join(facts.free_flags) or "none"
             raise InvalidInput(
-                f"{flag!r} changes what an agent may do without asking",
+                f"{word!r} may change what an agent may do without asking: {facts.name} can be given {known}",
                 hint="that is for the settings: `fleet config set coder.skip_permissions true`",
             )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fleet.config import Settings
 from fleet.domain.event import Json
@@ -24,23 +25,41 @@ from fleet.domain.spawn import (
     check_repository,
     holds_key,
     own_mark,
+    paying,
     share_of,
 )
 from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
 from fleet.ports.lineage import Lineage
 from fleet.ports.records import Runs
+from fleet.ports.repository import Repositories
 from fleet.ports.spawns import Spawns
 from fleet.ports.store import Store
 from fleet.ports.tasks import QueueState, Tasks
 from fleet.services.projects import project_at
 
 
+class Admission(NamedTuple):
+    """What a caller may do: where, and from where on."""
+
+    spawn: str = ""  # the id of one, for what is about to be started
+    folder: str = ""  # the repository that was checked; "": whichever the caller names
+    base: str = ""  # the commit that the caller's base names there
+
+
 class SpawnService:
     def __init__(
-        self, *, store: Store, settings: Callable[[], Settings], home_settings: Callable[[], Settings]
+        self,
+        *,
+        home: Path,
+        store: Store,
+        repositories: Repositories,
+        settings: Callable[[], Settings],
+        home_settings: Callable[[], Settings],
     ) -> None:
+        self._home = home
         self._store = store
+        self._repositories = repositories
         self._settings = settings
         self._home_settings = home_settings  # without what the environment of the caller says
         self._spawns = Spawns(store)
@@ -58,6 +77,11 @@ class SpawnService:
         """
         known = [mark for mark in ancestors if mark.run and self._runs.peek(mark.run)]
         mark = own_mark([own, *known])
+        if mark is None and any(ancestors):
+            raise Refused(
+                "this process comes from an agent, of a run that this home does not know",
+                hint="an agent uses the fleet that started it",
+            )
         if mark is None:
             settings = self._settings()
             return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
@@ -87,22 +111,44 @@ class SpawnService:
     # what may be
 
     def admit(
-        self, caller: Caller, access: Access, *, folder: str | None = None, budget_usd: float = 0.0
-    ) -> str:
-        """Raise `Refused` if the caller may not; return the id of a spawn for what it is about to start.
+        self,
+        caller: Caller,
+        access: Access,
+        *,
+        folder: str | None = None,
+        base: str = "HEAD",
+        budget_usd: float = 0.0,
+    ) -> Admission:
+        """Raise `Refused` if the caller may not; return where it may, and a spawn for what it is to start.
 
         Part of an agent's budget goes over to the spawn. Raises `OverLimit` if there is too little left.
         """
         check_access(caller, access)
-        if access is Access.READ or folder is None:
-            return ""
-        project = project_at(folder)
-        if project is None:
+        if folder is None:
+            return Admission()
+        if project_at(folder) is None:
             raise InvalidInput(
                 f"{folder!r} is in no git repository", hint="name a folder of one in repo_path"
             )
-        check_repository(caller, project)
-        return self._new_spawn(caller, budget_usd) if access is Access.START else ""
+        found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
+        if access is not Access.START:
+            return found
+        return found._replace(spawn=self._new_spawn(caller, budget_usd))
+
+    def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
+        """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
+        found = self._repositories.inspect(folder, base, ())
+        if not found.is_plain:
+            raise Refused(
+                f"{folder!r} has its git folder elsewhere, in {found.git_dir}",
+                hint="name the main checkout of a repository in repo_path",
+            )
+        check_repository(caller, found.top, kept_places=self._kept_places())
+        return Admission(folder=found.top, base=found.base_sha)
+
+    def _kept_places(self) -> Iterator[str]:
+        yield str(self._home.resolve())
+        yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
         spawn = Spawn(
@@ -119,31 +165,30 @@ class SpawnService:
         return spawn.id
 
     def _hand_on(self, run: Run, wanted_usd: float) -> float:
-        """Take money out of a run's budget for what it starts; return how much. 0: it has no limit."""
+        """Take money out of a run's budget for what it starts; return how much. 0: there is no limit."""
         share = 0.0
 
         def lowered(run: Run) -> Run:
             nonlocal share
             share = share_of(run, wanted_usd)
-            return replace(run, budget_usd=run.budget_usd - share)
+            return paying(run, share)
 
-        newest = self._runs.update(run.id, lowered)
-        if share:
-            self._move(newest, -share)
+        self._move(self._runs.update(run.id, lowered), share)
         return share
 
     def _move(self, run: Run, usd: float) -> None:
-        """Let what a run got or gave count for the next attempt at its task, too."""
-        if run.task is None or self._tasks.peek(run.task) is None:
+        """Let what a run gave, or got back, count for the next attempt at its task, too."""
+        if not run.budget_usd or run.task is None or self._tasks.peek(run.task) is None:
             return
-        usual = self._settings().limits().task_usd
+        before_usd = run.budget_usd + usd
 
         def changed(task: Task) -> Task:
-            budget = task.budget_usd or usual
-            return replace(task, budget_usd=max(LEAST_USD, budget + usd)) if budget else task
+            # What the run had is what was in force; the settings that its agent can reach tell nothing.
+            budget = task.budget_usd or before_usd + task.spent_usd - task.run_usd
+            return replace(task, budget_usd=max(LEAST_USD, budget - usd))
 
         self._tasks.update(run.task, changed)
-        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), -usd))
+        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
 
     def give_back(self, name: str) -> None:
         """Return the money of a spawn that nothing came of; if something did, it has nothing to spend."""
@@ -152,13 +197,16 @@ class SpawnService:
             return
         usd = spawn.budget_usd
         self._spawns.update(name, lambda spawn: replace(spawn, budget_usd=LEAST_USD))
-        run = self._runs.update(spawn.run, lambda run: replace(run, budget_usd=run.budget_usd + usd))
-        self._move(run, usd)
+        self._move(self._runs.update(spawn.run, lambda run: paying(run, -usd)), -usd)
 
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:
             check_own(caller, set(self._lineage.runs_behind(name)))
+
+    def require_repository(self, caller: Caller, project: str) -> None:
+        """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
+        check_repository(caller, project, kept_places=self._kept_places())
 
     # what was called
 

@@ -50,13 +50,17 @@ class Shim:
         stdin: bytes | None,
         marker: str,
         cgroup: str = "",
+        secrets: Mapping[str, str] | None = None,
     ) -> AgentProcess:
         """Start the agent unless it was started before, and return how it stands.
 
-        `env` comes on top of the member's own environment. `marker` is the run's id.
+        `env` comes on top of the member's own environment. `marker` is the run's id. `secrets` are more of
+        `env`, of which nothing is left in the folder once the agent is up.
         Raises `LaunchFailed` when the shim could not even begin; it may be tried again then.
         """
-        await self.prepare(folder, argv=argv, env=env, cwd=cwd, stdin=stdin, marker=marker, cgroup=cgroup)
+        await self.prepare(
+            folder, argv=argv, env=env, cwd=cwd, stdin=stdin, marker=marker, cgroup=cgroup, secrets=secrets
+        )
         answer = await self._run("start", folder, self._shell)
         process = _read_answer(answer, "start", folder)
         if process.phase is Phase.ABSENT:
@@ -73,11 +77,14 @@ class Shim:
         stdin: bytes | None,
         marker: str,
         cgroup: str = "",
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Put everything into the folder that a start needs."""
         text = marker_text(marker)
         launch = launch_script(argv, {**env, MARKER: text.partition("=")[2]}, cwd)
         files = {"marker": f"{text}\n".encode()}
+        if secrets:
+            files["secrets"] = _exports(secrets)
         if stdin is not None:
             files["in"] = stdin
         if cgroup:
@@ -146,11 +153,14 @@ def launch_script(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> byte
         raise InvalidInput(f"{argv[0] if argv else ''!r} is no command")
     if not cwd.startswith("/"):
         raise InvalidInput(f"the folder {cwd!r} to work in is not absolute")
+    return b"cd %s || exit 126\n%sexec %s\n" % (_quote(cwd), _exports(env), b" ".join(map(_quote, argv)))
+
+
+def _exports(env: Mapping[str, str]) -> bytes:
     for name in env:
         if not _NAME.fullmatch(name) or name in _OWNED_BY_SHELLS:
             raise InvalidInput(f"{name!r} cannot be the name of an environment variable")
-    exports = b"".join(b"export %s=%s\n" % (name.encode(), _quote(value)) for name, value in env.items())
-    return b"cd %s || exit 126\n%sexec %s\n" % (_quote(cwd), exports, b" ".join(map(_quote, argv)))
+    return b"".join(b"export %s=%s\n" % (name.encode(), _quote(value)) for name, value in env.items())
 
 
 def marker_text(marker: str) -> str:

@@ -9,7 +9,8 @@
 #   shim.sh members DIR           print the pid of every live process of the run
 #
 # The caller puts into DIR: `launch` (sh text, sourced; ends in exec), and if wanted `in` (the agent's stdin),
-# `marker` (FLEET_RUN=<id>, as exported by `launch`) and `cgroup` (a folder that the agent moves itself into).
+# `marker` (FLEET_RUN=<id>, as exported by `launch`), `cgroup` (a folder that the agent moves itself into) and
+# `secrets` (sh text, sourced and emptied before `launch`).
 # The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader; in a pane, `err` is the
 # screen as a failed agent left it), and
 #   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
@@ -46,6 +47,10 @@ if [ "$1" = _agent ]; then
   { echo up >&3; } 2>/dev/null  # to whoever waits for it in `start`
   exec 3>&-
   shift "$#"
+  if [ -e "$_fleet_d/secrets" ]; then
+    . "$_fleet_d/secrets"
+    : > "$_fleet_d/secrets"  # emptied, for to delete it would take a fork
+  fi
   . "$_fleet_d/launch"
   exit 126
 fi
@@ -176,7 +181,7 @@ record() { # Write how the agent ended, if it was ours. A full disk is waited fo
       [ -d "$d" ] && [ "$tries" -lt 600 ] || exit 73
       aside sleep 1
     done
-    aside rm -f "$d"/claim.* "$d"/exit.[0-9]*
+    aside rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
     aside sync "$d/exit"
   else
     aside rm -f "$d/claim.$$."* "$reserved"

@@ -88,6 +88,7 @@ class ClaudeCoder:
         signals_turns=True,
         tiers=Tiers(cheap="haiku", standard="sonnet", premium="opus"),
         context_window=200_000,
+        free_flags=("--model", "--fallback-model", "--max-turns", "--append-system-prompt"),
         effort_flags=("--effort", "{}"),
     )
 

@@ -72,6 +72,7 @@ class CodexCoder:
         signals_turns=True,
         tiers=Tiers(cheap="gpt-6-luna", standard="gpt-6.1-sol", premium="gpt-6-astra"),
         context_window=272_000,
+        free_flags=("--model", "-m"),
         effort_flags=("-c", 'model_reasoning_effort="{}"'),
     )
 

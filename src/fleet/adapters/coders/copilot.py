@@ -64,6 +64,7 @@ class CopilotCoder:
         tiers=Tiers(cheap="claude-haiku-5.5", standard="claude-sonnet-5.5", premium="claude-opus-5.5"),
         context_window=200_000,
         report=USAGE_FILE,
+        free_flags=("--model",),
     )
 
     def launch(self, turn: Turn) -> Launch:

@@ -68,6 +68,7 @@ class GeminiCoder:
         modes=frozenset({Mode.HEADLESS, Mode.TMUX}),
         tiers=Tiers(cheap="flash-lite", standard="flash", premium="pro"),
         context_window=1_048_576,
+        free_flags=("--model", "-m"),
     )
 
     def launch(self, turn: Turn) -> Launch:

@@ -63,6 +63,7 @@ class OpencodeCoder:
         login_hint="opencode auth login",
         modes=frozenset({Mode.HEADLESS, Mode.TMUX}),
         signals_turns=True,
+        free_flags=("--model", "-m"),
         tiers=Tiers(),  # the models are those of the providers that the user has set up
         context_window=200_000,
     )

@@ -35,6 +35,7 @@ class ScriptedCoder:
         binary=sys.executable,
         modes=frozenset({Mode.HEADLESS, Mode.TMUX}),
         signals_turns=True,
+        free_flags=("--model", "--role"),
         tiers=Tiers(cheap="small", standard="medium", premium="large"),
     )
 

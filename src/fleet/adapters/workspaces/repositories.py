@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 class GitRepositories:
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
         found = repository.inspect_for(Path(folder), base_ref, branches)
-        return Repository(top=str(found.top), base_sha=found.base_sha)
+        git_dir = os.path.realpath(found.git_dir)
+        return Repository(top=str(found.top), base_sha=found.base_sha, git_dir=git_dir)
 
     def contains(self, folder: str, commit: str, ref: str) -> bool:
         from fleet.adapters.workspaces.commits import is_ancestor

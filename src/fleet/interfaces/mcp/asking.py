@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from fleet.interfaces.mcp.desk import Desk, Peer
     from fleet.services.fleet import Fleet
 
+MARKS = "fleet.marks"  # of a request over HTTP, put there before it is looked at
 Context = ServerRequestContext[Any, Any]
 
 
 def peer_of(context: Context) -> Peer:
-    """Return the address that a request came from; None if it came over stdin."""
-    client = getattr(context.request, "client", None)
-    return (str(client.host), int(client.port)) if client else None
+    """Return what marks those that a request came from; None if it came over stdin."""
+    return context.request.scope[MARKS] if context.request else None
 
 
 @contextmanager

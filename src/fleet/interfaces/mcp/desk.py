@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LARGEST_CALL = 1 << 20  # characters of all arguments together
+DEEPEST_CALL = 20  # of what is within each other in them
 SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
-Peer: TypeAlias = "tuple[str, int] | None"  # the address at the other end; None over stdin
+Peer: TypeAlias = "Sequence[Mark] | None"  # what marks those at the other end; None over stdin
 _NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
 
 
@@ -52,26 +53,23 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        from fleet.bootstrap import marks_of_ancestors
+        from fleet.bootstrap import marks_around
 
         # At the start: a parent that ends later must not take its marks along.
         self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
-        self._ancestors = marks_of_ancestors()
+        self._ancestors = marks_around()
         self._opening = Lock()
         self._store: Store | None = None
 
     def identify(self, fleet: Fleet, peer: Peer) -> Caller:
         """Return who calls: whoever started the server, and, over HTTP, whoever is at the other end."""
-        from fleet.bootstrap import marks_behind
+        return fleet.spawns.identify(self._mark, [*self._ancestors, *(peer or ())])
 
-        theirs = marks_behind(*peer) if peer else []
-        return fleet.spawns.identify(self._mark, [*self._ancestors, *theirs])
-
-    def fleet(self, folder: str = ".") -> Fleet:
+    def fleet(self, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
         """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
         from fleet.bootstrap import open_fleet
 
-        return replace(open_fleet(folder=folder), make_store=self._kept_store)
+        return replace(open_fleet(folder=folder, environ=environ), make_store=self._kept_store)
 
     def _kept_store(self) -> Store:
         from fleet.bootstrap import home_folder, open_store
@@ -101,7 +99,8 @@ class Visit:
         self._began = time.monotonic()
         self._error = ""
         self._fleet: Fleet | None = None
-        self._call: Call | None = None
+        self._caller: Caller | None = None  # known before it is known what they may
+        self._call: Call | None = None  # once it was admitted, and not before
         self._stamp = ""
         self._keeper: DoorKeeper | None = None
         self._replied = ""  # the question that was answered on the way
@@ -150,7 +149,8 @@ class Visit:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
 
         def passed_on() -> None:
-            call = self._call = self._call or self._admitted()
+            call = self._call
+            assert call
             check_access(call.caller, Access.PERSON)
             self._replied = call.fleet.tasks.answer(name, text, by=call.caller.name).id
 
@@ -170,13 +170,29 @@ class Visit:
         schema.check(self._given, self._tool.arguments, self._tool.needs)
         folder = cast("str", self._given.get("repo_path", "."))
         fleet = self._fleet = self._desk.fleet(folder)
-        caller = self._desk.identify(fleet, self._peer)
-        self._call = Call(fleet=fleet, caller=caller, arguments=self._given)
+        caller = self._caller = self._desk.identify(fleet, self._peer)
         _check_folder(folder)
-        named = folder if "repo_path" in self._given else None
-        budget = cast("float", self._given.get("budget_usd", 0.0))
-        origin = fleet.spawns.admit(caller, self._tool.access, folder=named, budget_usd=budget)
-        return Call(fleet=fleet, caller=caller, arguments=self._given, origin=origin)
+        given = self._admit(fleet, caller, folder)
+        if caller.run:  # no setting of its environment, and of no folder that it can write
+            place = cast("str", given.arguments.get("repo_path", caller.run.project))
+            return replace(given, fleet=self._desk.fleet(place, {}))
+        return given
+
+    def _admit(self, fleet: Fleet, caller: Caller, folder: str) -> Call:
+        """Return the call, with the repository that was checked in the place of the one that was named."""
+        given = dict(self._given)
+        admitted = fleet.spawns.admit(
+            caller,
+            self._tool.access,
+            folder=folder if "repo_path" in given else None,
+            base=cast("str", given.get("base_ref", "HEAD")),
+            budget_usd=cast("float", given.get("budget_usd", 0.0)),
+        )
+        if admitted.folder:
+            given["repo_path"] = admitted.folder
+            if "base_ref" in self._tool.takes and "workflow" not in given:
+                given["base_ref"] = admitted.base
+        return Call(fleet=fleet, caller=caller, arguments=given, origin=admitted.spawn)
 
     def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
         try:
@@ -196,8 +212,7 @@ class Visit:
         """Keep that there was this call, and whose it was."""
         fleet = self._fleet or self._desk.fleet()
         try:
-            caller = self._call.caller if self._call else None
-            fleet.spawns.record(caller, self._told())
+            fleet.spawns.record(self._caller, self._told())
         except FleetError as problem:
             log.error("call.unrecorded", extra={"tool": self._tool.name, "reason": problem.message})
 
@@ -229,6 +244,18 @@ def _check_size(given: Mapping[str, Json]) -> None:
             f"the arguments have {size} characters, and at most {LARGEST_CALL} are taken",
             hint="put what is long into a file of the repository, and name that",
         )
+    if _is_deeper(given, DEEPEST_CALL):
+        raise InvalidInput(f"the arguments are nested more than {DEEPEST_CALL} deep")
+
+
+def _is_deeper(value: Mapping[str, Json] | Json, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        inner = list(value.values())
+    elif isinstance(value, list):
+        inner = value
+    else:
+        return False
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _check_folder(folder: str) -> None:

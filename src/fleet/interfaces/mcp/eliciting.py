@@ -23,8 +23,8 @@ class Person:
     def __init__(self, context: Context, given: Mapping[str, object]) -> None:
         self._context = context
         said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
-        self.replies = {name: text for name, reply in said.items() if (text := _text_of(reply))}
-        self._silent = {name for name in said if name not in self.replies}
+        self._replies = {name: text for name, reply in said.items() if (text := _text_of(reply))}
+        self._silent = {name for name in said if name not in self._replies}
 
     def can_be_asked(self, question: Question) -> bool:
         """Whether the client can show a form, and they have not said yet that they would rather not."""
@@ -39,7 +39,12 @@ class Person:
         return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def ask(self, question: Question, seconds: float) -> str | types.InputRequiredResult:
-        """Return what they say, "" if they would rather not or take too long; or what to answer the call."""
+        """Return what they say, "" if they would rather not or take too long; or what to answer the call.
+
+        What came along with the call counts for the question that is open, and for no other.
+        """
+        if said := self._replies.pop(question.id, ""):
+            return said
         form = types.ElicitRequestFormParams(message=_message(question), requested_schema=_FORM)
         if self._is_modern:
             return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
+from anyio.to_thread import run_sync
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 
-from fleet.config import read_file, replace_file
-from fleet.errors import InvalidInput, Unavailable
+from fleet.bootstrap import marks_behind
+from fleet.errors import InvalidInput, Refused, Unavailable
+from fleet.interfaces.mcp.asking import MARKS
 from fleet.interfaces.mcp.desk import Desk
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import chosen
+from fleet.services.tokens import kept_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -54,7 +57,7 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     host, port = parse_address(address)
     file = home / "mcp-token"
-    token = own_token(file)
+    token = kept_token(file)
     desk = Desk()
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
@@ -69,15 +72,6 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     finally:
         listener.close()
         desk.close()
-
-
-def own_token(file: Path) -> str:
-    """Return what a client has to know, made once and kept for this user alone."""
-    if token := (read_file(file) or "").strip():
-        return token
-    token = secrets.token_urlsafe(32)
-    replace_file(file, f"{token}\n".encode(), mode=0o600)
-    return token
 
 
 def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: int) -> ASGIApp:
@@ -95,20 +89,32 @@ def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: 
 
 
 class TokenGuard:
-    """Lets nobody in who does not know the token; nothing else is looked at before."""
+    """Lets nobody in who does not know the token, or who cannot be seen; nothing else is looked at before."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._wanted = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_known(scope):
-            refusal = PlainTextResponse(
-                "the token is missing or wrong\n", 401, headers={"WWW-Authenticate": 'Bearer realm="fleet"'}
-            )
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif refusal := await self._refusal(scope):
             await refusal(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope) -> ASGIApp | None:
+        """Return what to answer a stranger; else keep who is there, while the connection is."""
+        if not self._is_known(scope):
+            told = {"WWW-Authenticate": 'Bearer realm="fleet"'}
+            return PlainTextResponse("the token is missing or wrong\n", 401, headers=told)
+        try:
+            scope[MARKS] = await run_sync(marks_behind, tuple(scope["client"]), tuple(scope["server"]))
+        except Refused as problem:
+            return PlainTextResponse(f"{problem.message}; {problem.hint}\n", 403)
+        return None
 
     def _is_known(self, scope: Scope) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]

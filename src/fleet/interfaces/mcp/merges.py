@@ -50,6 +50,8 @@ TOOLS = (
         title="Check for conflicts",
         description="Which agents' branches would merge now, and which are in each other's way.",
         handle=_conflicts,
+        is_idempotent=True,
+        reaches_out=True,
         takes={"repo_path": REPO, "names": NAMES, "into": schema.text()},
         needs=("repo_path",),
         gives={"into": schema.text(), "branches": schema.objects(), "pairs": schema.objects()},
@@ -61,6 +63,7 @@ TOOLS = (
         handle=_merge,
         access=Access.PERSON,
         is_destructive=True,
+        reaches_out=True,
         takes={
             "repo_path": REPO,
             "names": NAMES,

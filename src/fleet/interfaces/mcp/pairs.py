@@ -74,6 +74,7 @@ TOOLS = (
             "rounds": schema.integer(minimum=1, maximum=20, default=3),
             "gates": schema.texts("commands that must succeed"),
             "base_ref": schema.text(default="HEAD"),
+            "budget_usd": schema.number("of all together", minimum=0),
         },
         needs=("repo_path", "prompt", "doer"),
         gives=PAIR,
@@ -94,6 +95,8 @@ TOOLS = (
         description="Say what a person has to say about a pair that could not agree, or cancel it.",
         handle=_decide,
         access=Access.PERSON,
+        is_destructive=True,
+        reaches_out=True,
         takes={
             "pair_id": schema.text(),
             "action": schema.choice("accept", "continue", "reject", "cancel"),

@@ -34,6 +34,7 @@ TOOLS = (
         description="Answer a question with the person's words, or an option's number; its agent goes on.",
         handle=_answer,
         access=Access.PERSON,
+        reaches_out=True,
         takes={"question_id": schema.text("or its task's id"), "answer": schema.text()},
         needs=("question_id", "answer"),
         gives={"id": schema.text(), "state": schema.text()},

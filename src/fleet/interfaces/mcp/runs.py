@@ -65,6 +65,7 @@ def _list(call: Call) -> Answer:
 def _prompt(call: Call) -> Answer:
     run = find_run(call.fleet, call.text("run"))
     call.require_own(run.id)
+    call.require_repository(run.project)
     return line(call.fleet.errands.prompt(run, call.text("prompt")))
 
 
@@ -100,6 +101,7 @@ TOOLS = (
         description="Give an agent a further prompt, in the same session.",
         handle=_prompt,
         access=Access.OWN,
+        reaches_out=True,
         takes={"run": RUN, "prompt": schema.text()},
         needs=("run", "prompt"),
         gives={"id": schema.text(), "state": schema.text()},

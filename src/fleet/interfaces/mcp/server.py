@@ -17,7 +17,6 @@ import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from fleet import __version__
@@ -26,6 +25,7 @@ from fleet.interfaces.mcp import handles, prompts, resources
 from fleet.interfaces.mcp.asking import Context, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.eliciting import Person
+from fleet.interfaces.mcp.incoming import conversation
 from fleet.interfaces.mcp.sets import chosen, tools_of
 from fleet.interfaces.mcp.tool import Answer, Tool
 from fleet.interfaces.mcp.watching import Watch
@@ -48,7 +48,7 @@ def serve(sets: Iterable[str] = ()) -> None:
 
 
 async def _serve(server: Server[Any]) -> None:
-    async with stdio_server() as (incoming, outgoing):
+    async with conversation() as (incoming, outgoing):
         told = NotificationOptions(prompts_changed=True, resources_changed=True)
         await server.run(incoming, outgoing, server.create_initialization_options(told))
 
@@ -178,8 +178,6 @@ async def _dealt_with(
     visit: Visit, context: Context, person: Person
 ) -> Answer | Refusal | types.InputRequiredResult:
     """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
-    for name, text in person.replies.items():
-        await run_sync(visit.reply, name, text)
     answer = await run_sync(visit.answer)
     began, patience = time.monotonic(), visit.wait_seconds
     while (left := began + patience - time.monotonic()) > 0:

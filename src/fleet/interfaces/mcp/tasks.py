@@ -72,7 +72,7 @@ def _change(call: Call) -> Answer:
     if not words and action != "reopen":
         raise InvalidInput(f"to {action}, say why or what in `text`")
     task = service.get(name)
-    if action != "comment" and (task.run or "") != call.run:  # an agent has a say about its own task
+    if (task.run or "") != call.run:  # an agent has a say about its own task
         call.require_own(task.id)
     match action:
         case "close":
@@ -80,6 +80,7 @@ def _change(call: Call) -> Answer:
         case "block":
             return _line(service.block(name, words, by=by))
         case "reopen":
+            call.require_repository(task.project)
             return _line(service.reopen(name, run=call.run, by=by))
         case _:
             return _line(service.comment(name, words, by=by))
@@ -135,6 +136,7 @@ TOOLS = (
         handle=_change,
         access=Access.OWN,
         is_destructive=True,
+        reaches_out=True,
         takes={
             "task_id": schema.text(),
             "action": schema.choice("close", "block", "reopen", "comment"),

@@ -59,6 +59,10 @@ class Call:
         """Raise `Refused` if an agent is to change what it has not started."""
         self.fleet.spawns.require_own(self.caller, name)
 
+    def require_repository(self, project: str) -> None:
+        """Raise `Refused` if work may not go on in a repository."""
+        self.fleet.spawns.require_repository(self.caller, project)
+
     def refuse_agent(self, what: str, *, given: object) -> None:
         """Raise `Refused` if an agent asks for what would let it out of its own bounds."""
         if given and self.caller.run:
@@ -77,6 +81,7 @@ class Tool:
     access: Access = Access.READ
     is_destructive: bool = False
     is_idempotent: bool = False
+    reaches_out: bool = False  # it sets agents to work, or runs commands that somebody has named
     has_ended: Callable[[Mapping[str, Json]], bool] | None = None  # it can be waited for
 
     @property
@@ -94,12 +99,12 @@ class Tool:
     @property
     def annotations(self) -> Mapping[str, bool]:
         """What a client may believe of it; what is left out is what the protocol takes for granted."""
-        if self.access is Access.READ:
+        if self.access is Access.READ and not self.reaches_out:
             return {"readOnlyHint": True, "openWorldHint": False}
         told = {"readOnlyHint": False, "destructiveHint": self.is_destructive}
         told["idempotentHint"] = self.is_idempotent
         # An agent that is started talks to its provider, and to whatever its tools reach.
-        return told | {"openWorldHint": self.access is Access.START}
+        return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 
 
 def page(items: list[Json], offset: int, limit: int) -> tuple[list[Json], Json]:

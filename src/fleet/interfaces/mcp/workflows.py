@@ -29,7 +29,7 @@ def _create(call: Call) -> Answer:
     blueprint = _blueprint(call)
     for stage in _all_stages(blueprint.stages):
         call.refuse_agent("commands, flags or the user's checkout in a stage", given=_reaches_out(stage))
-        _check_flags(stage)
+        call.fleet.errands.check_flags(stage.coder, stage.flags)
     wish = WorkflowWish(
         folder=call.text("repo_path"),
         task_prompt=call.text("task_prompt"),
@@ -59,12 +59,6 @@ def _all_stages(stages: Iterable[Stage]) -> Iterable[Stage]:
 
 def _reaches_out(stage: Stage) -> bool:
     return bool(stage.gates or stage.flags or stage.strategy == "shared")
-
-
-def _check_flags(stage: Stage) -> None:
-    from fleet.services.errands import check_flags
-
-    check_flags(stage.flags)
 
 
 def _status(call: Call) -> Answer:
@@ -124,6 +118,7 @@ def _clean_up(call: Call) -> Answer:
 def _control(call: Call) -> Answer:
     name, action, stage = call.text("workflow_id"), call.text("action"), call.text("stage")
     service = call.fleet.workflows
+    call.require_repository(service.get(name).project)
     if action in ("approve", "reject", "retry") and not stage:
         raise InvalidInput(f"to {action}, name the stage", hint="`get_workflow_status` shows the stages")
     match action:
@@ -226,6 +221,8 @@ TOOLS = (
         description="Say what a person says: approve or reject a stage that asks, retry one, pause, resume.",
         handle=_control,
         access=Access.PERSON,
+        is_destructive=True,
+        reaches_out=True,
         takes={
             "workflow_id": WORKFLOW,
             "action": schema.choice("approve", "reject", "retry", "pause", "resume"),
