@@ -6,9 +6,10 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,10 +137,10 @@ def test_what_the_user_wrote_meanwhile_stays_and_only_ours_is_taken_out(setting:
         assert (setting.user / name).read_bytes() == USER_FILES[name].replace(old, new).encode()
 
 
-def test_a_server_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
+def test_a_table_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
     setting.install("codex")
     file = setting.user / ".codex/config.toml"
-    changed = file.read_text().replace('args = ["mcp"]', 'args = ["mcp", "--tools", "all"]')
+    changed = file.read_text().replace('args = ["mcp"]', "args = [ 'mcp' ]")
     file.write_text(f"{changed}\n[new]\na = 1\n")
     setting.uninstall()
     left = file.read_text()
@@ -162,6 +163,103 @@ def test_what_was_there_before_is_neither_changed_nor_taken_out(setting: Setting
     assert {name: done[name] for name in own} == dict.fromkeys(own, "keep")
     setting.uninstall()
     assert setting.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "own"),
+    [
+        (".claude/settings.json", ("statusLine",), {"type": "command", "command": "~/my-own-line.sh"}),
+        (".claude.json", ("mcpServers", "fleet"), {"command": "my-own-fleet"}),
+        (".claude.json", ("mcpServers", "fleet"), None),
+    ],
+)
+def test_what_the_user_has_put_in_the_place_of_ours_is_theirs(
+    empty: Setting, name: str, path: tuple[str, ...], own: object
+) -> None:
+    empty.install("claude")
+    file = empty.user / name
+    document = json.loads(file.read_text())
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = own
+    file.write_text(json.dumps(document))
+    changed = file.read_bytes()
+    assert empty.install("claude")[name] == "keep"
+    assert empty.uninstall()[name] == "keep"
+    assert file.read_bytes() == changed
+
+
+def test_keys_that_the_user_added_to_our_table_move_to_no_other(setting: Setting) -> None:
+    file = setting.user / ".codex/config.toml"
+    setting.install("codex")
+    with file.open("a") as opened:
+        opened.write("startup_timeout_sec = 20\n")
+    changed = file.read_bytes()
+    setting.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    assert setting.install("codex")[".codex/config.toml"] == "keep"
+    assert setting.uninstall()[".codex/config.toml"] == "keep"
+    assert file.read_bytes() == changed
+
+
+def without_ours(text: str) -> dict[str, Any]:
+    document = tomllib.loads(text)
+    document["mcp_servers"].pop("fleet", None)
+    return document
+
+
+@pytest.mark.parametrize(
+    "line", ["a = 1", "[new]", "[[list]]", "[mcp_servers.fleet.more]", "mcp_servers.x.y = 1", "# mine", '"""']
+)
+def test_wherever_a_line_is_added_to_toml_the_rest_means_what_it_meant(setting: Setting, line: str) -> None:
+    file = setting.user / ".codex/config.toml"
+    setting.install("codex")
+    installed = file.read_text().splitlines(keepends=True)
+    for place in range(len(installed) + 1):
+        file.write_text(USER_FILES[".codex/config.toml"])
+        setting.install("codex")
+        changed = "".join((*installed[:place], line + "\n", *installed[place:]))
+        with suppress(tomllib.TOMLDecodeError):
+            meant = without_ours(changed)
+            file.write_text(changed)
+            verb = setting.uninstall("codex")[".codex/config.toml"]
+            assert without_ours(file.read_text()) == meant
+            assert line in file.read_text()
+            assert (file.read_text() == changed) == (verb == "keep")
+
+
+def test_a_comment_that_the_user_put_into_our_piece_is_not_lost(setting: Setting) -> None:
+    file = setting.user / ".config/Code/User/mcp.json"
+    setting.install("vscode")
+    changed = file.read_text().replace('"command"', '// http://mine\n"command"')
+    file.write_text(changed)
+    assert setting.uninstall()[".config/Code/User/mcp.json"] == "keep"
+    assert file.read_text() == changed
+
+
+def test_a_file_that_is_fleets_alone_goes_even_after_an_update(empty: Setting) -> None:
+    before = empty.everything()
+    empty.install("gemini")
+    empty.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    assert empty.install("gemini")[".gemini/settings.json"] == "update"
+    empty.uninstall()
+    assert empty.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".claude/settings.json", '{"statusLine": null}\n'),
+        (".claude.json", '{"mcpServers": {"fleet": null}}\n'),
+    ],
+)
+def test_a_null_in_the_place_of_ours_is_the_users_and_stays(
+    setting: Setting, name: str, content: str
+) -> None:
+    (setting.user / name).write_text(content)
+    assert setting.install("claude")[name] == "keep"
+    setting.uninstall()
+    assert (setting.user / name).read_text() == content
 
 
 def test_a_skill_that_the_user_has_changed_is_left_to_them(setting: Setting) -> None:

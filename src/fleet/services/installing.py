@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,15 +68,11 @@ class Installer:
         project = self._project(scope)
         with self._locked(is_dry):
             known = self._register.load()
-            changes: dict[str, Change] = {}
-            for client in chosen:
-                for piece in self._pieces(client, scope, skills):
-                    file = str(piece.file)
-                    if file in changes:
-                        changes[file] = _shared(changes[file], client.name)
-                    else:
-                        changes[file] = plan_placement(piece, known.get(file), client.name, project)
-            done = list(changes.values())
+            wanted = self._wanted(chosen, scope, skills)
+            done = [
+                plan_placement(piece, known.get(file), names, project, self._copies)
+                for file, (piece, names) in wanted.items()
+            ]
             if not is_dry:
                 self._carry_out(done, known)
             return done
@@ -98,6 +94,16 @@ class Installer:
         if self._places.project is None:
             raise InvalidInput("you are in no git repository", hint="change into one, or use --scope user")
         return str(self._places.project)
+
+    def _wanted(
+        self, clients: Sequence[Client], scope: Scope, skills: Sequence[str]
+    ) -> Mapping[str, tuple[Piece, list[str]]]:
+        """Return pieces by their file, and for whom: several clients read the same folder of skills."""
+        wanted: dict[str, tuple[Piece, list[str]]] = {}
+        for client in clients:
+            for piece in self._pieces(client, scope, skills):
+                wanted.setdefault(str(piece.file), (piece, []))[1].append(client.name)
+        return wanted
 
     def _pieces(self, client: Client, scope: Scope, skills: Sequence[str]) -> Iterable[Piece]:
         launch = self._launch(scope)
@@ -171,13 +177,6 @@ class Installer:
             yield
         finally:
             os.close(handle)
-
-
-def _shared(change: Change, client: str) -> Change:
-    """Return a change that one more client has asked for: several read the same folder of skills."""
-    clients = tuple(dict.fromkeys((*change.clients, client)))
-    placement = replace(change.placement, clients=clients) if change.placement else None
-    return replace(change, clients=clients, placement=placement)
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:
