@@ -8,14 +8,17 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleet.errors import InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.services import installing
 from fleet.services.clients import CLIENTS, Launch, Places, Scope
 from fleet.services.installing import SKILLS, Installer
+from fleet.services.placements import Change
 
 LAUNCH = Launch(command="/opt/fleet", args=("mcp",), env={"FLEET_HOME": "/data/fleet"})
 
@@ -374,6 +377,89 @@ def test_whoever_is_killed_between_writing_down_and_writing_can_do_it_again(sett
     assert setting.install("gemini")[".gemini/settings.json"] == "add"
     setting.uninstall()
     assert setting.everything() == before
+
+
+@contextmanager
+def killed_at_write(number: int) -> Iterator[None]:
+    """End an installation as it is about to put its file of that number in place."""
+    real, calls = installing.write_change, count(1)
+
+    def write(change: Change) -> bool:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return real(change)
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(installing, "write_change", write)
+        yield
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_update_that_was_killed_anywhere_can_be_repeated_or_taken_back(
+    setting: Setting, number: int, is_new: bool
+) -> None:
+    before = setting.everything()
+    setting.install("claude", "codex")
+    setting.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    with killed_at_write(number):
+        setting.install("claude", "codex")
+    if is_new:
+        setting.install("claude", "codex")
+        assert "/opt/fleet" not in (setting.user / ".claude.json").read_text()
+        assert "/opt/fleet" not in (setting.user / ".codex/config.toml").read_text()
+        assert set(setting.install("claude", "codex").values()) == {"same"}
+    with killed_at_write(number):
+        setting.uninstall()
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+@contextmanager
+def written_meanwhile(file: Path, *contents: str) -> Iterator[None]:
+    """Have a client write its file, again and again, just before fleet does."""
+    real, left = installing.write_change, list(contents)
+
+    def write(change: Change) -> bool:
+        if change.file == str(file) and left:
+            file.write_text(left.pop(0))
+        return real(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(installing, "write_change", write)
+        yield
+
+
+def test_what_a_client_writes_while_fleet_is_at_it_stays(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    with written_meanwhile(file, '{"numStartups": 8}\n', '{"numStartups": 9}\n'):
+        setting.install("claude")
+    installed = json.loads(file.read_text())
+    assert (installed["numStartups"], "fleet" in installed["mcpServers"]) == (9, True)
+    with written_meanwhile(file, file.read_text().replace("9", "10")):
+        setting.uninstall()
+    assert file.read_text() == '{"numStartups": 10}\n'
+
+
+def test_an_own_server_that_came_while_fleet_was_at_it_stays(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    own = '{"mcpServers": {"fleet": {"command": "mine"}}}\n'
+    with written_meanwhile(file, own):
+        assert setting.install("claude")[".claude.json"] == "keep"
+    setting.uninstall()
+    assert file.read_text() == own
+
+
+def test_a_file_that_never_rests_is_left_alone(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    contents = [f'{{"numStartups": {number}}}\n' for number in range(50)]
+    with written_meanwhile(file, *contents), pytest.raises(Conflict, match=r"\.claude\.json") as caught:
+        setting.install("claude")
+    assert caught.value.hint
+    assert file.read_text() in contents
+    setting.install("claude")
+    setting.uninstall()
+    assert "fleet" not in file.read_text()
 
 
 def test_clients_are_found_by_their_folder_and_without_any_there_is_a_hint(empty: Setting) -> None:

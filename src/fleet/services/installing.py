@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from fleet.errors import InvalidInput, NotFound
+from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.services.clients import (
     CLIENTS,
     Client,
@@ -29,9 +31,12 @@ from fleet.services.placements import (
     plan_placement,
     plan_removal,
     remove_folders,
-    write_content,
+    write_change,
 )
 
+Plan: TypeAlias = Callable[[], Change]
+
+TRIES = 10  # to write a file that others write, too
 SKILLS = ("fleet", "pm")
 SKILLS_FOLDER = Path(__file__).parents[1] / "skills"
 
@@ -69,13 +74,11 @@ class Installer:
         with self._locked(is_dry):
             known = self._register.load()
             wanted = self._wanted(chosen, scope, skills)
-            done = [
-                plan_placement(piece, known.get(file), names, project, self._copies)
+            plans = [
+                partial(plan_placement, piece, known.get(file), names, project, self._copies)
                 for file, (piece, names) in wanted.items()
             ]
-            if not is_dry:
-                self._carry_out(done, known)
-            return done
+            return self._do(plans, known, is_dry)
 
     def _chosen(self, names: Sequence[str]) -> Sequence[Client]:
         for name in names:
@@ -123,9 +126,9 @@ class Installer:
         with self._locked(is_dry):
             known = self._register.load()
             wanted = [one for one in known.values() if project in (None, one.project)]
-            done = [self._less(placement, chosen) for placement in wanted if chosen & set(placement.clients)]
+            plans = [partial(self._less, one, chosen) for one in wanted if chosen & set(one.clients)]
+            done = self._do(plans, known, is_dry)
             if not is_dry:
-                self._carry_out(done, known)
                 self._tidy(known)
             return done
 
@@ -143,24 +146,40 @@ class Installer:
 
     # both
 
-    def _carry_out(self, changes: Sequence[Change], known: dict[str, Placement]) -> None:
-        """Write it down, then do it: whoever is killed in between can do it again."""
-        gone: list[Placement] = []
+    def _do(self, plans: Sequence[Plan], known: dict[str, Placement], is_dry: bool) -> list[Change]:
+        """Read every file before any is written; write down what is to be done before it is.
+
+        So whoever is killed in between can do it again.
+        """
+        planned = [plan() for plan in plans]
+        if is_dry:
+            return planned
+        self._write_down(planned, known)
+        done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
+        gone = [known.pop(change.file) for change in done if not change.placement and change.file in known]
+        for placement in sorted(gone, key=lambda one: -len(one.folders)):
+            remove_folders(placement.folders)
+        self._write_down([_settled(change) for change in done], known)
+        return done
+
+    def _write_down(self, changes: Iterable[Change], known: dict[str, Placement]) -> None:
         for change in changes:
             self._copies.keep(change.before)
             if change.placement:
                 known[change.file] = change.placement
-        if known:
-            self._register.save(known)
-        for change in changes:
-            if change.is_made:
-                mode = 0o644 if change.placement and change.placement.project else 0o600
-                write_content(change.file, change.content, mode=mode)
-            if change.placement is None and (placement := known.pop(change.file, None)):
-                gone.append(placement)
-        for placement in sorted(gone, key=lambda one: -len(one.folders)):
-            remove_folders(placement.folders)
         self._register.save(known)
+
+    def _carry_out(self, change: Change, plan: Plan, known: dict[str, Placement]) -> Change:
+        """Make a change; if somebody else was quicker, plan it anew from what they wrote."""
+        for _ in range(TRIES):
+            if not change.is_made or write_change(change):
+                return change
+            change = plan()
+            self._write_down([change], known)
+        raise Conflict(
+            f"{change.file} was written by somebody else, again and again",
+            hint="close that client, and repeat",
+        )
 
     @contextmanager
     def _locked(self, is_dry: bool) -> Generator[None]:
@@ -177,6 +196,11 @@ class Installer:
             yield
         finally:
             os.close(handle)
+
+
+def _settled(change: Change) -> Change:
+    """Return a change that was made: what was there before it is not in the file any more."""
+    return replace(change, placement=change.placement and replace(change.placement, was=None))
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:

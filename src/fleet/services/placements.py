@@ -38,11 +38,13 @@ class Placement:
     inserted: str = ""  # the text that was added, in one piece
     made: int = 0  # how many levels that lead to it are ours, too
     folders: tuple[str, ...] = ()  # that had to be made, the outermost first
+    was: Placement | None = None  # what is in the file until this one is
 
     @staticmethod
     def read(told: dict[str, Any]) -> Placement:
         lists = {name: tuple(told[name]) for name in ("path", "clients", "folders")}
-        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"])}
+        was = Placement.read(told["was"]) if told["was"] else None
+        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"]), "was": was}
         return Placement(**fields)
 
 
@@ -55,6 +57,7 @@ class Change:
     clients: tuple[str, ...]
     verb: str  # add, update, remove; same or keep: nothing is written
     note: str = ""
+    planned_from: str = ""  # the hash of the file as it was read
     content: bytes | None = field(default=None, repr=False)  # of the file from now on; None: no file
     before: bytes | None = field(default=None, repr=False)  # the file without anything of ours, to be kept
     placement: Placement | None = field(default=None, repr=False)  # from now on; None: nothing of ours
@@ -62,6 +65,11 @@ class Change:
     @property
     def is_made(self) -> bool:
         return self.verb in ("add", "update", "remove")
+
+    @property
+    def mode(self) -> int:
+        """The mode of a file that is new."""
+        return 0o644 if self.placement and self.placement.project else 0o600
 
 
 def hash_of(content: bytes | None) -> str:
@@ -87,7 +95,7 @@ def plan_placement(
         return _leave_theirs(piece, found, named)
     held = _held(known, content)
     if found == piece.value:
-        same = replace(held or known, clients=named)
+        same = replace(held or known, clients=named, was=None)
         return _changed(piece, named, "same", placement=same)
     if held is None:
         same = replace(known, clients=named)
@@ -158,9 +166,10 @@ def _add(
         inserted=inserted,
         made=_made(piece, text),
         folders=known.folders if known else _missing_folders(piece.file),
+        was=known and replace(known, was=None),
     )
     added = _changed(piece, clients, "add", placement=placement)
-    return replace(added, content=new.encode(), before=freed)
+    return replace(added, planned_from=hash_of(content), content=new.encode(), before=freed)
 
 
 def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
@@ -198,7 +207,7 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
 
     What is not as we have put it there is somebody else's, and stays.
     """
-    content = read_content(placement.file)
+    found = read_content(placement.file)
 
     def change(verb: str, note: str = "", content: bytes | None = None) -> Change:
         return Change(
@@ -207,26 +216,29 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
             clients=placement.clients,
             verb=verb,
             note=note,
+            planned_from=hash_of(found),
             content=content,
         )
 
-    if hash_of(content) == placement.before or _found(placement, content) is MISSING:
+    if hash_of(found) == placement.before or _found(placement, found) is MISSING:
         return change("same", "it is not there any more")
-    held = _held(placement, content)
+    held = _held(placement, found)
     if held is None:
         return change("keep", "it was changed since")
-    freed = _freed(held, content, kept)
+    freed = _freed(held, found, kept)
     if freed is MISSING:
         return change("keep", "its layout does not let it be taken out")
     _require_writable(Path(placement.file))
-    if hash_of(content) == held.after:
+    if hash_of(found) == held.after:
         return change("remove", content=freed)
     return change("remove", "the file was changed since: only what is fleet's is taken out", freed)
 
 
 def _held(placement: Placement, content: bytes | None) -> Placement | None:
-    """Return a placement if the file has what it has put there."""
-    return placement if _found(placement, content) == placement.value else None
+    """Return the placement whose piece is there: this one, or the one before if this never came so far."""
+    found = _found(placement, content)
+    either = (one for one in (placement, placement.was) if one)
+    return next((one for one in either if one.value == found), None)
 
 
 def _freed(held: Placement, content: bytes | None, kept: KeptCopies) -> bytes | Missing | None:
@@ -295,19 +307,29 @@ def read_content(file: str) -> bytes | None:
         raise Unavailable(f"{file} cannot be read: {problem.strerror}", hint=_LEFT_OUT) from problem
 
 
-def write_content(file: str, content: bytes | None, *, mode: int = 0o600) -> None:
-    """Put a file in place whole, where its links lead, with the mode it had; None deletes it."""
-    path = Path(file).resolve()
+def write_change(change: Change) -> bool:
+    """Make a change, where the links of its file lead; return False if the file is not as it was read.
+
+    Its mode stays. Who writes it in the very moment of renaming is not seen: no lock holds clients off.
+    """
+    path = Path(change.file).resolve()
+
+    def is_as_planned() -> bool:
+        return hash_of(read_content(change.file)) == change.planned_from
+
     try:
-        if content is None:
-            path.unlink(missing_ok=True)
-            return
+        if change.content is None:
+            return is_as_planned() and _unlink(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else mode
-        replace_file(path, content, mode=mode)
-        path.chmod(mode)
+        mode = path.stat().st_mode & 0o777 if path.exists() else change.mode
+        return replace_file(path, change.content, mode=mode, only_if=is_as_planned)
     except OSError as problem:
-        raise Unavailable(f"{file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+        raise Unavailable(f"{change.file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+
+
+def _unlink(path: Path) -> bool:
+    path.unlink(missing_ok=True)
+    return True
 
 
 _LEFT_OUT = "see to it, or name other clients with --client"
