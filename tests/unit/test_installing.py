@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -43,10 +46,11 @@ class Setting:
     home: Path
     project: Path
     launch: Launch = LAUNCH
+    environ: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def installer(self) -> Installer:
-        places = Places(home=self.user, project=self.project, environ={})
+        places = Places(home=self.user, project=self.project, environ=self.environ)
         return Installer(
             home=self.home, places=places, launch=lambda scope: self.launch, is_found=lambda name: False
         )
@@ -338,13 +342,83 @@ def test_a_linked_file_is_changed_where_it_really_is(setting: Setting, tmp_path:
     assert real.read_bytes() == USER_FILES[".gemini/settings.json"].encode()
 
 
+def test_a_link_that_leads_nowhere_leads_there_again(empty: Setting, tmp_path: Path) -> None:
+    link = empty.user / ".claude.json"
+    link.symlink_to(tmp_path / "dotfiles" / "claude.json")
+    empty.install("claude")
+    assert link.is_file()
+    empty.uninstall()
+    assert link.is_symlink()
+    assert not (tmp_path / "dotfiles").exists()
+
+
+@pytest.mark.parametrize("name", [".claude/skills/fleet/SKILL.md", ".claude.json"])
+def test_a_file_that_the_user_has_moved_and_linked_is_not_deleted(
+    empty: Setting, tmp_path: Path, name: str
+) -> None:
+    empty.install("claude")
+    link, own = empty.user / name, tmp_path / "own"
+    own.write_bytes(link.read_bytes())
+    link.unlink()
+    link.symlink_to(own)
+    empty.uninstall()
+    assert link.is_symlink()
+    assert own.is_file()
+    if name == ".claude.json":
+        assert json.loads(own.read_text()) == {}
+
+
+def test_a_folder_that_is_named_from_here_is_found_from_everywhere(
+    empty: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty.environ = {"CODEX_HOME": "mine"}
+    monkeypatch.chdir(empty.user)
+    empty.install("codex")
+    assert (empty.user / "mine/config.toml").is_file()
+    monkeypatch.chdir("/")
+    empty.environ = {}
+    empty.uninstall()
+    assert not (empty.user / "mine").exists()
+
+
+def test_the_status_line_tells_of_the_same_home_as_the_server(empty: Setting) -> None:
+    empty.launch = Launch(command="/opt/my fleet", args=("mcp",), env={"FLEET_HOME": "/my data"})
+    empty.install("claude")
+    settings = json.loads((empty.user / ".claude/settings.json").read_text())
+    words = shlex.split(settings["statusLine"]["command"])
+    assert words == ["env", "FLEET_HOME=/my data", "/opt/my fleet", "statusline"]
+
+
+def test_those_who_wait_while_the_last_piece_is_taken_out_still_come_one_by_one(empty: Setting) -> None:
+    empty.install("gemini")
+    empty.uninstall()
+    with (empty.home / "install.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        is_done = Event()
+        thread = Thread(target=lambda: (empty.install("gemini"), is_done.set()))
+        thread.start()
+        assert not is_done.wait(0.2)
+    thread.join(10)
+    assert is_done.is_set()
+
+
 @contextmanager
 def closed(path: Path) -> Iterator[None]:
-    path.chmod(0o444)
+    mode = path.stat().st_mode
+    path.chmod(mode & ~0o222)
     try:
         yield
     finally:
-        path.chmod(0o644)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("name", [".codex", ".agents/skills"])
+def test_a_folder_that_is_read_only_is_refused_and_nothing_is_written(setting: Setting, name: str) -> None:
+    before = setting.everything()
+    with closed(setting.user / name), pytest.raises(Unavailable, match="read-only") as caught:
+        setting.install("claude", "codex")
+    assert f"chmod u+w {setting.user / name}" in caught.value.hint
+    assert setting.everything() == before
 
 
 def test_a_file_that_is_read_only_is_refused_and_nothing_is_written(setting: Setting) -> None:

@@ -53,6 +53,7 @@ class Installer:
         is_found: Callable[[str], bool],
     ) -> None:
         self._folder = home / "install"
+        self._lock = home / "install.lock"
         self._places = places
         self._launch = launch
         self._is_found = is_found
@@ -183,14 +184,14 @@ class Installer:
 
     @contextmanager
     def _locked(self, is_dry: bool) -> Generator[None]:
-        """Let one at a time change files through us; the folder itself is the lock."""
+        """Let one at a time change files through us; the file stays, for all to wait at the same one."""
         import fcntl
 
         if is_dry:
             yield
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._folder, os.O_RDONLY)
+        self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

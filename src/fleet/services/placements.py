@@ -27,6 +27,7 @@ class Placement:
     """One piece of ours in one file, and all that is needed to take it out."""
 
     file: str
+    real: str  # where its links led when it was put in
     format: Format
     path: tuple[str, ...]
     value: Json
@@ -102,7 +103,7 @@ def plan_placement(
         return _changed(piece, named, "keep", "it was changed since", placement=same)
     freed = _freed(held, content, kept)
     if freed is MISSING:
-        return _changed(piece, named, "keep", "its layout does not let it be changed", placement=held)
+        return _changed(piece, named, "keep", "it cannot be changed alone", placement=held)
     return replace(_add(piece, content, freed, named, project, held), verb="update")
 
 
@@ -153,8 +154,10 @@ def _add(
     _require_writable(piece.file)
     text = "" if freed is None else _decoded(str(piece.file), freed)
     new, inserted = _with_piece(piece, text)
+    real = piece.file.resolve()
     placement = Placement(
         file=str(piece.file),
+        real=known.real if known else str(real),
         format=piece.format,
         path=piece.path,
         value=piece.value,
@@ -165,7 +168,7 @@ def _add(
         after=hash_of(new.encode()),
         inserted=inserted,
         made=_made(piece, text),
-        folders=known.folders if known else _missing_folders(piece.file),
+        folders=known.folders if known else _missing_folders(real),
         was=known and replace(known, was=None),
     )
     added = _changed(piece, clients, "add", placement=placement)
@@ -226,8 +229,10 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
     if held is None:
         return change("keep", "it was changed since")
     freed = _freed(held, found, kept)
+    if freed is None and str(Path(held.file).resolve()) != held.real:
+        freed = _cut(held, found)  # the user's own file by now, which is not ours to delete
     if freed is MISSING:
-        return change("keep", "its layout does not let it be taken out")
+        return change("keep", "it cannot be taken out alone")
     _require_writable(Path(placement.file))
     if hash_of(found) == held.after:
         return change("remove", content=freed)
@@ -243,8 +248,12 @@ def _held(placement: Placement, content: bytes | None) -> Placement | None:
 
 def _freed(held: Placement, content: bytes | None, kept: KeptCopies) -> bytes | Missing | None:
     """Return a file without ours, to the byte if nobody else wrote; `MISSING` if that cannot be done."""
-    if content is None or hash_of(content) == held.after:
-        return kept.content_of(held.before)
+    return kept.content_of(held.before) if hash_of(content) == held.after else _cut(held, content)
+
+
+def _cut(held: Placement, content: bytes | None) -> bytes | Missing:
+    if content is None or held.format is Format.TEXT:
+        return MISSING
     text = taken_out(held, _decoded(held.file, content))
     return MISSING if text is None else text.encode()
 
@@ -354,12 +363,17 @@ def _named(file: str, format_: Format) -> Generator[None]:
 
 
 def _require_writable(file: Path) -> None:
-    """Raise `Unavailable` for a file that is closed to its owner, also if root could write it."""
-    if not file.exists():
-        return
-    is_open = file.stat().st_mode & 0o200
-    if not is_open or not os.access(file, os.W_OK):
-        raise Unavailable(f"{file} is read-only", hint=f"`chmod u+w {file}`, or leave that client out")
+    """Raise `Unavailable` for one that is read-only, or whose folder is: the next version is made there."""
+    real = file.resolve()
+    folder = next(parent for parent in real.parents if parent.exists())
+    for path in (real, folder):
+        if path.exists() and not _is_open(path):
+            raise Unavailable(f"{path} is read-only", hint=f"`chmod u+w {path}`, or leave that client out")
+
+
+def _is_open(path: Path) -> bool:
+    """Whether its owner may write it, even if root could anyway."""
+    return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
 
 
 def _missing_folders(file: Path) -> tuple[str, ...]:
