@@ -88,7 +88,9 @@ def install(
     type=click.Choice(("user", "project")),
     help="Only in your own files, or those of this project.",
 )
-@click.option("--purge", is_flag=True, help="Also delete fleet's home: records, logs, settings.")
+@click.option(
+    "--purge", is_flag=True, help="Also delete what fleet has made in its home: records, logs, settings."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before --purge.")
 @_dry_option
 @json_option
@@ -98,7 +100,8 @@ def uninstall(
     """Take fleet out of your coding agents.
 
     Files that nobody else has changed since are as they were before, byte for byte; in others only what is
-    fleet's is taken out. Runs, branches and settings stay, unless --purge.
+    fleet's is taken out, and what you have changed of it stays. Runs, branches and settings stay, unless
+    --purge.
 
     \b
     Example:
