@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleet.bootstrap import open_fleet
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
 
@@ -383,6 +384,27 @@ def test_stages_that_cannot_work_are_refused(
         "create_workflow", name="w", repo_path=str(shared.repository), task_prompt="x", stages=wrong
     )
     assert told in refused["details"] + refused["hint"]
+
+
+def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
+    talk: Talk, shared: System
+) -> None:
+    known = shared.home / "workflows" / "plant.toml"
+    known.parent.mkdir(exist_ok=True)
+    stage = '[[stages]]\nexecutor = "scripted"\nprompt = "{task_prompt}"\n'
+    known.write_text(f'{stage}name = "slow"\n{stage}name = "quick"\ntimeout_seconds = 70\n')
+    begun = talk.call(
+        "create_workflow",
+        name="my-garden",
+        workflow="plant",
+        repo_path=str(shared.repository),
+        task_prompt=LOOK,
+        timeout_seconds=3000,
+    )
+    ended = talk.call("get_workflow_status", workflow_id="my-garden", wait_seconds=60)
+    assert (ended["workflow_id"], ended["status"]) == (begun["workflow_id"], "succeeded")
+    with open_fleet(shared.home) as fleet:
+        assert [stage.seconds for stage in fleet.workflows.get("my-garden").stages] == [3000, 70]
 
 
 def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:

@@ -554,3 +554,15 @@ def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:
         replace(stage, coder=stage.coder or coder, stages=with_usual_coder(stage.stages, coder))
         for stage in stages
     )
+
+
+def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, ...]:
+    """Return stages in which every agent has a time limit of its own, or the usual one."""
+    return tuple(
+        replace(
+            stage,
+            seconds=stage.seconds or seconds if stage.kind is Kind.AGENT else stage.seconds,
+            stages=with_usual_seconds(stage.stages, seconds),
+        )
+        for stage in stages
+    )
