@@ -375,6 +375,8 @@ def test_a_workflow_can_be_cancelled_and_is_told_of_as_cancelled(talk: Talk, sha
         ),
         ([{"name": "a", "executor": "scripted", "worktree_strategy": "inherit"}], "depends_on"),
         ([{"name": "a", "executor": "nobody", "prompt_template": "x"}], "no coder"),
+        ([{"name": "a", "executor": "scripted", "model": "--yolo"}], "begins with a dash"),
+        ([{"name": "a", "executor": "scripted", "reasoning_effort": "--yolo"}], "begins with a dash"),
     ],
 )
 def test_stages_that_cannot_work_are_refused(

@@ -145,8 +145,8 @@ class _StageReader:
             name=self._name,
             kind=kind,
             coder=self._text("coder"),
-            model=self._text("model"),
-            effort=self._text("effort"),
+            model=self._word_of("model"),
+            effort=self._word_of("effort"),
             role=self._choice("role", Role, Role.DOER),
             flags=self._words("flags"),
             prompt=self._text("prompt") or ("" if kind in (Kind.GATE,) else "{task_prompt}"),
@@ -328,6 +328,13 @@ class _StageReader:
 
     def _text(self, key: str) -> str:
         return _text(self._body, key, self._where)
+
+    def _word_of(self, key: str) -> str:
+        """Return what will be one word of a coder's command line, and must not be taken for an option."""
+        word = self._text(key)
+        if word.startswith("-"):
+            raise self._wrong(f"`{key}` is {word!r}, which begins with a dash", "name one that there is")
+        return word
 
     def _words(self, key: str) -> tuple[str, ...]:
         listed = _list(self._body.get(key, []), f"`{key}` of {self._where}")
