@@ -409,6 +409,56 @@ def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
         assert [stage.seconds for stage in fleet.workflows.get("my-garden").stages] == [3000, 70]
 
 
+@pytest.mark.parametrize("tool", ["list_workers", "list_workflows"])
+def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(talk: Talk, tool: str) -> None:
+    refused = talk.refuse(tool, statuses=["running", "bogus"])
+    assert "bogus" in refused["details"]
+    assert "pending, running, succeeded" in refused["hint"]
+
+
+def test_a_lost_handle_is_found_with_the_tool_that_the_refusal_names(talk: Talk) -> None:
+    assert talk.refuse("get_merge", merge_id="m-lost")["hint"] == "see them with `get_merge`"
+    assert "`list_workflows`" in talk.refuse("get_workflow_status", workflow_id="lost")["hint"]
+
+
+def test_without_an_id_the_newest_merge_is_told_of_and_the_others_are_named(
+    tmp_path: Path, repository: Path
+) -> None:
+    system = System(tmp_path / "home", repository)
+    folder = str(repository)
+    for branch in ("rose", "tulip"):
+        git(repository, "branch", branch)
+    try:
+        with talk_within(system, ("merges",)) as talk:
+            assert "no merge yet" in talk.refuse("get_merge")["details"]
+            wish = {"repo_path": folder, "into": "main", "no_gate": True, "update_checkout": True}
+            first = talk.call("merge_branches", names=["rose"], **wish)
+            talk.call("get_merge", merge_id=first["id"], wait_seconds=30)
+            second = talk.call("merge_branches", names=["tulip"], **wish)
+            told = talk.call("get_merge", wait_seconds=30)
+            assert (told["id"], told["others"]) == (second["id"], [first["id"]])
+    finally:
+        system.close()
+
+
+def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository: Path) -> None:
+    system = System(tmp_path / "home", repository)
+    system.fleet("pause")
+    wish = {"repo_path": str(repository), "prompt": LOOK}
+    try:
+        with talk_within(system, ("pairs", "races")) as talk:
+            assert talk.refuse("get_race", race_id="r-lost")["hint"].endswith("`list_races`")
+            pairs = [talk.call("start_pair", doer="scripted", reviewer="scripted", **wish) for _ in range(2)]
+            race = talk.call("start_race", gates=["true"], size=2, **wish)
+            listed = talk.call("list_pairs")
+            assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}
+            assert (listed["count"], len(talk.call("list_pairs", limit=1)["pairs"])) == (2, 1)
+            assert [one["id"] for one in talk.call("list_races")["races"]] == [race["id"]]
+            system.door.wait_until_open()
+    finally:
+        system.close()
+
+
 def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
     ask = {"name": "agree", "kind": "approval", "prompt_template": "Shall we?"}
     begun = talk.call(

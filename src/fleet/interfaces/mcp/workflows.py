@@ -81,7 +81,9 @@ def _status(call: Call) -> Answer:
 
 
 def _list(call: Call) -> Answer:
-    wanted = call.words("statuses")
+    from fleet.domain.workflow import WorkflowState
+
+    wanted = call.words_of("statuses", ["pending", *WorkflowState])
     found = [
         one
         for one in reversed(call.fleet.workflows.list())
