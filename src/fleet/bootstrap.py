@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -496,13 +496,13 @@ def require_purgeable() -> Path:
         return fleet.home
 
 
-def purge_home() -> None:
-    """Stop the supervisor, and delete the home. Nobody may be at work in it."""
+def purge_home() -> Sequence[Path]:
+    """Stop the supervisor, and delete what fleet has made in its home; return what is left there."""
     from fleet.services.purging import purge
 
-    home = require_purgeable()
+    home = home_folder()
     door_of(home).stop()
-    purge(home)
+    return purge(require_purgeable())
 
 
 def activity() -> str:

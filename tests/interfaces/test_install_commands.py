@@ -87,6 +87,51 @@ def test_a_purge_deletes_the_home_after_all_else_is_taken_out(system: System, us
     assert not system.home.exists()
 
 
+def test_a_purge_finds_all_that_fleet_has_made_and_leaves_the_rest(system: System, user: Path) -> None:
+    system.fleet("create", "rose", "-p", "write rose.txt red\ncommit plant it", "--wait")
+    system.fleet("kill", "rose", "--force")
+    system.fleet("list")
+    own = {"thesis.txt", "logs/mine.txt", "runs/marathon.csv", "workflows/mine.yaml"}
+    for name in ("inputs", "trials", "tasks/t-1nfnfgzpk7"):  # a supervisor may leave them empty
+        (system.home / name).mkdir(parents=True, exist_ok=True)
+    for name in own:
+        (system.home / name).parent.mkdir(exist_ok=True)
+        (system.home / name).write_text("mine")
+    told = system.fleet("uninstall", "--purge", "--yes").stderr
+    assert "still there: logs, runs, thesis.txt, workflows" in told
+    files = {str(path.relative_to(system.home)) for path in system.home.rglob("*") if not path.is_dir()}
+    assert files == own
+
+
+def test_a_purge_directly_after_an_install_leaves_nothing(system: System, user: Path) -> None:
+    (system.home / "config.toml").unlink()
+    system.fleet("install", "--no-skill")
+    assert "deleted " in system.fleet("uninstall", "--purge", "--yes").stderr
+    assert not system.home.exists()
+    system.fleet("uninstall", "--purge", "--yes")
+
+
+def test_a_purge_leaves_the_settings_of_another_program(system: System, user: Path) -> None:
+    settings = system.home / "config.toml"
+    system.fleet("install", "--no-skill")
+    settings.write_text('model = "o9"\n[mcp_servers.other]\ncommand = "x"\n')
+    assert "still there: config.toml" in system.fleet("uninstall", "--purge", "--yes").stderr
+    assert [*system.home.iterdir()] == [settings]
+
+
+def test_a_home_that_is_a_link_is_emptied_and_the_link_stays(
+    system: System, user: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(system.home)
+    system.env["FLEET_HOME"] = str(link)
+    system.fleet("pause")
+    system.fleet("task", "create", "water it")
+    system.fleet("uninstall", "--purge", "--yes")
+    assert link.is_symlink()
+    assert [*system.home.iterdir()] == []
+
+
 def test_a_purge_refuses_a_folder_that_is_more_than_a_home_of_fleets(system: System, user: Path) -> None:
     (system.home / ".git").mkdir()
     assert "more than fleet's home" in system.fleet("uninstall", "--purge", "--yes", code=8).stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleet.bootstrap import open_fleet
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
 
@@ -380,6 +381,8 @@ def test_a_workflow_can_be_cancelled_and_is_told_of_as_cancelled(talk: Talk, sha
         ),
         ([{"name": "a", "executor": "scripted", "worktree_strategy": "inherit"}], "depends_on"),
         ([{"name": "a", "executor": "nobody", "prompt_template": "x"}], "no coder"),
+        ([{"name": "a", "executor": "scripted", "model": "--yolo"}], "begins with a dash"),
+        ([{"name": "a", "executor": "scripted", "reasoning_effort": "--yolo"}], "begins with a dash"),
     ],
 )
 def test_stages_that_cannot_work_are_refused(
@@ -389,6 +392,77 @@ def test_stages_that_cannot_work_are_refused(
         "create_workflow", name="w", repo_path=str(shared.repository), task_prompt="x", stages=wrong
     )
     assert told in refused["details"] + refused["hint"]
+
+
+def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
+    talk: Talk, shared: System
+) -> None:
+    known = shared.home / "workflows" / "plant.toml"
+    known.parent.mkdir(exist_ok=True)
+    stage = '[[stages]]\nexecutor = "scripted"\nprompt = "{task_prompt}"\n'
+    known.write_text(f'{stage}name = "slow"\n{stage}name = "quick"\ntimeout_seconds = 70\n')
+    begun = talk.call(
+        "create_workflow",
+        name="my-garden",
+        workflow="plant",
+        repo_path=str(shared.repository),
+        task_prompt=LOOK,
+        timeout_seconds=3000,
+    )
+    ended = talk.call("get_workflow_status", workflow_id="my-garden", wait_seconds=60)
+    assert (ended["workflow_id"], ended["status"]) == (begun["workflow_id"], "succeeded")
+    with open_fleet(shared.home) as fleet:
+        assert [stage.seconds for stage in fleet.workflows.get("my-garden").stages] == [3000, 70]
+
+
+@pytest.mark.parametrize("tool", ["list_workers", "list_workflows"])
+def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(talk: Talk, tool: str) -> None:
+    refused = talk.refuse(tool, statuses=["running", "bogus"])
+    assert "bogus" in refused["details"]
+    assert "pending, running, succeeded" in refused["hint"]
+
+
+def test_a_lost_handle_is_found_with_the_tool_that_the_refusal_names(talk: Talk) -> None:
+    assert talk.refuse("get_merge", merge_id="m-lost")["hint"] == "see them with `get_merge`"
+    assert "`list_workflows`" in talk.refuse("get_workflow_status", workflow_id="lost")["hint"]
+
+
+def test_without_an_id_the_newest_merge_is_told_of_and_the_others_are_named(
+    tmp_path: Path, repository: Path
+) -> None:
+    system = System(tmp_path / "home", repository)
+    folder = str(repository)
+    for branch in ("rose", "tulip"):
+        git(repository, "branch", branch)
+    try:
+        with talk_within(system, ("merges",)) as talk:
+            assert "no merge yet" in talk.refuse("get_merge")["details"]
+            wish = {"repo_path": folder, "into": "main", "no_gate": True, "update_checkout": True}
+            first = talk.call("merge_branches", names=["rose"], **wish)
+            talk.call("get_merge", merge_id=first["id"], wait_seconds=30)
+            second = talk.call("merge_branches", names=["tulip"], **wish)
+            told = talk.call("get_merge", wait_seconds=30)
+            assert (told["id"], told["others"]) == (second["id"], [first["id"]])
+    finally:
+        system.close()
+
+
+def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository: Path) -> None:
+    system = System(tmp_path / "home", repository)
+    system.fleet("pause")
+    wish = {"repo_path": str(repository), "prompt": LOOK}
+    try:
+        with talk_within(system, ("pairs", "races")) as talk:
+            assert talk.refuse("get_race", race_id="r-lost")["hint"].endswith("`list_races`")
+            pairs = [talk.call("start_pair", doer="scripted", reviewer="scripted", **wish) for _ in range(2)]
+            race = talk.call("start_race", gates=["true"], size=2, **wish)
+            listed = talk.call("list_pairs")
+            assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}
+            assert (listed["count"], len(talk.call("list_pairs", limit=1)["pairs"])) == (2, 1)
+            assert [one["id"] for one in talk.call("list_races")["races"]] == [race["id"]]
+            system.door.wait_until_open()
+    finally:
+        system.close()
 
 
 def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:

@@ -19,8 +19,7 @@ import anyio
 import pytest
 
 from fleet.adapters.ancestry import marks_behind
-from fleet.domain.run import RunState
-from fleet.domain.spawn import Mark, hash_of
+from fleet.domain.spawn import Mark
 from fleet.errors import Conflict, InvalidInput, Refused
 from fleet.interfaces.mcp.http import TokenGuard, parse_address
 from fleet.services.tokens import kept_token

@@ -449,6 +449,8 @@ def test_a_pair_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
 def test_coders_are_named_with_or_without_a_model() -> None:
     assert parse_who("claude") == Who(coder="claude")
     assert parse_who("codex:gpt-5.5:x") == Who(coder="codex", model="gpt-5.5:x")
+    with pytest.raises(InvalidInput, match="begins with a dash"):
+        parse_who("codex:--yolo")
     assert str(parse_who("codex:gpt-5.5")) == "codex:gpt-5.5"
     for wrong in ("", ":", ":opus", "claude:"):
         with pytest.raises(InvalidInput):

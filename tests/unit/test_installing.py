@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
-from fleet.errors import InvalidInput, NotFound, Unavailable
+from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
+from fleet.services import installing
 from fleet.services.clients import CLIENTS, Launch, Places, Scope
 from fleet.services.installing import SKILLS, Installer
+from fleet.services.placements import Change
 
 LAUNCH = Launch(command="/opt/fleet", args=("mcp",), env={"FLEET_HOME": "/data/fleet"})
 
@@ -39,10 +46,11 @@ class Setting:
     home: Path
     project: Path
     launch: Launch = LAUNCH
+    environ: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def installer(self) -> Installer:
-        places = Places(home=self.user, project=self.project, environ={})
+        places = Places(home=self.user, project=self.project, environ=self.environ)
         return Installer(
             home=self.home, places=places, launch=lambda scope: self.launch, is_found=lambda name: False
         )
@@ -145,10 +153,10 @@ def test_a_file_that_was_ours_alone_goes_also_if_its_client_wrote_it_anew(empty:
     assert empty.everything() == before
 
 
-def test_a_server_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
+def test_a_table_that_the_user_added_behind_ours_in_toml_stays(setting: Setting) -> None:
     setting.install("codex")
     file = setting.user / ".codex/config.toml"
-    changed = file.read_text().replace('args = ["mcp"]', 'args = ["mcp", "--tools", "all"]')
+    changed = file.read_text().replace('args = ["mcp"]', "args = [ 'mcp' ]")
     file.write_text(f"{changed}\n[new]\na = 1\n")
     setting.uninstall()
     left = file.read_text()
@@ -171,6 +179,103 @@ def test_what_was_there_before_is_neither_changed_nor_taken_out(setting: Setting
     assert {name: done[name] for name in own} == dict.fromkeys(own, "keep")
     setting.uninstall()
     assert setting.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "own"),
+    [
+        (".claude/settings.json", ("statusLine",), {"type": "command", "command": "~/my-own-line.sh"}),
+        (".claude.json", ("mcpServers", "fleet"), {"command": "my-own-fleet"}),
+        (".claude.json", ("mcpServers", "fleet"), None),
+    ],
+)
+def test_what_the_user_has_put_in_the_place_of_ours_is_theirs(
+    empty: Setting, name: str, path: tuple[str, ...], own: object
+) -> None:
+    empty.install("claude")
+    file = empty.user / name
+    document = json.loads(file.read_text())
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = own
+    file.write_text(json.dumps(document))
+    changed = file.read_bytes()
+    assert empty.install("claude")[name] == "keep"
+    assert empty.uninstall()[name] == "keep"
+    assert file.read_bytes() == changed
+
+
+def test_keys_that_the_user_added_to_our_table_move_to_no_other(setting: Setting) -> None:
+    file = setting.user / ".codex/config.toml"
+    setting.install("codex")
+    with file.open("a") as opened:
+        opened.write("startup_timeout_sec = 20\n")
+    changed = file.read_bytes()
+    setting.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    assert setting.install("codex")[".codex/config.toml"] == "keep"
+    assert setting.uninstall()[".codex/config.toml"] == "keep"
+    assert file.read_bytes() == changed
+
+
+def without_ours(text: str) -> dict[str, Any]:
+    document = tomllib.loads(text)
+    document["mcp_servers"].pop("fleet", None)
+    return document
+
+
+@pytest.mark.parametrize(
+    "line", ["a = 1", "[new]", "[[list]]", "[mcp_servers.fleet.more]", "mcp_servers.x.y = 1", "# mine", '"""']
+)
+def test_wherever_a_line_is_added_to_toml_the_rest_means_what_it_meant(setting: Setting, line: str) -> None:
+    file = setting.user / ".codex/config.toml"
+    setting.install("codex")
+    installed = file.read_text().splitlines(keepends=True)
+    for place in range(len(installed) + 1):
+        file.write_text(USER_FILES[".codex/config.toml"])
+        setting.install("codex")
+        changed = "".join((*installed[:place], line + "\n", *installed[place:]))
+        with suppress(tomllib.TOMLDecodeError):
+            meant = without_ours(changed)
+            file.write_text(changed)
+            verb = setting.uninstall("codex")[".codex/config.toml"]
+            assert without_ours(file.read_text()) == meant
+            assert line in file.read_text()
+            assert (file.read_text() == changed) == (verb == "keep")
+
+
+def test_a_comment_that_the_user_put_into_our_piece_is_not_lost(setting: Setting) -> None:
+    file = setting.user / ".config/Code/User/mcp.json"
+    setting.install("vscode")
+    changed = file.read_text().replace('"command"', '// http://mine\n"command"')
+    file.write_text(changed)
+    assert setting.uninstall()[".config/Code/User/mcp.json"] == "keep"
+    assert file.read_text() == changed
+
+
+def test_a_file_that_is_fleets_alone_goes_even_after_an_update(empty: Setting) -> None:
+    before = empty.everything()
+    empty.install("gemini")
+    empty.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    assert empty.install("gemini")[".gemini/settings.json"] == "update"
+    empty.uninstall()
+    assert empty.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".claude/settings.json", '{"statusLine": null}\n'),
+        (".claude.json", '{"mcpServers": {"fleet": null}}\n'),
+    ],
+)
+def test_a_null_in_the_place_of_ours_is_the_users_and_stays(
+    setting: Setting, name: str, content: str
+) -> None:
+    (setting.user / name).write_text(content)
+    assert setting.install("claude")[name] == "keep"
+    setting.uninstall()
+    assert (setting.user / name).read_text() == content
 
 
 def test_a_skill_that_the_user_has_changed_is_left_to_them(setting: Setting) -> None:
@@ -246,13 +351,83 @@ def test_a_linked_file_is_changed_where_it_really_is(setting: Setting, tmp_path:
     assert real.read_bytes() == USER_FILES[".gemini/settings.json"].encode()
 
 
+def test_a_link_that_leads_nowhere_leads_there_again(empty: Setting, tmp_path: Path) -> None:
+    link = empty.user / ".claude.json"
+    link.symlink_to(tmp_path / "dotfiles" / "claude.json")
+    empty.install("claude")
+    assert link.is_file()
+    empty.uninstall()
+    assert link.is_symlink()
+    assert not (tmp_path / "dotfiles").exists()
+
+
+@pytest.mark.parametrize("name", [".claude/skills/fleet/SKILL.md", ".claude.json"])
+def test_a_file_that_the_user_has_moved_and_linked_is_not_deleted(
+    empty: Setting, tmp_path: Path, name: str
+) -> None:
+    empty.install("claude")
+    link, own = empty.user / name, tmp_path / "own"
+    own.write_bytes(link.read_bytes())
+    link.unlink()
+    link.symlink_to(own)
+    empty.uninstall()
+    assert link.is_symlink()
+    assert own.is_file()
+    if name == ".claude.json":
+        assert json.loads(own.read_text()) == {}
+
+
+def test_a_folder_that_is_named_from_here_is_found_from_everywhere(
+    empty: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty.environ = {"CODEX_HOME": "mine"}
+    monkeypatch.chdir(empty.user)
+    empty.install("codex")
+    assert (empty.user / "mine/config.toml").is_file()
+    monkeypatch.chdir("/")
+    empty.environ = {}
+    empty.uninstall()
+    assert not (empty.user / "mine").exists()
+
+
+def test_the_status_line_tells_of_the_same_home_as_the_server(empty: Setting) -> None:
+    empty.launch = Launch(command="/opt/my fleet", args=("mcp",), env={"FLEET_HOME": "/my data"})
+    empty.install("claude")
+    settings = json.loads((empty.user / ".claude/settings.json").read_text())
+    words = shlex.split(settings["statusLine"]["command"])
+    assert words == ["env", "FLEET_HOME=/my data", "/opt/my fleet", "statusline"]
+
+
+def test_those_who_wait_while_the_last_piece_is_taken_out_still_come_one_by_one(empty: Setting) -> None:
+    empty.install("gemini")
+    empty.uninstall()
+    with (empty.home / "install.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        is_done = Event()
+        thread = Thread(target=lambda: (empty.install("gemini"), is_done.set()))
+        thread.start()
+        assert not is_done.wait(0.2)
+    thread.join(10)
+    assert is_done.is_set()
+
+
 @contextmanager
 def closed(path: Path) -> Iterator[None]:
-    path.chmod(0o444)
+    mode = path.stat().st_mode
+    path.chmod(mode & ~0o222)
     try:
         yield
     finally:
-        path.chmod(0o644)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("name", [".codex", ".agents/skills"])
+def test_a_folder_that_is_read_only_is_refused_and_nothing_is_written(setting: Setting, name: str) -> None:
+    before = setting.everything()
+    with closed(setting.user / name), pytest.raises(Unavailable, match="read-only") as caught:
+        setting.install("claude", "codex")
+    assert f"chmod u+w {setting.user / name}" in caught.value.hint
+    assert setting.everything() == before
 
 
 def test_a_file_that_is_read_only_is_refused_and_nothing_is_written(setting: Setting) -> None:
@@ -297,6 +472,89 @@ def test_whoever_is_killed_between_writing_down_and_writing_can_do_it_again(sett
     assert setting.install("gemini")[".gemini/settings.json"] == "add"
     setting.uninstall()
     assert setting.everything() == before
+
+
+@contextmanager
+def killed_at_write(number: int) -> Iterator[None]:
+    """End an installation as it is about to put its file of that number in place."""
+    real, calls = installing.write_change, count(1)
+
+    def write(change: Change) -> bool:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return real(change)
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(installing, "write_change", write)
+        yield
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_update_that_was_killed_anywhere_can_be_repeated_or_taken_back(
+    setting: Setting, number: int, is_new: bool
+) -> None:
+    before = setting.everything()
+    setting.install("claude", "codex")
+    setting.launch = Launch(command="/usr/bin/fleet", args=("mcp",), env={})
+    with killed_at_write(number):
+        setting.install("claude", "codex")
+    if is_new:
+        setting.install("claude", "codex")
+        assert "/opt/fleet" not in (setting.user / ".claude.json").read_text()
+        assert "/opt/fleet" not in (setting.user / ".codex/config.toml").read_text()
+        assert set(setting.install("claude", "codex").values()) == {"same"}
+    with killed_at_write(number):
+        setting.uninstall()
+    setting.uninstall()
+    assert setting.everything() == before
+
+
+@contextmanager
+def written_meanwhile(file: Path, *contents: str) -> Iterator[None]:
+    """Have a client write its file, again and again, just before fleet does."""
+    real, left = installing.write_change, list(contents)
+
+    def write(change: Change) -> bool:
+        if change.file == str(file) and left:
+            file.write_text(left.pop(0))
+        return real(change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(installing, "write_change", write)
+        yield
+
+
+def test_what_a_client_writes_while_fleet_is_at_it_stays(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    with written_meanwhile(file, '{"numStartups": 8}\n', '{"numStartups": 9}\n'):
+        setting.install("claude")
+    installed = json.loads(file.read_text())
+    assert (installed["numStartups"], "fleet" in installed["mcpServers"]) == (9, True)
+    with written_meanwhile(file, file.read_text().replace("9", "10")):
+        setting.uninstall()
+    assert file.read_text() == '{"numStartups": 10}\n'
+
+
+def test_an_own_server_that_came_while_fleet_was_at_it_stays(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    own = '{"mcpServers": {"fleet": {"command": "mine"}}}\n'
+    with written_meanwhile(file, own):
+        assert setting.install("claude")[".claude.json"] == "keep"
+    setting.uninstall()
+    assert file.read_text() == own
+
+
+def test_a_file_that_never_rests_is_left_alone(setting: Setting) -> None:
+    file = setting.user / ".claude.json"
+    contents = [f'{{"numStartups": {number}}}\n' for number in range(50)]
+    with written_meanwhile(file, *contents), pytest.raises(Conflict, match=r"\.claude\.json") as caught:
+        setting.install("claude")
+    assert caught.value.hint
+    assert file.read_text() in contents
+    setting.install("claude")
+    setting.uninstall()
+    assert "fleet" not in file.read_text()
 
 
 def test_clients_are_found_by_their_folder_and_without_any_there_is_a_hint(empty: Setting) -> None:

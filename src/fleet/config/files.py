@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from fleet.errors import BadConfig
@@ -63,15 +64,25 @@ def _copy_of(home: Path, file: Path) -> Path:
     return home / "last-good" / f"{crc32(os.fsencode(file)):08x}.toml"
 
 
-def replace_file(file: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Put a file in place whole, or not at all; missing folders are made (0700)."""
+def replace_file(
+    file: Path, content: bytes, *, mode: int = 0o600, only_if: Callable[[], bool] = lambda: True
+) -> bool:
+    """Put a file in place whole, or not at all; missing folders are made (0700).
+
+    `only_if` is asked when nothing is left to do but the renaming; return whether that was done.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as opened:
+            if file.exists():  # it keeps its mode, whatever the umask says
+                os.fchmod(opened.fileno(), mode)
             opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())
+        if not only_if():
+            return False
         draft.replace(file)
+        return True
     finally:
         draft.unlink(missing_ok=True)

@@ -145,8 +145,8 @@ class _StageReader:
             name=self._name,
             kind=kind,
             coder=self._text("coder"),
-            model=self._text("model"),
-            effort=self._text("effort"),
+            model=self._word_of("model"),
+            effort=self._word_of("effort"),
             role=self._choice("role", Role, Role.DOER),
             flags=self._words("flags"),
             prompt=self._text("prompt") or ("" if kind in (Kind.GATE,) else "{task_prompt}"),
@@ -328,6 +328,13 @@ class _StageReader:
 
     def _text(self, key: str) -> str:
         return _text(self._body, key, self._where)
+
+    def _word_of(self, key: str) -> str:
+        """Return what will be one word of a coder's command line, and must not be taken for an option."""
+        word = self._text(key)
+        if word.startswith("-"):
+            raise self._wrong(f"`{key}` is {word!r}, which begins with a dash", "name one that there is")
+        return word
 
     def _words(self, key: str) -> tuple[str, ...]:
         listed = _list(self._body.get(key, []), f"`{key}` of {self._where}")
@@ -552,5 +559,17 @@ def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:
     """Return stages in which nobody is missing: the usual coder stands in."""
     return tuple(
         replace(stage, coder=stage.coder or coder, stages=with_usual_coder(stage.stages, coder))
+        for stage in stages
+    )
+
+
+def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, ...]:
+    """Return stages in which every agent has a time limit of its own, or the usual one."""
+    return tuple(
+        replace(
+            stage,
+            seconds=stage.seconds or seconds if stage.kind is Kind.AGENT else stage.seconds,
+            stages=with_usual_seconds(stage.stages, seconds),
+        )
         for stage in stages
     )

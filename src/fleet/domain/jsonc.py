@@ -9,15 +9,26 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import cast
 
 from fleet.domain.event import Json
 from fleet.errors import InvalidInput
 
 DEEPEST = 100
+
+
+class Missing(Enum):
+    """What is where nothing is; a null is something, and its writer's."""
+
+    MISSING = "missing"
+
+
+MISSING = Missing.MISSING
 _BLANK = re.compile(r"[ \t\r\n]*(?:(?://[^\n]*|/\*.*?\*/)[ \t\r\n]*)*", re.DOTALL)
 _TEXT = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|(//[^\r\n]*|/\*.*?\*/)', re.DOTALL)
 _REST_OF_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\r\n]*)?\r?\n")
 
 
@@ -129,15 +140,19 @@ class _Reader:
         self.place += 1
 
 
-def value_at(text: str, path: Sequence[str]) -> Json:
-    """Return the value at a path; None if there is none. Raises `InvalidInput` where no object leads on."""
+def value_at(text: str, path: Sequence[str]) -> Json | Missing:
+    """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no object leads on."""
     node = parse(text)
     for name in path:
         member = _object(node, name).member(name)
         if member is None:
-            return None
+            return MISSING
         node = member.node
     return node.value
+
+
+def comments_in(text: str) -> list[str]:
+    return [found[1] for found in _COMMENT.finditer(text) if found[1]]
 
 
 def _object(node: Node, name: str) -> Node:

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from fleet.domain.hunks import Changed
 from fleet.domain.ids import PairId, TaskId
+from fleet.domain.naming import refuse_option
 from fleet.domain.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
@@ -54,7 +55,7 @@ def parse_who(text: str) -> Who:
     coder, colon, model = text.partition(":")
     if not coder or (colon and not model):
         raise InvalidInput(f"{text!r} names no coder", hint="write `claude`, or `codex:gpt-5.5`")
-    return Who(coder=coder, model=model)
+    return Who(coder=coder, model=refuse_option(model, "model"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class Places:
     def base(self, variable: str, usual: str) -> Path:
         """Return the folder that a variable names, else the usual one in the user's home."""
         given = self.environ.get(variable)
-        return Path(given) if given else self.home / usual
+        return Path(given).absolute() if given else self.home / usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,8 @@ CLIENTS: Mapping[str, Client] = {
 
 def status_line(places: Places, launch: Launch) -> Piece:
     """Return the line below claude's prompt that tells how the fleet is."""
-    command = shlex.join((launch.command, *launch.args[:-1], "statusline"))
+    environ = ("env", *(f"{name}={value}" for name, value in launch.env.items())) if launch.env else ()
+    command = shlex.join((*environ, launch.command, *launch.args[:-1], "statusline"))
     return Piece(
         file=_claude_folder(places) / "settings.json",
         format=Format.JSON,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.errand import OVER, Errand, ErrandState, state_of
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, new_task_id
+from fleet.domain.naming import refuse_option
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
@@ -128,8 +129,8 @@ class ErrandService:
         )
         metadata = dict(wish.metadata)
         errand = Errand(id=task.id, name=task.title, created_at=now, profile=wish.profile, metadata=metadata)
-        if wish.model.startswith("-"):
-            raise InvalidInput(f"{wish.model!r} is no name of a model: it begins with a dash")
+        refuse_option(wish.model, "model")
+        refuse_option(wish.effort, "reasoning effort")
         return errand, check_task(task)
 
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from fleet.errors import InvalidInput, NotFound
+from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.services.clients import (
     CLIENTS,
     Client,
@@ -29,9 +31,12 @@ from fleet.services.placements import (
     plan_placement,
     plan_removal,
     remove_folders,
-    write_content,
+    write_change,
 )
 
+Plan: TypeAlias = Callable[[], Change]
+
+TRIES = 10  # to write a file that others write, too
 SKILLS = ("fleet", "pm")
 SKILLS_FOLDER = Path(__file__).parents[1] / "skills"
 
@@ -48,6 +53,7 @@ class Installer:
         is_found: Callable[[str], bool],
     ) -> None:
         self._folder = home / "install"
+        self._lock = home / "install.lock"
         self._places = places
         self._launch = launch
         self._is_found = is_found
@@ -68,18 +74,12 @@ class Installer:
         project = self._project(scope)
         with self._locked(is_dry):
             known = self._register.load()
-            changes: dict[str, Change] = {}
-            for client in chosen:
-                for piece in self._pieces(client, scope, skills):
-                    file = str(piece.file)
-                    if file in changes:
-                        changes[file] = _shared(changes[file], client.name)
-                    else:
-                        changes[file] = plan_placement(piece, known.get(file), client.name, project)
-            done = list(changes.values())
-            if not is_dry:
-                self._carry_out(done, known)
-            return done
+            wanted = self._wanted(chosen, scope, skills)
+            plans = [
+                partial(plan_placement, piece, known.get(file), names, project, self._copies)
+                for file, (piece, names) in wanted.items()
+            ]
+            return self._do(plans, known, is_dry)
 
     def _chosen(self, names: Sequence[str]) -> Sequence[Client]:
         for name in names:
@@ -99,6 +99,16 @@ class Installer:
             raise InvalidInput("you are in no git repository", hint="change into one, or use --scope user")
         return str(self._places.project)
 
+    def _wanted(
+        self, clients: Sequence[Client], scope: Scope, skills: Sequence[str]
+    ) -> Mapping[str, tuple[Piece, list[str]]]:
+        """Return pieces by their file, and for whom: several clients read the same folder of skills."""
+        wanted: dict[str, tuple[Piece, list[str]]] = {}
+        for client in clients:
+            for piece in self._pieces(client, scope, skills):
+                wanted.setdefault(str(piece.file), (piece, []))[1].append(client.name)
+        return wanted
+
     def _pieces(self, client: Client, scope: Scope, skills: Sequence[str]) -> Iterable[Piece]:
         launch = self._launch(scope)
         yield client.server_piece(scope, self._places, launch)
@@ -117,9 +127,9 @@ class Installer:
         with self._locked(is_dry):
             known = self._register.load()
             wanted = [one for one in known.values() if project in (None, one.project)]
-            done = [self._less(placement, chosen) for placement in wanted if chosen & set(placement.clients)]
+            plans = [partial(self._less, one, chosen) for one in wanted if chosen & set(one.clients)]
+            done = self._do(plans, known, is_dry)
             if not is_dry:
-                self._carry_out(done, known)
                 self._tidy(known)
             return done
 
@@ -137,35 +147,51 @@ class Installer:
 
     # both
 
-    def _carry_out(self, changes: Sequence[Change], known: dict[str, Placement]) -> None:
-        """Write it down, then do it: whoever is killed in between can do it again."""
-        gone: list[Placement] = []
+    def _do(self, plans: Sequence[Plan], known: dict[str, Placement], is_dry: bool) -> list[Change]:
+        """Read every file before any is written; write down what is to be done before it is.
+
+        So whoever is killed in between can do it again.
+        """
+        planned = [plan() for plan in plans]
+        if is_dry:
+            return planned
+        self._write_down(planned, known)
+        done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
+        gone = [known.pop(change.file) for change in done if not change.placement and change.file in known]
+        for placement in sorted(gone, key=lambda one: -len(one.folders)):
+            remove_folders(placement.folders)
+        self._write_down([_settled(change) for change in done], known)
+        return done
+
+    def _write_down(self, changes: Iterable[Change], known: dict[str, Placement]) -> None:
         for change in changes:
             self._copies.keep(change.before)
             if change.placement:
                 known[change.file] = change.placement
-        if known:
-            self._register.save(known)
-        for change in changes:
-            if change.is_made:
-                mode = 0o644 if change.placement and change.placement.project else 0o600
-                write_content(change.file, change.content, mode=mode)
-            if change.placement is None and (placement := known.pop(change.file, None)):
-                gone.append(placement)
-        for placement in sorted(gone, key=lambda one: -len(one.folders)):
-            remove_folders(placement.folders)
         self._register.save(known)
+
+    def _carry_out(self, change: Change, plan: Plan, known: dict[str, Placement]) -> Change:
+        """Make a change; if somebody else was quicker, plan it anew from what they wrote."""
+        for _ in range(TRIES):
+            if not change.is_made or write_change(change):
+                return change
+            change = plan()
+            self._write_down([change], known)
+        raise Conflict(
+            f"{change.file} was written by somebody else, again and again",
+            hint="close that client, and repeat",
+        )
 
     @contextmanager
     def _locked(self, is_dry: bool) -> Generator[None]:
-        """Let one at a time change files through us; the folder itself is the lock."""
+        """Let one at a time change files through us; the file stays, for all to wait at the same one."""
         import fcntl
 
         if is_dry:
             yield
             return
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._folder, os.O_RDONLY)
+        self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -173,11 +199,9 @@ class Installer:
             os.close(handle)
 
 
-def _shared(change: Change, client: str) -> Change:
-    """Return a change that one more client has asked for: several read the same folder of skills."""
-    clients = tuple(dict.fromkeys((*change.clients, client)))
-    placement = replace(change.placement, clients=clients) if change.placement else None
-    return replace(change, clients=clients, placement=placement)
+def _settled(change: Change) -> Change:
+    """Return a change that was made: what was there before it is not in the file any more."""
+    return replace(change, placement=change.placement and replace(change.placement, was=None))
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:

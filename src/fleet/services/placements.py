@@ -14,6 +14,7 @@ from typing import Any, cast
 from fleet.config import replace_file
 from fleet.domain import jsonc
 from fleet.domain.event import Json
+from fleet.domain.jsonc import MISSING, Missing
 from fleet.errors import InvalidInput, Unavailable
 from fleet.services import toml_edits
 from fleet.services.clients import Format, Piece
@@ -26,6 +27,7 @@ class Placement:
     """One piece of ours in one file, and all that is needed to take it out."""
 
     file: str
+    real: str  # where its links led when it was put in
     format: Format
     path: tuple[str, ...]
     value: Json
@@ -37,11 +39,13 @@ class Placement:
     inserted: str = ""  # the text that was added, in one piece
     made: int = 0  # how many levels that lead to it are ours, too
     folders: tuple[str, ...] = ()  # that had to be made, the outermost first
+    was: Placement | None = None  # what is in the file until this one is
 
     @staticmethod
     def read(told: dict[str, Any]) -> Placement:
         lists = {name: tuple(told[name]) for name in ("path", "clients", "folders")}
-        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"])}
+        was = Placement.read(told["was"]) if told["was"] else None
+        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"]), "was": was}
         return Placement(**fields)
 
 
@@ -54,6 +58,7 @@ class Change:
     clients: tuple[str, ...]
     verb: str  # add, update, remove; same or keep: nothing is written
     note: str = ""
+    planned_from: str = ""  # the hash of the file as it was read
     content: bytes | None = field(default=None, repr=False)  # of the file from now on; None: no file
     before: bytes | None = field(default=None, repr=False)  # the file without anything of ours, to be kept
     placement: Placement | None = field(default=None, repr=False)  # from now on; None: nothing of ours
@@ -61,6 +66,11 @@ class Change:
     @property
     def is_made(self) -> bool:
         return self.verb in ("add", "update", "remove")
+
+    @property
+    def mode(self) -> int:
+        """The mode of a file that is new."""
+        return 0o644 if self.placement and self.placement.project else 0o600
 
 
 def hash_of(content: bytes | None) -> str:
@@ -70,27 +80,34 @@ def hash_of(content: bytes | None) -> str:
 # putting in
 
 
-def plan_placement(piece: Piece, known: Placement | None, client: str, project: str) -> Change:
+def plan_placement(
+    piece: Piece, known: Placement | None, clients: Sequence[str], project: str, kept: KeptCopies
+) -> Change:
     """Return what has to be done so that a piece is in its file. Raises `InvalidInput` for a broken file.
 
     What somebody else has put there stays, and so does what is ours but was changed by somebody else.
     """
     content = read_content(str(piece.file))
-    clients = tuple(dict.fromkeys((*(known.clients if known else ()), client)))
+    named = tuple(dict.fromkeys((*(known.clients if known else ()), *clients)))
     found = _found(piece, content)
-    if found is None:
-        return _add(piece, content, clients, project, known)
+    if found is MISSING:
+        return _add(piece, content, content, named, project, known)
     if known is None:
-        return _leave_theirs(piece, found, clients)
-    kept = replace(known, clients=clients)
+        return _leave_theirs(piece, found, named)
+    held = _held(known, content)
     if found == piece.value:
-        return _changed(piece, clients, "same", placement=kept, content=content)
-    if found != known.value:
-        return _changed(piece, clients, "keep", "it was changed since", placement=kept, content=content)
-    return replace(_add(piece, taken_out(known, content), clients, project, known), verb="update")
+        same = replace(held or known, clients=named, was=None)
+        return _changed(piece, named, "same", placement=same)
+    if held is None:
+        same = replace(known, clients=named)
+        return _changed(piece, named, "keep", "it was changed since", placement=same)
+    freed = _freed(held, content, kept)
+    if freed is MISSING:
+        return _changed(piece, named, "keep", "it cannot be changed alone", placement=held)
+    return replace(_add(piece, content, freed, named, project, held), verb="update")
 
 
-def _leave_theirs(piece: Piece, found: Json, clients: tuple[str, ...]) -> Change:
+def _leave_theirs(piece: Piece, found: Json | Missing, clients: tuple[str, ...]) -> Change:
     if found == piece.value:
         return _changed(piece, clients, "keep", "it was there before fleet came")
     note = "you have one of your own" if piece.gives_way else "there is another of that name"
@@ -103,55 +120,59 @@ def _changed(
     verb: str,
     note: str = "",
     *,
-    content: bytes | None = None,
     placement: Placement | None = None,
 ) -> Change:
     return Change(
-        file=str(piece.file),
-        what=piece.what,
-        clients=clients,
-        verb=verb,
-        note=note,
-        content=content,
-        placement=placement,
+        file=str(piece.file), what=piece.what, clients=clients, verb=verb, note=note, placement=placement
     )
 
 
-def _found(piece: Piece, content: bytes | None) -> Json:
-    """Return what is where the piece goes; None if nothing is."""
+def _found(piece: Piece | Placement, content: bytes | None) -> Json | Missing:
+    """Return what is where the piece goes."""
     if content is None:
-        return None
+        return MISSING
     text = _decoded(str(piece.file), content)
     if piece.format is Format.TEXT:
         return text
-    if not text.strip():
-        return None
     with _named(str(piece.file), piece.format):
-        return _edits(piece.format).value_at(text, piece.path)
+        return _value_at(piece, text)
+
+
+def _value_at(piece: Piece | Placement, text: str) -> Json | Missing:
+    return _edits(piece.format).value_at(text, piece.path) if text.strip() else MISSING
 
 
 def _add(
-    piece: Piece, content: bytes | None, clients: tuple[str, ...], project: str, known: Placement | None
+    piece: Piece,
+    content: bytes | None,
+    freed: bytes | None,
+    clients: tuple[str, ...],
+    project: str,
+    known: Placement | None,
 ) -> Change:
+    """Plan to put a piece into a file, which has nothing of ours in `freed`."""
     _require_writable(piece.file)
-    text = "" if content is None else _decoded(str(piece.file), content)
+    text = "" if freed is None else _decoded(str(piece.file), freed)
     new, inserted = _with_piece(piece, text)
+    real = piece.file.resolve()
     placement = Placement(
         file=str(piece.file),
+        real=known.real if known else str(real),
         format=piece.format,
         path=piece.path,
         value=piece.value,
         what=piece.what,
         clients=clients,
         project=project,
-        before=hash_of(content),
+        before=hash_of(freed),
         after=hash_of(new.encode()),
         inserted=inserted,
         made=_made(piece, text),
-        folders=known.folders if known else _missing_folders(piece.file),
+        folders=known.folders if known else _missing_folders(real),
+        was=known and replace(known, was=None),
     )
-    added = _changed(piece, clients, "add", content=new.encode(), placement=placement)
-    return replace(added, before=content)
+    added = _changed(piece, clients, "add", placement=placement)
+    return replace(added, planned_from=hash_of(content), content=new.encode(), before=freed)
 
 
 def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
@@ -174,7 +195,7 @@ def _made(piece: Piece, text: str) -> int:
     levels = range(1, len(piece.path))
     if not text.strip():
         return len(levels)
-    return sum(jsonc.value_at(text, piece.path[:level]) is None for level in levels)
+    return sum(jsonc.value_at(text, piece.path[:level]) is MISSING for level in levels)
 
 
 def _edits(format_: Format) -> Any:  # a module cannot be a type
@@ -185,8 +206,11 @@ def _edits(format_: Format) -> Any:  # a module cannot be a type
 
 
 def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
-    """Return what has to be done so that a piece is not in its file any more."""
-    content = read_content(placement.file)
+    """Return what has to be done so that a piece is not in its file any more.
+
+    What is not as we have put it there is somebody else's, and stays.
+    """
+    found = read_content(placement.file)
 
     def change(verb: str, note: str = "", content: bytes | None = None) -> Change:
         return Change(
@@ -195,51 +219,90 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
             clients=placement.clients,
             verb=verb,
             note=note,
+            planned_from=hash_of(found),
             content=content,
         )
 
-    if content is None or hash_of(content) == placement.before:
-        return change("same", "it is not there any more", content)
-    if hash_of(content) == placement.after:
-        _require_writable(Path(placement.file))
-        return change("remove", content=kept.content_of(placement.before))
-    if placement.format is Format.TEXT:
-        return change("keep", "it was changed since", content)
-    cleared = taken_out(placement, content)
-    if cleared == content:
-        return change("same", "it is not there any more", content)
+    if hash_of(found) == placement.before or _found(placement, found) is MISSING:
+        return change("same", "it is not there any more")
+    held = _held(placement, found)
+    if held is None:
+        return change("keep", "it was changed since")
+    freed = _freed(held, found, kept)
+    if freed is None and str(Path(held.file).resolve()) != held.real:
+        freed = _cut(held, found)  # the user's own file by now, which is not ours to delete
+    if freed is MISSING:
+        return change("keep", "it cannot be taken out alone")
     _require_writable(Path(placement.file))
-    if placement.before == ABSENT and (cleared or b"").split() in ([], [b"{}"], [b"{", b"}"]):
+    if hash_of(found) == held.after:
+        return change("remove", content=freed)
+    if held.before == ABSENT and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
         return change("remove")  # somebody wrote it anew, and nothing of theirs is in it
-    return change("remove", "the file was changed since: only what is fleet's is taken out", cleared)
+    return change("remove", "the file was changed since: only what is fleet's is taken out", freed)
 
 
-def taken_out(placement: Placement, content: bytes | None) -> bytes | None:
-    """Return what a file has besides ours; all that others wrote meanwhile stays."""
-    if content is None or placement.format is Format.TEXT:
-        return None
-    text = _decoded(placement.file, content)
-    with _named(placement.file, placement.format):
-        edits = _edits(placement.format)
-        if not text.strip() or edits.value_at(text, placement.path) is None:
-            return content
-        if (exact := _without_inserted(placement, text)) is not None:
-            return exact.encode()
-        if placement.format is Format.JSON:
-            return jsonc.without(text, placement.path, made=placement.made).encode()
-        return toml_edits.without(text, placement.path).encode()
+def _held(placement: Placement, content: bytes | None) -> Placement | None:
+    """Return the placement whose piece is there: this one, or the one before if this never came so far."""
+    found = _found(placement, content)
+    either = (one for one in (placement, placement.was) if one)
+    return next((one for one in either if one.value == found), None)
 
 
-def _without_inserted(placement: Placement, text: str) -> str | None:
-    """Return a text without the very letters that were added; None if they are not there as they were."""
-    if not placement.inserted or text.count(placement.inserted) != 1:
-        return None
-    rest = text.replace(placement.inserted, "")
+def _freed(held: Placement, content: bytes | None, kept: KeptCopies) -> bytes | Missing | None:
+    """Return a file without ours, to the byte if nobody else wrote; `MISSING` if that cannot be done."""
+    return kept.content_of(held.before) if hash_of(content) == held.after else _cut(held, content)
+
+
+def _cut(held: Placement, content: bytes | None) -> bytes | Missing:
+    if content is None or held.format is Format.TEXT:
+        return MISSING
+    text = taken_out(held, _decoded(held.file, content))
+    return MISSING if text is None else text.encode()
+
+
+def taken_out(held: Placement, text: str) -> str | None:
+    """Return a text without ours, in which all else is as it is; None if its layout does not allow that."""
+    with _named(held.file, held.format):
+        return next((rest for rest in _cuts(held, text) if _is_all_else_there(held, text, rest)), None)
+
+
+def _cuts(held: Placement, text: str) -> Iterable[str]:
+    """Yield texts that may do: without the very letters that were added, then without what they became."""
+    if held.inserted and text.count(held.inserted) == 1:
+        yield text.replace(held.inserted, "")
+    if held.format is Format.JSON:
+        yield jsonc.without(text, held.path, made=held.made)
+    else:
+        yield toml_edits.without(text, held.path)
+
+
+def _is_all_else_there(held: Placement, text: str, rest: str) -> bool:
+    comments_in = _edits(held.format).comments_in
     try:
-        is_gone = not rest.strip() or _edits(placement.format).value_at(rest, placement.path) is None
+        is_gone = _value_at(held, rest) is MISSING
+        # As texts: to Python, 1 is true, and what is no number is not even equal to itself.
+        is_same = repr(_others(held, rest)) == repr(_others(held, text))
+        return is_gone and is_same and comments_in(rest) == comments_in(text)
     except InvalidInput:  # something else was added after it, and has no comma now
-        return None
-    return rest if is_gone else None
+        return False
+
+
+def _others(held: Placement, text: str) -> Json:
+    """Return all that a text says besides ours."""
+    if not text.strip():
+        return {}
+    read = jsonc.parse(text).value if held.format is Format.JSON else toml_edits.parse(text)
+    return _less(read, held.path)
+
+
+def _less(tree: Json, path: Sequence[str]) -> Json:
+    """Return a tree without a path; levels that led to nothing else say nothing."""
+    if not isinstance(tree, dict) or path[0] not in tree:
+        return tree
+    inner = _less(tree[path[0]], path[1:]) if path[1:] else {}
+    if inner:
+        return {**tree, path[0]: inner}
+    return {name: value for name, value in tree.items() if name != path[0]}
 
 
 # files
@@ -255,19 +318,29 @@ def read_content(file: str) -> bytes | None:
         raise Unavailable(f"{file} cannot be read: {problem.strerror}", hint=_LEFT_OUT) from problem
 
 
-def write_content(file: str, content: bytes | None, *, mode: int = 0o600) -> None:
-    """Put a file in place whole, where its links lead, with the mode it had; None deletes it."""
-    path = Path(file).resolve()
+def write_change(change: Change) -> bool:
+    """Make a change, where the links of its file lead; return False if the file is not as it was read.
+
+    Its mode stays. Who writes it in the very moment of renaming is not seen: no lock holds clients off.
+    """
+    path = Path(change.file).resolve()
+
+    def is_as_planned() -> bool:
+        return hash_of(read_content(change.file)) == change.planned_from
+
     try:
-        if content is None:
-            path.unlink(missing_ok=True)
-            return
+        if change.content is None:
+            return is_as_planned() and _unlink(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else mode
-        replace_file(path, content, mode=mode)
-        path.chmod(mode)
+        mode = path.stat().st_mode & 0o777 if path.exists() else change.mode
+        return replace_file(path, change.content, mode=mode, only_if=is_as_planned)
     except OSError as problem:
-        raise Unavailable(f"{file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+        raise Unavailable(f"{change.file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+
+
+def _unlink(path: Path) -> bool:
+    path.unlink(missing_ok=True)
+    return True
 
 
 _LEFT_OUT = "see to it, or name other clients with --client"
@@ -292,12 +365,17 @@ def _named(file: str, format_: Format) -> Generator[None]:
 
 
 def _require_writable(file: Path) -> None:
-    """Raise `Unavailable` for a file that is closed to its owner, also if root could write it."""
+    """Raise `Unavailable` for one that is read-only, or whose folder is: the next version is made there."""
     real = file.resolve()
-    folder = next(place for place in real.parents if place.exists())
-    for place in (real, folder) if real.exists() else (folder,):
-        if not place.stat().st_mode & 0o200 or not os.access(place, os.W_OK):
-            raise Unavailable(f"{place} is read-only", hint=f"`chmod u+w {place}`, or leave that client out")
+    folder = next(parent for parent in real.parents if parent.exists())
+    for path in (real, folder):
+        if path.exists() and not _is_open(path):
+            raise Unavailable(f"{path} is read-only", hint=f"`chmod u+w {path}`, or leave that client out")
+
+
+def _is_open(path: Path) -> bool:
+    """Whether its owner may write it, even if root could anyway."""
+    return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
 
 
 def _missing_folders(file: Path) -> tuple[str, ...]:

@@ -1,24 +1,46 @@
-"""Delete fleet's home, once nobody's work is in it."""
+"""Delete what fleet has made in its home, once nobody's work is in it."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.errors import Conflict, Failed, Refused
+from fleet.config import check_text, read_file, user_file
+from fleet.errors import BadConfig, Conflict, Failed, Refused
 from fleet.services.fleet import Fleet
 
-_SIGNS = ("fleet.db", "config.toml", "install")  # a home has one of them
+_RUN = "[0-9a-z]" * 14
+
+# All that fleet makes in a home, besides its settings; a test compares it with a home that was used. Of
+# folders it says what is in them: somebody else may have the same home, and one of these names in it.
+MADE = (
+    *("fleet.db", "fleet.db-wal", "fleet.db-shm"),
+    *("engine.db", "engine.db-wal", "engine.db-shm", "engine.draft*", "engine.broken-*"),
+    *("install.lock", "install/placements.json", "install/before/" + "[0-9a-f]" * 64),
+    *("mcp-token", ".mcp-token.*.*", ".config.toml.*.*"),
+    "cache/vitals.json*",
+    "inputs/t-*",
+    "last-good/" + "[0-9a-f]" * 8 + ".toml",
+    "leftovers/" + "[0-9a-f]" * 32,
+    *("logs/supervisor.log*", "logs/crash-*.txt"),
+    f"runs/{_RUN}",
+    *("shim/shim-*.sh", "shim/.writing-*"),
+    *("supervisor/home-id", "supervisor/*.lock", "supervisor/*.fifo"),
+    *("tasks/*/artifacts", "tasks/*/task.json"),
+    "trials/[mrw]-*",
+    *(f"workspaces/*/.trash/{_RUN}", f"workspaces/*/.trash/{_RUN}.done"),
+)
 
 
 def require_purgeable(fleet: Fleet) -> None:
-    """Raise `Conflict` while a workspace is there, `Refused` for a folder that is not fleet's alone."""
+    """Raise `Conflict` while a workspace is there, `Refused` for a folder that cannot be fleet's own."""
     home = fleet.home.resolve()
     if home in (Path.home().resolve(), Path(home.anchor)) or (home / ".git").exists():
         raise Refused(f"{home} is more than fleet's home", hint="delete by hand what is fleet's in it")
-    if home.is_dir() and not any((home / name).exists() for name in _SIGNS):
-        raise Refused(f"{home} does not look like a home of fleet's", hint="look at $FLEET_HOME")
-    left = [str(place) for place in (home / "workspaces").glob("*/*")]
+    places = (home / "workspaces").glob("*/*")
+    left = [str(place) for place in places if place.name != ".trash"]
     if (home / "fleet.db").exists():  # else its records are elsewhere, and stay
         left += [run.branch for run in fleet.runs.list() if run.has_workspace or run.has_work]
     if left:
@@ -28,11 +50,41 @@ def require_purgeable(fleet: Fleet) -> None:
         )
 
 
-def purge(home: Path) -> None:
-    """Delete a home with all that is in it."""
+def purge(home: Path) -> Sequence[Path]:
+    """Delete what fleet has made in a home, and the home if nothing else is in it; return what is left."""
     try:
-        shutil.rmtree(home)
-    except FileNotFoundError:
-        return
+        for pattern in MADE:
+            for path in [*home.glob(pattern)]:
+                _delete(path)
+        if _are_settings(user_file(home)):
+            user_file(home).unlink()
     except OSError as problem:
-        raise Failed(f"{home} cannot be deleted: {problem}") from problem
+        raise Failed(f"{problem.filename} cannot be deleted: {problem.strerror}") from problem
+    _remove_empty_folders(home)
+    return sorted(home.iterdir()) if home.is_dir() else []
+
+
+def _are_settings(file: Path) -> bool:
+    """Whether a file of that common name is fleet's."""
+    try:
+        text = read_file(file)
+        check_text(str(file), text or "")
+    except BadConfig:
+        return False
+    return text is not None
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_empty_folders(home: Path) -> None:
+    """Remove the folders that fleet's things were in, and the home, from the inside out."""
+    made = {str(folder) for pattern in (*MADE, "workspaces/*/*") for folder in Path(pattern).parents}
+    folders = {folder for pattern in made - {"."} for folder in home.glob(pattern)}
+    for folder in (*sorted(folders, reverse=True), home):
+        with contextlib.suppress(OSError):  # there is something left, or it is a link
+            folder.rmdir()

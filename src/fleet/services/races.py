@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_race_id
+from fleet.domain.naming import refuse_option
 from fleet.domain.race import SIZES, TIMES, Race, all_trials, racer, task_id
 from fleet.domain.run import Role
 from fleet.domain.scorecard import Scorecard, Standing, score
@@ -188,8 +189,7 @@ def _check_wish(wish: RaceWish) -> None:
         raise InvalidInput(f"a race has {SIZES.start} to {SIZES.stop - 1} candidates, not {wish.size}")
     if wish.times not in TIMES:
         raise InvalidInput(f"a command is run {TIMES.start} to {TIMES.stop - 1} times, not {wish.times}")
-    if wish.model.startswith("-"):  # a coder would take it for an option
-        raise InvalidInput(f"{wish.model!r} is no name of a model: it begins with a dash")
+    refuse_option(wish.model, "model")
     if not any(gate.strip() for gate in (*wish.gates, *wish.hidden_gates)):
         raise InvalidInput(
             "a race needs a command that tells good work from bad", hint='add --gate "make test", say'

@@ -13,6 +13,7 @@ from fleet.config import Settings, load
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.domain.event import Json
 from fleet.domain.ids import QuestionId, RunId, TaskId, new_question_id, new_task_id
+from fleet.domain.naming import refuse_option
 from fleet.domain.question import (
     Question,
     QuestionState,
@@ -75,7 +76,7 @@ class Edit:
     def made_to(self, task: Task) -> Task:
         changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
         check_text(*_texts_in(changes.values()))
-        _check_model(self.model or "")
+        refuse_option(self.model or "", "model")
         return check_task(replace(task, **changes))
 
 
@@ -735,7 +736,7 @@ class TaskService:
 
     def _check_draft(self, draft: Draft) -> None:
         check_text(*_texts_in(getattr(draft, name) for name in draft.__slots__))
-        _check_model(draft.model)
+        refuse_option(draft.model, "model")
         if draft.coder:
             self.check_coder(draft.coder)
 
@@ -830,11 +831,6 @@ def _texts_in(values: Iterable[object]) -> Iterator[str]:
             yield value
         elif isinstance(value, tuple):
             yield from _texts_in(cast("tuple[object, ...]", value))
-
-
-def _check_model(name: str) -> None:
-    if name.startswith("-"):  # a coder would take it for an option
-        raise InvalidInput(f"{name!r} is no name of a model: it begins with a dash")
 
 
 def _moved(task: Task, cwd: str, project: str) -> Task:

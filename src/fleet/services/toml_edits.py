@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Sequence
 from typing import cast
 
 from fleet.domain.event import Json
+from fleet.domain.jsonc import MISSING, Missing
 from fleet.errors import InvalidInput
 
+_COMMENT = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\]|\\.)*"|\'[^\']*\'|(#[^\r\n]*)''', re.DOTALL
+)
 
-def value_at(text: str, path: Sequence[str]) -> Json:
-    """Return the value at a path; None if there is none. Raises `InvalidInput` for what is no TOML."""
-    value = _parse(text)
+
+def parse(text: str) -> Json:
+    """Read a text; raise `InvalidInput` for what is no TOML."""
+    try:
+        return cast("Json", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(str(problem)) from problem
+
+
+def value_at(text: str, path: Sequence[str]) -> Json | Missing:
+    """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no table leads on."""
+    value = parse(text)
     for name in path:
         if not isinstance(value, dict):
             raise InvalidInput(f"what {name!r} belongs into is no table")
         if name not in value:
-            return None
+            return MISSING
         value = value[name]
     return value
+
+
+def comments_in(text: str) -> list[str]:
+    return [found[1] for found in _COMMENT.finditer(text) if found[1]]
 
 
 def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
@@ -64,10 +82,3 @@ def _literal(value: Json) -> str:
         fields = ", ".join(f"{json.dumps(key)} = {_literal(field)}" for key, field in value.items())
         return f"{{ {fields} }}"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _parse(text: str) -> Json:
-    try:
-        return cast("Json", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as problem:
-        raise InvalidInput(str(problem)) from problem

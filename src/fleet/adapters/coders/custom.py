@@ -15,10 +15,11 @@ from fleet.adapters.coders.jsonlines import (
     number_at,
     unread,
 )
-from fleet.adapters.coders.models import refuse_option, resolve_model
+from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.plaintext import read_text
 from fleet.adapters.coders.prompts import demand_argument
 from fleet.domain.event import Event, Json
+from fleet.domain.naming import refuse_option
 from fleet.domain.run import Mode, Role
 from fleet.errors import BadConfig, InvalidInput
 from fleet.ports.coder import Facts, Launch, Tiers, Turn

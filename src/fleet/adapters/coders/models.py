@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.errors import InvalidInput
+from fleet.domain.naming import refuse_option
 from fleet.ports.coder import Tiers
-
-
-def refuse_option(text: str, what: str) -> str:
-    """Return a text that is to be one word of argv; raise `InvalidInput` where it would be an option."""
-    if text.startswith("-"):
-        raise InvalidInput(f"{text!r} is no name of a {what}: it begins with a dash")
-    return text
 
 
 def resolve_model(asked: str, tiers: Tiers) -> str:

@@ -12,6 +12,8 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import confirm, json_option, own_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fleet.services.placements import Change
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -87,7 +89,9 @@ def install(
     type=click.Choice(("user", "project")),
     help="Only in your own files, or those of this project.",
 )
-@click.option("--purge", is_flag=True, help="Also delete fleet's home: records, logs, settings.")
+@click.option(
+    "--purge", is_flag=True, help="Also delete what fleet has made in its home: records, logs, settings."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before --purge.")
 @_dry_option
 @json_option
@@ -97,7 +101,8 @@ def uninstall(
     """Take fleet out of your coding agents.
 
     Files that nobody else has changed since are as they were before, byte for byte; in others only what is
-    fleet's is taken out. Runs, branches and settings stay, unless --purge.
+    fleet's is taken out, and what you have changed of it stays. Runs, branches and settings stay, unless
+    --purge.
 
     \b
     Example:
@@ -111,15 +116,21 @@ def uninstall(
         raise InvalidInput("--purge is for all clients and scopes", hint="leave --client and --scope out")
     home = require_purgeable() if purge else None
     if home and not dry_run:
-        confirm(f"Delete {home} with all records?", is_sure=yes, flag="--yes")
+        confirm(f"Delete all records, logs and settings in {home}?", is_sure=yes, flag="--yes")
     done = installer().uninstall(clients, Scope(scope) if scope else None, is_dry=dry_run)
     _show(done, is_dry=dry_run, as_json=as_json)
     if not done:
         render.say("nothing of fleet's is installed there")
-    if home and not dry_run:
-        purge_home()
-    if home:
-        render.say(f"{'deletes' if dry_run else 'deleted'} {home}")
+    if home and dry_run:
+        render.say(f"deletes what is fleet's in {home}")
+    elif home:
+        _show_left(purge_home(), home)
+
+
+def _show_left(left: Sequence[Path], home: Path) -> None:
+    names = ", ".join(path.name for path in left)
+    told = f"deleted what is fleet's in {home}; not fleet's, and still there: {names}"
+    render.say(render.printable(told) if left else f"deleted {home}")
 
 
 def _refuse_agent() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
+from fleet.errors import NotFound
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
+MOST_OTHERS = 50
 NAMES = schema.texts("branches, run or worker ids")
 TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects()}
 
@@ -37,7 +39,14 @@ def _merge(call: Call) -> Answer:
 
 
 def _show(call: Call) -> Answer:
-    return wire.train(call.fleet.merges.get(call.text("merge_id")))
+    if name := call.text("merge_id"):
+        return wire.train(call.fleet.merges.get(name))
+    found = call.fleet.merges.list(everything=True)
+    if not found:
+        raise NotFound("there is no merge yet", hint="start one with `merge_branches`")
+    *older, newest = found
+    others: list[Json] = [one.id for one in reversed(older[-MOST_OTHERS:])]
+    return {**wire.train(newest), "others": others}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
@@ -80,8 +89,7 @@ TOOLS = (
         title="Merge status",
         description="How a merge stands, branch by branch.",
         handle=_show,
-        takes={"merge_id": schema.text()},
-        needs=("merge_id",),
+        takes={"merge_id": schema.text("default: the newest, with the ids of others")},
         gives=TRAIN,
         has_ended=_has_ended,
     ),

@@ -9,6 +9,7 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.shapes import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ def _start(call: Call) -> Answer:
 
 def _show(call: Call) -> Answer:
     return _told(call, call.fleet.pairs.get(call.text("pair_id")))
+
+
+def _list(call: Call) -> Answer:
+    lines: list[Json] = [
+        {"id": one.id, "state": str(one.state), "prompt": one.prompt[:SHORT], "project": one.project}
+        for one in reversed(call.fleet.pairs.list())
+    ]
+    return {"pairs": lines[: call.count("limit", 25)], "count": len(lines)}
 
 
 def _decide(call: Call) -> Answer:
@@ -88,6 +97,14 @@ TOOLS = (
         needs=("pair_id",),
         gives=PAIR,
         has_ended=_has_ended,
+    ),
+    Tool(
+        name="list_pairs",
+        title="List pairs",
+        description="Pairs, newest first.",
+        handle=_list,
+        takes={"limit": schema.integer(minimum=1, maximum=200, default=25)},
+        gives={"pairs": schema.objects(), "count": schema.integer()},
     ),
     Tool(
         name="decide_pair",

@@ -8,6 +8,7 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.shapes import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 RACE = {"id": schema.text(), "state": schema.text()}
@@ -32,6 +33,14 @@ def _start(call: Call) -> Answer:
 
 def _show(call: Call) -> Answer:
     return wire.race(call.fleet.races.detail(call.fleet.races.get(call.text("race_id"))))
+
+
+def _list(call: Call) -> Answer:
+    lines: list[Json] = [
+        {"id": one.id, "state": str(one.state), "prompt": one.prompt[:SHORT], "project": one.project}
+        for one in reversed(call.fleet.races.list())
+    ]
+    return {"races": lines[: call.count("limit", 25)], "count": len(lines)}
 
 
 def _cancel(call: Call) -> Answer:
@@ -71,6 +80,14 @@ TOOLS = (
         needs=("race_id",),
         gives=RACE,
         has_ended=_has_ended,
+    ),
+    Tool(
+        name="list_races",
+        title="List races",
+        description="Races, newest first.",
+        handle=_list,
+        takes={"limit": schema.integer(minimum=1, maximum=200, default=25)},
+        gives={"races": schema.objects(), "count": schema.integer()},
     ),
     Tool(
         name="cancel_race",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
 from fleet.errors import InvalidInput
+from fleet.interfaces.mcp.hints import in_these_words
 from fleet.interfaces.mcp.tool import Tool
 
 SETS = ("health", "workers", "workflows", "runs", "questions", "merges", "tasks", "pairs", "races")
@@ -29,8 +31,10 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
 
 def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
     """Return the tools of sets, by name."""
-    found = [tool for name in names for tool in _tools_in(name)]
-    return {tool.name: tool for tool in found}
+    found = {tool.name: tool for name in names for tool in _tools_in(name)}
+    return {
+        name: replace(tool, handle=in_these_words(tool.handle, found.keys())) for name, tool in found.items()
+    }
 
 
 def _tools_in(name: str) -> tuple[Tool, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
-from fleet.errors import Refused
+from fleet.errors import InvalidInput, Refused
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.schema import Schema
 
@@ -46,6 +46,14 @@ class Call:
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(cast("list[str]", self.arguments.get(name, [])))
+
+    def words_of(self, name: str, known: Collection[str]) -> tuple[str, ...]:
+        """Return words, all of which are known; raise `InvalidInput` for another."""
+        words = self.words(name)
+        for word in words:
+            if word not in known:
+                raise InvalidInput(f"{name} has {word[:80]!r} in it", hint=f"there are {', '.join(known)}")
+        return words
 
     def table(self, name: str) -> dict[str, Json]:
         return cast("dict[str, Json]", self.arguments.get(name, {}))

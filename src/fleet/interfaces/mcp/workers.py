@@ -70,7 +70,9 @@ def _status(call: Call) -> Answer:
 
 
 def _list(call: Call) -> Answer:
-    wanted = call.words("statuses")
+    from fleet.domain.errand import ErrandState
+
+    wanted = call.words_of("statuses", [*ErrandState])
     found = [detail for detail in reversed(call.fleet.errands.list()) if not wanted or detail.state in wanted]
     lines = [shapes.worker_line(detail) for detail in found]
     shown: list[Json] = [*lines[: call.count("limit", 25)]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.domain.event import Json
@@ -44,11 +45,19 @@ def _blueprint(call: Call) -> Blueprint:
     if bool(named) == ("stages" in call.arguments):
         raise InvalidInput("a workflow has either `stages`, or the name of one in `workflow`")
     if named:
-        return call.fleet.workflows.blueprint_named(named, folder=folder)
+        return _called(call, call.fleet.workflows.blueprint_named(named, folder=folder))
     document: dict[str, object] = {"name": call.text("name"), "stages": call.arguments["stages"]}
     if "timeout_seconds" in call.arguments:
         document["timeout_seconds"] = call.number("timeout_seconds")
     return call.fleet.workflows.read(document, folder=folder)
+
+
+def _called(call: Call, known: Blueprint) -> Blueprint:
+    """Return a known workflow under the name, and with the usual time, that this call gives it."""
+    from fleet.domain.blueprint import with_usual_seconds
+
+    stages = with_usual_seconds(known.stages, call.number("timeout_seconds"))
+    return replace(known, name=call.text("name") or known.name, stages=stages)
 
 
 def _all_stages(stages: Iterable[Stage]) -> Iterable[Stage]:
@@ -66,7 +75,9 @@ def _status(call: Call) -> Answer:
 
 
 def _list(call: Call) -> Answer:
-    wanted = call.words("statuses")
+    from fleet.domain.workflow import WorkflowState
+
+    wanted = call.words_of("statuses", ["pending", *WorkflowState])
     found = [
         one
         for one in reversed(call.fleet.workflows.list())
@@ -150,7 +161,7 @@ TOOLS = (
             "stages": schema.objects(),
             "workflow": schema.text("a known one, instead of stages"),
             "base_ref": schema.text(default="HEAD"),
-            "timeout_seconds": schema.number("of each stage", minimum=0),
+            "timeout_seconds": schema.number("of each stage that has none", minimum=0),
             "budget_usd": schema.number("of all together", minimum=0),
         },
         needs=("name", "repo_path", "task_prompt"),

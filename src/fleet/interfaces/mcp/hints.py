@@ -1,0 +1,73 @@
+"""What to do next, in the words of this interface: services name commands, and a client has tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from fleet.errors import FleetError
+from fleet.interfaces.mcp.tool import Answer, Call
+
+TOOLS: Mapping[str, str] = {
+    "conflicts": "check_conflicts",
+    "create": "create_worker",
+    "kill": "cancel_worker",
+    "list": "list_runs",
+    "merge": "merge_branches",
+    "pair list": "list_pairs",
+    "pair show": "get_pair",
+    "prompt": "prompt_run",
+    "questions": "list_questions",
+    "race list": "list_races",
+    "race show": "get_race",
+    "result": "collect_worker_result",
+    "show": "show_task",
+    "task create": "create_task",
+    "task list": "list_tasks",
+    "task reopen": "change_task",
+    "task tree": "show_task",
+    "train list": "get_merge",
+    "train show": "get_merge",
+    "train wait": "get_merge",
+    "workflow cancel": "cancel_workflow",
+    "workflow list": "list_workflows",
+    "workflow retry": "control_workflow",
+}
+ARGUMENTS: Mapping[str, str] = {
+    "cwd": "repo_path",
+    "gate": "gates",
+    "into": "into",
+    "no-gate": "no_gate",
+    "update-checkout": "update_checkout",
+}
+
+_COMMAND = re.compile(r"`fleet ([^`]+)`")
+_OPTION = re.compile(rf"--({'|'.join(ARGUMENTS)})\b(?!-)")
+
+
+def hint_here(hint: str, tools: Collection[str]) -> str:
+    """Return a hint that names tools instead of commands; the rest is for a shell, and says so."""
+
+    def told(found: re.Match[str]) -> str:
+        words = found[1].split()
+        tool = TOOLS.get(" ".join(words[:2])) or TOOLS.get(words[0])
+        return f"`{tool}`" if tool in tools else f"{found[0]} in a shell"
+
+    return "".join(
+        # What is left of a command is for the shell as it is.
+        part if part.startswith("`") else _OPTION.sub(lambda found: f"`{ARGUMENTS[found[1]]}`", part)
+        for part in re.split(r"(`[^`]*`)", _COMMAND.sub(told, hint))
+    )
+
+
+def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> Callable[[Call], Answer]:
+    """Have what a tool refuses name tools."""
+
+    def handled(call: Call) -> Answer:
+        try:
+            return handle(call)
+        except FleetError as error:
+            error.hint = hint_here(error.hint, tools)
+            raise
+
+    return handled
