@@ -24,7 +24,7 @@ from fleet.errors import Conflict, SupervisorSilent
 
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a knock was read
-HEARD_SECONDS = 0.2  # how long a knock may stay unread; a supervisor that is merely busy hears it later
+HEARD_SECONDS = 0.05  # how long a knock is waited for; a supervisor that is merely busy hears it later
 KNOCK = b"k"
 STOP = b"s"
 DRAIN = b"d"
