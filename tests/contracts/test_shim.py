@@ -182,7 +182,7 @@ def test_a_running_agent_is_told_with_its_shim(turn: Turn) -> None:
     process = turn.start(*SLEEPER)
     assert process.phase is Phase.RUNNING
     assert process == turn.state
-    assert psutil.Process(pid_of(process)).cmdline() == list(SLEEPER)
+    wait_until(lambda: psutil.Process(pid_of(process)).cmdline() == list(SLEEPER))
     assert psutil.Process(pid_of(process)).ppid() == shim_of(process)
 
 
