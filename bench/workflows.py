@@ -8,6 +8,7 @@ one after the other for the chain, as many side by side as there are processors 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -92,9 +93,9 @@ def _by_hand(repository: Path, folder: Path, count: int, at_once: int) -> float:
 
 
 def _one_by_hand(repository: Path, path: Path, number: int) -> None:
-    add = ["git", "worktree", "add", "-q", "-b", f"bare-{number}", str(path)]
+    add = ["git", "worktree", "add", "-q", "-f", "-B", f"bare-{number}", str(path)]
     while subprocess.run(add, cwd=repository, capture_output=True).returncode:
-        pass  # git was in its own way
+        shutil.rmtree(path, ignore_errors=True)  # git was in its own way
     subprocess.run(["true"], cwd=path, check=True)
 
 

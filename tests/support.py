@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -178,6 +179,15 @@ class System:
 
         return wait_for(signed, what="a supervisor is up")
 
+    def suspend_supervisor(self) -> int:
+        """Suspend the supervisor, and not while it writes to the store, which nobody else could then."""
+        pid = self.supervisor_pid()
+        os.kill(pid, signal.SIGSTOP)
+        while not _can_be_written(self.home / "fleet.db"):
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGSTOP)
+        return pid
+
     def supervisor_log(self) -> str:
         with contextlib.suppress(OSError):
             return self.door.log_path.read_text()[-4000:]
@@ -215,6 +225,18 @@ class System:
                         os.kill(pid, signal.SIGKILL)
                 raise AssertionError(f"processes outlived their home {self.home}: {told}")
             time.sleep(0.02)
+
+
+def _can_be_written(store: Path) -> bool:
+    connection = sqlite3.connect(store, timeout=0.1, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    else:
+        return True
+    finally:
+        connection.close()
 
 
 def _command_of(pid: int) -> str:

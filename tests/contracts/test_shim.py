@@ -182,7 +182,7 @@ def test_a_running_agent_is_told_with_its_shim(turn: Turn) -> None:
     process = turn.start(*SLEEPER)
     assert process.phase is Phase.RUNNING
     assert process == turn.state
-    assert psutil.Process(pid_of(process)).cmdline() == list(SLEEPER)
+    wait_until(lambda: psutil.Process(pid_of(process)).cmdline() == list(SLEEPER))
     assert psutil.Process(pid_of(process)).ppid() == shim_of(process)
 
 
@@ -648,6 +648,28 @@ def test_who_stays_in_the_cgroup_is_found_without_the_marker(turn: Turn, cgroup:
     assert is_alive(hidden)
     turn.stop(grace=0.2)
     assert not is_alive(hidden)
+
+
+def test_who_left_the_cgroup_without_the_marker_is_found_by_the_session(turn: Turn, cgroup: Path) -> None:
+    leave = f"echo $$ > {cgroup.parent}/cgroup.procs; echo $$ > pids; while :; do sleep 0.1; done"
+    turn.sh(f"env -i sh -c '{leave}' & while [ ! -s pids ]; do sleep 0.01; done", cgroup=str(cgroup))
+    [hidden] = turn.pids("pids", 1)
+    wait_until(lambda: turn.state.phase is Phase.EXITED)
+    assert is_alive(hidden)
+    turn.stop(grace=0.2)
+    assert not is_alive(hidden)
+
+
+def test_where_nobody_is_left_no_process_is_looked_at_one_by_one(local_turn: Turn, cgroup: Path) -> None:
+    turn = local_turn
+    turn.sh("exit 3", cgroup=str(cgroup))
+    wait_until(lambda: turn.state.phase is Phase.EXITED)
+    stop = [turn.shell, "-x", turn.script, "stop", str(turn.folder), "1"]
+    traced = subprocess.run(stop, capture_output=True, text=True, check=True, timeout=30)
+    assert traced.stdout == "exited code=3\n"
+    assert "is_session_empty" in traced.stderr
+    assert "begin_search" not in traced.stderr
+    assert (turn.folder / "swept").read_text() == "3\n"
 
 
 def test_a_cgroup_that_cannot_be_entered_is_done_without(turn: Turn) -> None:

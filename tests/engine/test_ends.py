@@ -118,7 +118,7 @@ def test_a_failed_setup_starts_no_agent_even_when_its_settling_is_cut_off(
 
 def test_a_branch_that_somebody_makes_meanwhile_is_never_removed_with_the_run(system: System) -> None:
     system.fleet("run", "--background")
-    os.kill(system.supervisor_pid(), signal.SIGSTOP)  # the wish is recorded while the branch is free …
+    system.suspend_supervisor()  # the wish is recorded while the branch is free …
     system.fleet("create", "theirs", "-p", scenario({"say": "x"}))
     git(system.repository, "branch", "theirs")
     os.kill(system.supervisor_pid(), signal.SIGCONT)  # … and carried out when it no longer is

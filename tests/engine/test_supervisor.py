@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleet.domain.run import RunState
+from fleet.engine.door import is_heard
 from tests.support import System, git, is_alive, scenario, wait_for
 
 
@@ -61,6 +62,25 @@ def test_a_knock_that_a_killed_supervisor_never_hears_starts_another(system: Sys
     os.kill(pid, signal.SIGKILL)
     assert starter.wait(60) == 0
     assert system.supervisor_pid() != pid
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+def test_one_that_goes_as_soon_as_it_was_told_has_heard_it(patience: float) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"s")
+    os.read(reader, 1)
+    os.close(reader)
+    assert is_heard(writer, patience)
+    os.close(writer)
+
+
+def test_one_that_goes_without_reading_has_not_heard_it() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"k")
+    assert is_heard(writer, 0.01), "it may be busy"
+    os.close(reader)
+    assert not is_heard(writer, 60)
+    os.close(writer)
 
 
 def unread_knocks(system: System) -> int:

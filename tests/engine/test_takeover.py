@@ -204,7 +204,7 @@ def test_a_supervisor_killed_between_the_wish_and_the_screen_loses_nothing(
     run = in_the_middle(headless, {"ignore_signals": True} if moment == "settling" else {"say": "on it"})
     supervisor = headless.supervisor_pid()
     if moment == "wish":
-        os.kill(supervisor, signal.SIGSTOP)
+        headless.suspend_supervisor()
     on_service(headless, lambda runs: runs.take_over(run.id))
     if moment == "preparing":
         headless.wait_until("work", lambda run: run.mode is Mode.TMUX)
@@ -223,8 +223,7 @@ def test_a_supervisor_killed_while_an_agent_is_handed_back_loses_nothing(headles
     run = in_the_middle(headless)
     on_service(headless, lambda runs: runs.take_over(run.id))
     taken = headless.wait_until("work", is_up)
-    supervisor = headless.supervisor_pid()
-    os.kill(supervisor, signal.SIGSTOP)
+    supervisor = headless.suspend_supervisor()
     headless.fleet("release", "work", scenario({"say": "prompt {prompts}"}))
     assert not headless.run("work").is_at_rest
     os.kill(supervisor, signal.SIGKILL)
@@ -258,8 +257,7 @@ def test_an_agent_that_is_still_being_prepared_starts_on_its_prompt_in_a_screen(
 
 def test_a_kill_goes_before_a_take_over(headless: System) -> None:
     run = in_the_middle(headless)
-    supervisor = headless.supervisor_pid()
-    os.kill(supervisor, signal.SIGSTOP)
+    supervisor = headless.suspend_supervisor()
     on_service(headless, lambda runs: runs.take_over(run.id))
     on_service(headless, lambda runs: (runs.stop([run]), run)[1])
     os.kill(supervisor, signal.SIGCONT)

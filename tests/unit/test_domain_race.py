@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.domain.collected import Count, count_tests, failing_tests
@@ -291,6 +291,8 @@ def test_a_changed_file_of_a_gate_is_tampering_and_told_as_that() -> None:
 
 
 @given(st.text(alphabet="a./ cd;'\"$=-m\n", max_size=30))
+@example("-m/")
+@example("python -m /etc/x")
 def test_no_command_breaks_the_search_for_its_files(command: str) -> None:
     assert all(path and not path.startswith("/") for path in files_of(command))
 

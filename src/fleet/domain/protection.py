@@ -187,7 +187,7 @@ def _named_by(word: str) -> list[str]:
 def _module_files(before: str, word: str) -> list[str]:
     """Return the files that Python may run for `-m name`."""
     name = word if re.fullmatch(r"-\w*m", before) else word[2:] if word.startswith("-m") else ""
-    path = name.replace(".", "/")
+    path = name.replace(".", "/").strip("/")
     return [f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py"] if path else []
 
 

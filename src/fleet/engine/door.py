@@ -24,7 +24,7 @@ from fleet.errors import Conflict, SupervisorSilent
 
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a knock was read
-HEARD_SECONDS = 0.2  # how long a knock may stay unread; a supervisor that is merely busy hears it later
+HEARD_SECONDS = 0.05  # how long a knock is waited for; a supervisor that is merely busy hears it later
 KNOCK = b"k"
 STOP = b"s"
 DRAIN = b"d"
@@ -163,7 +163,7 @@ class HomeDoor:
         return ""
 
     def _send(self, message: bytes, patience_seconds: float = 0.0) -> bool:
-        """Write to the FIFO; tell whether a supervisor has it open, and keeps it until it has read this."""
+        """Write to the FIFO; tell whether a supervisor has it open, and does not go without reading it."""
         try:
             fifo = os.open(self.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
@@ -174,7 +174,7 @@ class HomeDoor:
             # A full pipe means that plenty of knocks wait to be read already.
             with contextlib.suppress(BlockingIOError):
                 os.write(fifo, message)
-            return _has_reader(fifo, patience_seconds)
+            return is_heard(fifo, patience_seconds)
         except BrokenPipeError:
             return False
         finally:
@@ -221,15 +221,18 @@ class HomeDoor:
         return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _has_reader(fifo: int, patience_seconds: float) -> bool:
-    """Tell whether somebody still has the FIFO open, once all in it was read or patience is at its end."""
+def is_heard(fifo: int, patience_seconds: float) -> bool:
+    """Tell whether all in the FIFO is read, or will be: not if its reader goes first."""
     gone = select.poll()
     gone.register(fifo, 0)  # errors are told without being asked for
     deadline = time.monotonic() + patience_seconds
-    while (left := deadline - time.monotonic()) > 0 and _unread(fifo):
+    while _unread(fifo):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return True  # it is busy
         if gone.poll(min(left, LOOK_SECONDS) * 1000):
-            return False
-    return not gone.poll(0)
+            return not _unread(fifo)
+    return True
 
 
 def _unread(fifo: int) -> int:

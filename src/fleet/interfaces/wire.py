@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
     from fleet.services.tasks import Activity, Choice, Detail
+    from fleet.services.workflows import CleanedUp
 
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of
 
@@ -333,6 +334,10 @@ def workflow(one: Workflow) -> dict[str, Json]:
         "stages": [stage(one, index) for index in range(len(one.stages))],
         "result": None if one.final is None else outcome(one.final),
     }
+
+
+def cleaned_up(branches: CleanedUp) -> dict[str, Json]:
+    return {"deleted": list(branches.deleted), "kept": list(branches.kept)}
 
 
 def stage(one: Workflow, index: int) -> dict[str, Json]:

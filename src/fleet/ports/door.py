@@ -30,5 +30,5 @@ class Door(Protocol):
         ...
 
     def knock(self) -> None:
-        """Make the supervisor look at the store now; start one if none runs. Returns at once."""
+        """Make the supervisor look at the store now; start one if none runs. It does not wait for more."""
         ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -117,8 +116,7 @@ class Shelf(Generic[Item]):
             item = self._form.decode(record.body)
             self._read[record.key] = (record.version, item)
             if len(self._read) > MOST_READ:
-                with suppress(KeyError):  # another thread took it away
-                    self._read.popitem(last=False)
+                self._read.popitem(last=False)
         return item
 
     def _record(self, key: str) -> Record:

@@ -13,7 +13,7 @@ from fleet.domain.event import Json
 class Record:
     """A document under a kind and a key, with the fields it can be found by.
 
-    `version` is opaque; "" stands for "not stored yet".
+    `version` is opaque, and of one write alone; "" stands for "not stored yet".
     """
 
     kind: str

@@ -124,7 +124,9 @@ class Shim:
 
     async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
         """End every process of the run, by force after the grace. One that is not up yet never starts."""
-        if recorded := await self._recorded_end(f"{folder}/swept"):
+        if await self._recorded_end(f"{folder}/swept") and (
+            recorded := await self._recorded_end(f"{folder}/exit")
+        ):
             return recorded
         answer = await self._run("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
         return _read_answer(answer, "stop", folder)

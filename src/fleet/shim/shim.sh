@@ -293,16 +293,32 @@ find_confined() { # Processes in the run's cgroup. One that holds our callers is
   done 2>/dev/null < "$cgroup/cgroup.procs"
 }
 
-is_deserted() { # Has all ended that its cgroup holds, and all that carries its marker? Whatever left one has the other.
-  [ "$place" = confined ] && [ "$was" = "$boot" ] && has_ended || return
+# Where nobody is in the agent's cgroup or session, or has the marker, there is no need to look at every process one by
+# one. A search that may have failed is no answer.
+is_deserted() {
+  [ "$place" = confined ] && [ "$was" = "$boot" ] && has_ended && is_cgroup_empty && is_marker_unused && is_session_empty
+}
+
+is_cgroup_empty() { # and those below it
   { IFS= read -r cgroup < "$d/cgroup"; } 2>/dev/null || return
   populated=
   while read -r word number; do
     case $word in populated) populated=$number ;; esac
   done 2>/dev/null < "$cgroup/cgroup.events"
-  [ "$populated" = 0 ] || return
-  find_marked
-  [ "$marked" = " " ]
+  [ "$populated" = 0 ]
+}
+
+is_marker_unused() { # The search carries the marker itself, and must find that, and only that.
+  { IFS= read -r marker < "$d/marker"; } 2>/dev/null
+  case $marker in FLEET_RUN=????*) ;; *) return 1 ;; esac
+  set -- /proc/[0-9]*/environ  # listed before it is there
+  found=$(FLEET_RUN=${marker#*=} grep -lszxF -e "$marker" /proc/self/environ "$@")
+  [ "$found" = /proc/self/environ ]
+}
+
+is_session_empty() { # Its groups are within it. The search must find this process, too.
+  found=$(grep -lsE "^$$ \(|\) . [0-9]+ [0-9]+ ($pid|${leader%:*}) " /proc/[0-9]*/stat)
+  [ "$found" = "/proc/$$/stat" ]
 }
 
 gather() { # members: " pid:start pid:start " of every live process of the run

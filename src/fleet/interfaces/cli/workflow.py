@@ -498,7 +498,7 @@ def cleanup(name: str, yes: bool, as_json: bool) -> None:
         confirm(f"delete the merged branches of {found.id}?", is_sure=yes, flag="--yes")
         cleaned = fleet.workflows.clean_up(found.id)
     if as_json:
-        render.out_json({"deleted": list(cleaned.deleted), "kept": list(cleaned.kept)})
+        render.out_json(wire.cleaned_up(cleaned))
         return
     for branch in cleaned.deleted:
         render.out(f"deleted {branch}")
