@@ -136,8 +136,6 @@ class Tools:
         visit = self._desk.begin(tool, handle.arguments, _client_of(context), peer_of(context))
         person = Person(context, said)
         try:
-            for name, text in person.replies.items():
-                await run_sync(visit.reply, name, text)
             return await _state_of(handle, visit, person)
         finally:
             with anyio.CancelScope(shield=True):
@@ -161,9 +159,11 @@ async def _state_of(handle: handles.Handle, visit: Visit, person: Person) -> dic
         return handle.told("working", _line_of(answer))
     question = await run_sync(visit.open_question, answer)
     if question is not None and person.can_be_asked(question):
-        form = await person.ask(question, 0)
-        assert isinstance(form, types.InputRequiredResult)
-        return handle.told("input_required", inputRequests=_wire(form)["inputRequests"])
+        said = await person.ask(question, 0)
+        if isinstance(said, types.InputRequiredResult):
+            return handle.told("input_required", inputRequests=_wire(said)["inputRequests"])
+        await run_sync(visit.reply, question.id, said)
+        return handle.told("working", _line_of(answer))
     answer = await run_sync(visit.answer)  # of now: what was heard meanwhile is not told any more
     if not visit.is_over(answer):
         return handle.told("working", _line_of(answer))
