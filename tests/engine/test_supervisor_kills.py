@@ -133,7 +133,11 @@ def check_recovery(system: System, word: str, seed: int, kill: int) -> None:
         mine = [run for run in system.all_runs() if run.branch.startswith(f"agent-{seed}-")]
         return [run for run in mine if not is_recovered(run)]
 
-    wait_for(lambda: not waited_for(), RECOVERY_SECONDS, f"recovery from kill {kill}: {waited_for()}")
+    def late() -> str:
+        runs = [(run.branch, str(run.state), run.said) for run in waited_for()]
+        return f"recovery from kill {kill} with {word!r}: {runs}\n{system.supervisor_log()[-2000:]}"
+
+    wait_for(lambda: not waited_for(), RECOVERY_SECONDS, late)
 
 
 def remember_pids(system: System, seed: int, pids: dict[str, int]) -> None:
