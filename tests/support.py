@@ -23,15 +23,14 @@ from fleet.ports.records import Runs
 Fact = TypeVar("Fact")
 
 
-def wait_for(fact: Callable[[], Fact], seconds: float = 20, what: str | Callable[[], str] = "") -> Fact:
-    """Return the fact as soon as it is true; fail, telling what, if it does not become so in time."""
+def wait_for(fact: Callable[[], Fact], seconds: float = 20, what: str = "") -> Fact:
+    """Return the fact as soon as it is true; fail if it does not become so in time."""
     deadline = time.monotonic() + seconds
     while True:
         if value := fact():
             return value
         if time.monotonic() > deadline:
-            told = what() if callable(what) else what
-            raise AssertionError(f"not so within {seconds} s: {told or fact}")
+            raise AssertionError(f"not so within {seconds} s: {what or fact}")
         time.sleep(0.01)
 
 
