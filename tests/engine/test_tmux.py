@@ -162,6 +162,17 @@ def test_an_agent_that_fails_on_its_screen_says_why(screen: System) -> None:
     assert "Not a directory" in ended.state_reason
 
 
+def test_an_agent_on_a_screen_is_not_told_that_it_runs_in_ci(screen: System, tmp_path: Path) -> None:
+    """Somebody looks at a screen; told otherwise, some agents end at once."""
+    screen.env |= {"CI": "true", "GITHUB_ACTIONS": "true", "LOOKED_AT": "yes"}
+    told = tmp_path / "told"
+    screen.fleet("create", "work", "-p", scenario({"run": f"env > {told}"}))
+    screen.wait_until("work", is_waiting, 30)
+    variables = told.read_text().splitlines()
+    assert "LOOKED_AT=yes" in variables
+    assert not [line for line in variables if line.startswith(("CI=", "GITHUB_ACTIONS="))]
+
+
 def test_a_kill_ends_the_screen_and_everything_in_it(screen: System) -> None:
     for number in range(3):
         branch = f"odd.name:{number}".replace(":", "-") + "/x.y"

@@ -14,6 +14,9 @@ from fleet.ports.transport import Completed, Transport
 
 COLUMNS, LINES = "200", "50"
 
+# Where these say that nobody is there to look, some agents refuse to come up on a screen.
+_CI_VARIABLES = ("CI", "CONTINUOUS_INTEGRATION", "GITHUB_ACTIONS")
+
 
 def socket_name(run_id: str) -> str:
     return f"fleet-{run_id}"
@@ -30,7 +33,11 @@ class Tmux:
         if await self.exists():
             return
         size = ("-x", COLUMNS, "-y", LINES)
-        done = await self._tmux("new-session", "-d", "-s", self._session, *size, "-c", folder, "--", *argv)
+        without_ci = [word for name in _CI_VARIABLES for word in ("-u", name)]
+        screened = ("env", *without_ci, *argv)
+        done = await self._tmux(
+            "new-session", "-d", "-s", self._session, *size, "-c", folder, "--", *screened
+        )
         if done.code != 0 and not await self.exists():
             raise LaunchFailed(f"tmux could not start: {done.err.decode(errors='replace').strip()}")
 
