@@ -660,10 +660,27 @@ def test_who_left_the_cgroup_without_the_marker_is_found_by_the_session(turn: Tu
     assert not is_alive(hidden)
 
 
+def test_an_agent_that_leaves_nobody_behind_is_swept_when_its_end_is_told(turn: Turn, cgroup: Path) -> None:
+    turn.sh("exit 3", cgroup=str(cgroup))
+    wait_until((turn.folder / "exit").exists)
+    assert (turn.folder / "swept").read_text() == "3\n"
+
+
+def test_an_agent_that_leaves_somebody_behind_is_not_swept_by_its_end(turn: Turn, cgroup: Path) -> None:
+    turn.sh("sleep 1000 & echo $! > pids", cgroup=str(cgroup))
+    [left] = turn.pids("pids", 1)
+    wait_until((turn.folder / "exit").exists)
+    assert not (turn.folder / "swept").exists()
+    turn.stop(grace=0.2)
+    assert not is_alive(left)
+    assert (turn.folder / "swept").exists()
+
+
 def test_where_nobody_is_left_no_process_is_looked_at_one_by_one(local_turn: Turn, cgroup: Path) -> None:
     turn = local_turn
     turn.sh("exit 3", cgroup=str(cgroup))
-    wait_until(lambda: turn.state.phase is Phase.EXITED)
+    wait_until((turn.folder / "exit").exists)
+    (turn.folder / "swept").unlink()  # as if its shim had been killed before it looked
     stop = [turn.shell, "-x", turn.script, "stop", str(turn.folder), "1"]
     traced = subprocess.run(stop, capture_output=True, text=True, check=True, timeout=30)
     assert traced.stdout == "exited code=3\n"

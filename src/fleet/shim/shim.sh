@@ -21,7 +21,7 @@
 #                          ever start.
 #   exit                   the exit code, and when it was seen, as processes' births are told. Its block is reserved
 #                          beforehand: a full disk cannot lose it.
-#   swept                  the exit code again: the agent has ended, and `stop` found nothing of it left
+#   swept                  the exit code again: the agent has ended, and its shim or `stop` found nothing of it left
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
 
@@ -115,6 +115,8 @@ look_at_claims() { # claims: none | live | dead | reboot
   done
 }
 
+tell_running() { echo "running pid=$pid start=$start boot=$boot shim=$shim"; }
+
 state_of_child() { # The state once `child` names an agent; fails while the shim is about to record its end.
   if [ "$pid" = void ]; then
     echo never
@@ -122,7 +124,7 @@ state_of_child() { # The state once `child` names an agent; fails while the shim
     echo "lost reason=reboot"
   elif is_alive "${shim%:*}" "${shim#*:}"; then
     is_alive "$pid" "$start" || [ "$rounds" -gt 150 ] || return 1
-    echo "running pid=$pid start=$start boot=$boot shim=$shim"
+    tell_running
   elif is_alive "$pid" "$start"; then
     echo "orphaned pid=$pid start=$start boot=$boot"
   elif has_ended; then
@@ -211,6 +213,8 @@ own_detached() {
   # In the foreground of this shell: what it starts with & would ignore INT and QUIT for ever.
   setsid "$shell" "$0" _agent "$d" "$me" "$boot" < "$input" >> "$d/out" 2>> "$d/err"
   ended_with=$?
+  # Told before the end is, so that nobody who sees the end need look again.
+  if read_child && is_deserted; then { echo "$ended_with" > "$d/swept"; } 2>/dev/null; fi
 }
 
 bring_back() { # Suspended (ctrl-z) is not ended, and nobody else is there to go on with it.
@@ -245,8 +249,8 @@ pane() {
   "$shell" "$0" _own_pane "$d" "$shell" "$reserved" "$leader"
 }
 
-start() {
-  [ ! -e "$d/child" ] || return 0
+start() { # Fails if there was nothing to start, or it could not be.
+  [ ! -e "$d/child" ] || return 1
   [ -e "$d/launch" ] || fail "nothing to launch in $d"
   reserve
   unset FLEET_RUN  # of whoever calls: the shim is no process of that run
@@ -295,8 +299,8 @@ find_confined() { # Processes in the run's cgroup. One that holds our callers is
 
 # Where nobody is in the agent's cgroup or session, or has the marker, there is no need to look at every process one by
 # one. A search that may have failed is no answer.
-is_deserted() {
-  [ "$place" = confined ] && [ "$was" = "$boot" ] && has_ended && is_cgroup_empty && is_marker_unused && is_session_empty
+is_deserted() { # once the agent itself has ended
+  [ "$place" = confined ] && [ "$was" = "$boot" ] && is_cgroup_empty && is_marker_unused && is_session_empty
 }
 
 is_cgroup_empty() { # and those below it
@@ -457,7 +461,7 @@ stop() {
   # What was found to be gone with its agent stays gone: nobody is left who could start more of it.
   if has_ended && [ -e "$d/swept" ]; then return; fi
   members=" "
-  if ! is_deserted; then
+  if ! { has_ended && is_deserted; }; then
     begin_search
     count_ticks "$1"
     end_politely
@@ -468,7 +472,7 @@ stop() {
 
 shell=${3:-sh}
 case $verb in
-  start) start; state ;;
+  start) { start && read_child && tell_running; } || state ;;
   _own) reserved=$4; own_detached ;;
   pane) pane ;;
   _own_pane) reserved=$4; own_pane "$5" ;;
