@@ -374,6 +374,49 @@ class TestMaking:
         assert ground.workspaces.save_leftovers(place, "left")
 
 
+class TestAHostileAgent:
+    """Its workspace's git folder is open to it, so that it can commit; not all in it is believed."""
+
+    def test_that_names_another_repository_has_none_of_its_commands_run(
+        self, ground: Ground, tmp_path: Path
+    ) -> None:
+        place, folder = ground.make()
+        own = tmp_path / "own"
+        git(tmp_path, "init", "-q", str(own))
+        git(own, "config", "filter.x.clean", f"touch {tmp_path}/ran; cat")
+        git(own, "config", "filter.x.smudge", f"touch {tmp_path}/ran; cat")
+        (folder / ".gitattributes").write_text("* filter=x\n")
+        (folder / "readme.md").write_text("changed\n")
+        (ground.git_dir(place) / "commondir").write_text(f"{own}/.git\n")
+        assert ground.workspaces.measure(place).files == 2
+        assert "changed" in diff_text(place)
+        assert ground.workspaces.save_leftovers(place, "left")
+        assert set(ground.workspaces.changes(place).files) == {".gitattributes", "readme.md"}
+        (folder / "untracked.txt").write_text("more\n")
+        ref = ground.workspaces.remove(place)
+        ground.workspaces.restore(place, ref)
+        assert (folder / "untracked.txt").read_text() == "more\n"
+        assert not (tmp_path / "ran").exists()
+
+    def test_that_turns_its_link_elsewhere_is_given_its_own_folders_alone(
+        self, ground: Ground, tmp_path: Path
+    ) -> None:
+        place, folder = ground.make()
+        (folder / ".git").write_text(f"gitdir: {tmp_path}/x/y/z\n")
+        folders = ground.workspaces.git_folders(place)
+        assert folders == (str(ground.repository / ".git"), str(ground.git_dir(place)))
+
+    def test_that_puts_links_where_we_write_leads_us_nowhere(self, ground: Ground, tmp_path: Path) -> None:
+        place, folder = ground.make()
+        precious = tmp_path / "precious"
+        precious.write_text("a person's\n")
+        (folder / ".git").unlink()
+        (folder / ".git.new").symlink_to(precious)
+        ground.workspaces.make(place, copy=())
+        assert (folder / ".git").read_text() == f"gitdir: {ground.git_dir(place)}\n"
+        assert precious.read_text() == "a person's\n"
+
+
 class TestHalfMadeWorkspaces:
     """What a kill can leave: each is made again, none is taken for finished."""
 

@@ -192,7 +192,7 @@ def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
         prompt=prompt,
         folder=folder,
         workspace=run.workspace,
-        git_folders=(*_git_folders(run), *_task_folders(shop, run)),
+        git_folders=(*shop.workspaces_of(run).git_folders(shop.place(run)), *_task_folders(shop, run)),
         hook=("sh", str(shop.hook_script), f"{folder}/hooks"),
         mode=run.mode,
         role=run.role,
@@ -215,15 +215,6 @@ def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
         return ()
     inputs = shop.inputs_folder(run.task)
     return (str(shop.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
-
-
-def _git_folders(run: Run) -> tuple[str, ...]:
-    """Return the git folders outside the workspace that a commit in it writes to."""
-    try:
-        private = Path(Path(run.workspace, ".git").read_text().removeprefix("gitdir:").strip())
-    except OSError:
-        return ()
-    return (str(private.parent.parent), str(private))
 
 
 async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str) -> AgentProcess:

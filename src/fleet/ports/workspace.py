@@ -40,6 +40,10 @@ class Workspaces(Protocol):
         """
         ...
 
+    def git_folders(self, place: Place) -> tuple[str, ...]:
+        """Return the repository's git folder and the workspace's own, if they are outside of it."""
+        ...
+
     def save_leftovers(self, place: Place, message: str) -> str:
         """Commit what is uncommitted on the branch; return the commit, or "" if nothing was."""
         ...

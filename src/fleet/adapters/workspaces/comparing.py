@@ -15,7 +15,7 @@ from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import remove_file
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.status import stage
-from fleet.adapters.workspaces.worktrees import Site, environment
+from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
 from fleet.domain.run import Commit, Diff
 from fleet.errors import NotFound
 from fleet.ports.workspace import Changes
@@ -110,7 +110,7 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
 def _tip(site: Site) -> str:
     """Return the branch's last commit; of a branch that was deleted, what is known of it."""
     git_dir = site.git_dir()
-    env = {"GIT_DIR": str(git_dir or site.common)}
+    env = in_worktree(git_dir) if git_dir else {"GIT_DIR": str(site.common)}
     names = (site.branch_ref, "HEAD", site.saved_ref, site.base_ref)
     tip, head, saved, base = read_commits(site.common, env, *names)
     if tip is None and git_dir and head and was_made_in(git_dir, head.sha):

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 # More of them at a time than there are processors makes each of them slower, and the sum too.
 BUSY = threading.BoundedSemaphore(os.cpu_count() or 1)
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY  # never through a link that somebody has put there
 
 
 @contextmanager
@@ -37,9 +38,9 @@ def _translated(doing: str, exc: OSError) -> FleetError:
 
 def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
     """Put a small private file in place; nobody ever sees half of it, unless the power fails undurably."""
-    draft = path.with_name(f"{path.name}.new")
-    draft.touch(mode=0o600)
-    with draft.open("w", encoding="utf-8", errors="surrogateescape") as file:
+    # A name that nobody knows: an agent may write in the folder, and a link of its would lead us elsewhere.
+    draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
+    with os.fdopen(os.open(draft, NEW_FILE, 0o600), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
         if text and durable:
             file.flush()

@@ -12,6 +12,7 @@ from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect, inspect_for
 from fleet.adapters.workspaces.worktrees import Site, site_of
 from fleet.domain.run import Diff
+from fleet.errors import UnusableRepository
 from fleet.ports.workspace import Changes, Place
 
 __all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect", "inspect_for"]
@@ -37,6 +38,14 @@ class GitWorkspaces:
             if _has_checkout(site):
                 copying.remember(git_dir, copying.copy_files(Path(place.repository), site.path, copy))
             worktrees.mark_ready(git_dir)
+
+    def git_folders(self, place: Place) -> tuple[str, ...]:
+        try:
+            site = site_of(place)
+        except UnusableRepository:
+            return ()
+        own = site.git_dir()
+        return (str(site.common), str(own)) if own else ()
 
     def save_leftovers(self, place: Place, message: str) -> str:
         site = site_of(place)

@@ -26,7 +26,7 @@ from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
 from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
 from fleet.adapters.workspaces.status import Status, fill_index, read_status, stage
-from fleet.adapters.workspaces.worktrees import Site, environment, lock_of
+from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree, lock_of
 from fleet.errors import GitFailed
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def _outlive(lock: Path) -> None:
 
 
 def _look(site: Site, git_dir: Path) -> _Standing:
-    head, tip = read_commits(site.common, {"GIT_DIR": str(git_dir)}, "HEAD", site.branch_ref)
+    head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
     stands_on = read_text(git_dir / "HEAD").strip()
     return _Standing(head=head, tip=tip, on_branch=stands_on == f"ref: {site.branch_ref}")
 
@@ -209,7 +209,7 @@ def _locked_index(git_dir: Path) -> Generator[Path]:
 
 def _move_branch(site: Site, git_dir: Path, standing: _Standing, target: str) -> None:
     tip = standing.tip.sha if standing.tip else ""
-    env = {"GIT_DIR": str(git_dir)}
+    env = in_worktree(git_dir)
     if target != tip:
         point(site.common, env, site.branch_ref, to=target, before=tip, why="fleet: save left-over changes")
     if not standing.on_branch:

@@ -27,6 +27,9 @@ class UserCheckout:
         if _head(place) != place.base_sha:
             raise Conflict(f"{place.repository} was moved to another commit meanwhile", hint="try again")
 
+    def git_folders(self, place: Place) -> tuple[str, ...]:
+        return ()
+
     def save_leftovers(self, place: Place, message: str) -> str:
         return ""
 

@@ -38,6 +38,7 @@ from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, 
 from fleet.adapters.workspaces.worktrees import (
     Site,
     environment,
+    in_worktree,
     linked_git_dir,
     lock_of,
     mark_ready,
@@ -156,7 +157,7 @@ def _look(site: Site, env: Mapping[str, str]) -> _Known:
 
 def _save_commits(site: Site, git_dir: Path | None) -> str:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
-    known = _look(site, {"GIT_DIR": str(git_dir)} if git_dir else {})
+    known = _look(site, in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
     if known.previous and _says_it_all(known.previous, head, git_dir):
         return site.saved_ref
@@ -260,9 +261,9 @@ def raw_environment(site: Site, git_dir: Path) -> Generator[Mapping[str, str]]:
     }
     for name, text in files.items():
         (folder / name).write_bytes(os.fsencode(text))
-    objects = {"GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
+    own = {"GIT_DIR": str(folder), "GIT_COMMON_DIR": str(folder), "GIT_WORK_TREE": str(site.path)}
     try:
-        yield {**environment(folder, site.path), **objects}
+        yield {**own, "GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
     finally:
         delete_tree(folder)
 

@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from fleet.adapters.workspaces.abandoned import break_abandoned
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import (
     BUSY,
+    NEW_FILE,
     delete_tree,
     free,
     free_name,
@@ -42,6 +43,7 @@ from fleet.ports.workspace import Place
 
 READY = "fleet-ready"
 OWNER = "fleet-run"
+COMMON = "commondir"  # git's own name for where a worktree says which repository it belongs to
 COPIED = "fleet-copied"
 RESTORING = "fleet-restoring"  # the files are back; what was set aside is being put back
 
@@ -104,7 +106,18 @@ class Site:
         return self.trash.with_name(f"{self.place.run}.done")
 
     def git_dir(self) -> Path | None:
-        """Return the worktree's own git folder."""
+        """Return the worktree's own git folder. One that names another repository is turned back to ours."""
+        found = self._find_git_dir()
+        if found and not self._belongs_here(found):
+            with suppress(OSError):
+                write_whole(found / COMMON, "../..\n")
+        return found
+
+    def _belongs_here(self, git_dir: Path) -> bool:
+        named = read_text(git_dir / COMMON).removesuffix("\n")
+        return bool(named) and os.path.realpath(git_dir / named) == str(self.common)
+
+    def _find_git_dir(self) -> Path | None:
         folder = self.common / "worktrees"
         usual = folder / self.path.name
         if self._leads_here(usual):
@@ -130,9 +143,18 @@ def site_of(place: Place) -> Site:
     return Site(place=place, common=common_git_dir(place.repository), path=Path(os.path.realpath(place.path)))
 
 
+def in_worktree(git_dir: Path) -> dict[str, str]:
+    """Return what makes git look from a worktree's own git folder.
+
+    The repository is the one that we know, not the one that `commondir` names there: an agent writes in that
+    folder, and git runs commands that a repository's configuration names.
+    """
+    return {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(git_dir.parent.parent)}
+
+
 def environment(git_dir: Path, path: Path) -> dict[str, str]:
     """Return what makes git work on a worktree even if the agent deleted or replaced its `.git`."""
-    return {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(path)}
+    return {**in_worktree(git_dir), "GIT_WORK_TREE": str(path)}
 
 
 def stands(site: Site, git_dir: Path | None) -> bool:
@@ -289,7 +311,7 @@ def write_git_dir(site: Site, head: str, name: str) -> Path:
     delete_tree(draft)
     draft.mkdir(parents=True)
     head_line = f"ref: {head}" if head.startswith("refs/") else head
-    files = {"HEAD": head_line, "commondir": "../..", "gitdir": str(site.link), OWNER: site.place.run}
+    files = {"HEAD": head_line, COMMON: "../..", "gitdir": str(site.link), OWNER: site.place.run}
     for file, text in files.items():
         (draft / file).write_bytes(os.fsencode(f"{text}\n"))
     folder = site.common / "worktrees"
@@ -308,7 +330,9 @@ def _name_in_git(name: str) -> str:
 
 def write_link(site: Site, git_dir: Path) -> None:
     draft = site.path / ".git.new"
-    draft.write_bytes(os.fsencode(f"gitdir: {git_dir}\n"))
+    remove_file(draft)
+    with os.fdopen(os.open(draft, NEW_FILE, 0o666), "wb") as file:
+        file.write(os.fsencode(f"gitdir: {git_dir}\n"))
     draft.rename(site.link)
 
 
