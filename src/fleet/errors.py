@@ -101,9 +101,10 @@ class UnusableRepository(InvalidInput):
 
 
 class Stale(Conflict):
-    """Another writer changed the record since it was read."""
+    """Another writer changed the record, or the stream, since it was read."""
 
     def __init__(self, kind: str, key: str) -> None:
+        self.kind = kind
         super().__init__(f"{kind} {key!r} was changed by somebody else meanwhile", hint="look again")
 
 

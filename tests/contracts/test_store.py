@@ -26,7 +26,7 @@ from fleet.adapters.stores.postgres import PostgresStore
 from fleet.adapters.stores.sqlite import MIGRATIONS, SqliteStore, migrate
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreUnusable
-from fleet.ports.store import Record, Store
+from fleet.ports.store import STREAM, Record, Store
 from tests.contracts.store_fixtures import STORES
 from tests.postgres import shared_server
 
@@ -140,6 +140,26 @@ def test_what_there_is_to_tell_of_a_record_is_written_with_it_or_not_at_all(stor
         store.put(replace(first, body={"n": 3}), stream="log", events=[{"n": "never"}])
     assert store.append("log", [{"n": 5}]) == 5
     assert [body["n"] for _, body in store.read("log")] == [1, 2, 3, 4, 5]
+
+
+def test_a_record_is_written_only_if_the_stream_that_tells_of_it_stands_where_it_is_expected(
+    store: Store,
+) -> None:
+    store.append("log", [{"n": 1}])
+    with pytest.raises(Stale) as lost:
+        store.put(a_run(n=1), stream="log", events=[{"n": "never"}], expect=0)
+    assert lost.value.kind == STREAM
+    assert store.get("run", "r1") is None
+    first = store.put(a_run(n=1), stream="log", events=[{"n": 2}], expect=1)
+    with pytest.raises(Stale):
+        store.put(replace(first, body={"n": 2}), stream="log", events=[{"n": "never"}], expect=1)
+    with pytest.raises(Stale) as lost:
+        store.put(a_run(n=3), stream="log", events=[{"n": "never"}], expect=2)
+    assert lost.value.kind == "run"
+    found = store.get("run", "r1")
+    assert found is not None
+    assert found.version == first.version
+    assert [body["n"] for _, body in store.read("log")] == [1, 2]
 
 
 def test_a_stream_without_a_name_is_refused_with_all_that_was_to_be_told(store: Store) -> None:

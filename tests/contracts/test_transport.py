@@ -102,8 +102,8 @@ def test_a_grandchild_that_keeps_the_output_open_holds_nobody_up(member: Member,
 def test_a_command_that_takes_too_long_is_an_error(member: Member) -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"within 0\.3 seconds"):
-        member.wait(member.transport.run(["sleep", "3"], timeout_seconds=0.3))
-    assert time.monotonic() - started < 2.5
+        member.wait(member.transport.run(["sleep", "60"], timeout_seconds=0.3))
+    assert time.monotonic() - started < 30
 
 
 def test_a_local_command_that_takes_too_long_is_ended_with_its_children(here: Member, tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId
+from fleet.domain.run import Run
 from fleet.engine.follow import turn_start
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.errors import Stale
@@ -47,6 +50,29 @@ def test_a_new_process_is_read_from_its_beginning_and_a_pasted_prompt_from_where
             await log.add(turn_start(3, "again", fresh=True), Event(kind=Kind.STATE, text="running"))
             assert log.position == Position()
             assert (await RunLog.open(runs, RUN, thread)).position == Position()
+
+    asyncio.run(play())
+
+
+def test_a_record_changes_with_what_is_told_of_it_and_not_for_a_writer_who_is_behind() -> None:
+    async def play() -> None:
+        runs = Runs(MemoryStore())
+        runs.add(Run(id=RUN, project="/p", branch="b", coder="scripted", created_at=1.0))
+
+        def become(said: str) -> Callable[[Run], Run]:
+            return lambda run: replace(run, said=said)
+
+        with ThreadPoolExecutor(1) as thread:
+            one, other = await RunLog.open(runs, RUN, thread), await RunLog.open(runs, RUN, thread)
+            changed = await one.change(become("first"), lambda before, after: [said(after.said)])
+            assert changed.said == runs.get(RUN).said == "first"
+            assert [body["text"] for _, body in runs.events(RUN)] == ["first"]
+            with pytest.raises(Stale):
+                await other.change(become("never"), lambda before, after: [said("never")])
+            assert runs.get(RUN).said == "first"
+            assert other.last == one.last == 1
+            await other.change(become("second"), lambda before, after: [said("second")])
+            assert [body["text"] for _, body in runs.events(RUN)] == ["first", "second"]
 
     asyncio.run(play())
 

@@ -114,7 +114,7 @@ def test_an_escapee_that_wiped_its_environment_is_found_by_its_control_group(
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     pid = int((tmp_path / "pid").read_text())
     system.fleet("kill", "work", "--force")
-    wait_for(lambda: not is_alive(pid), 5, "the escapee is gone")
+    wait_for(lambda: not is_alive(pid), what="the escapee is gone")
 
 
 def _can_make(folder: Path) -> bool:

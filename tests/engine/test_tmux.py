@@ -71,10 +71,8 @@ def test_states_come_from_hooks(screen: System, tmp_path: Path) -> None:
     screen.fleet("prompt", "work", scenario({"wait_for": str(gate)}))
     screen.wait_until("work", lambda run: run.state is RunState.RUNNING and run.turn == 2)
     gate.touch()
-    expected = ["preparing", "running", "waiting", "running", "waiting"]
-    # The log is written just after the record.
-    wait_for(lambda: states_of(screen, run)[: len(expected)] == expected)
-    assert states_of(screen, run) == expected
+    screen.wait_until("work", is_waiting)
+    assert states_of(screen, run) == ["preparing", "running", "waiting", "running", "waiting"]
 
 
 def test_a_dialog_of_the_agents_is_shown_as_waiting_for_approval(screen: System) -> None:

@@ -136,7 +136,7 @@ def test_a_hundred_agents_are_measured_in_one_pass() -> None:
         took = min(_timed(agents) for _ in range(5))
         assert len(ProcGauge().measure(agents)) == 100
         alone = min(_timed(agents[:1]) for _ in range(5))
-        assert took < 4 * alone + 0.02
+        assert took < 30 * alone + 0.05, "far less than a pass for each"
     finally:
         for process in processes:
             process.kill()

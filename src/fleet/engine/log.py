@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.ids import RunId
+from fleet.domain.run import Run
 from fleet.domain.turn import Story
 from fleet.errors import Stale
 from fleet.ports.records import Runs, decode_event, encode_event
@@ -22,6 +24,10 @@ class Position:
 
     out: int = 0
     hooks: int = 0
+
+
+Answer = TypeVar("Answer")
+_Told: TypeAlias = tuple[Event, Mapping[str, Json]]  # as it is known here, and as it is stored
 
 
 @dataclass(slots=True)
@@ -48,19 +54,39 @@ class RunLog:
 
     async def add(self, *events: Event, position: Position | None = None) -> None:
         """Append events; those of the agent's output come with the position after them."""
-        if any(_opens_process(event) for event in events):
-            position = Position()
-        position = position or self.position
-        now = time.time()
-        bodies = [self._body(event, now, position) for event in events]
-        loop = asyncio.get_running_loop()
-        append = partial(self.runs.append, self.run_id, bodies, expect=self.last)
+        told = self._told(events, position)
+        bodies = [body for _, body in told]
+        await self._write(partial(self.runs.append, self.run_id, bodies, expect=self.last))
+        self._take_all(told)
+
+    async def change(self, change: Callable[[Run], Run], tell: Callable[[Run, Run], Sequence[Event]]) -> Run:
+        """Change the run's record, and append what there is to tell of it in the same write."""
+        told: list[_Told] = []
+
+        def bodies(before: Run, after: Run) -> list[Mapping[str, Json]]:
+            told[:] = self._told(tell(before, after))
+            return [body for _, body in told]
+
+        run = await self._write(partial(self.runs.change, self.run_id, change, bodies, expect=self.last))
+        self._take_all(told)
+        return run
+
+    async def _write(self, write: Callable[[], Answer]) -> Answer:
         try:
-            self.last = await loop.run_in_executor(self.thread, append)
+            return await asyncio.get_running_loop().run_in_executor(self.thread, write)
         except Stale:
             await self._catch_up()
             raise
-        for event, body in zip(events, bodies, strict=True):
+
+    def _told(self, events: Sequence[Event], position: Position | None = None) -> list[_Told]:
+        if any(_opens_process(event) for event in events):
+            position = Position()
+        now, position = time.time(), position or self.position
+        return [(event, self._body(event, now, position)) for event in events]
+
+    def _take_all(self, told: Sequence[_Told]) -> None:
+        self.last += len(told)
+        for event, body in told:
             self._take(event, body)
 
     def _body(self, event: Event, now: float, position: Position) -> dict[str, Json]:

@@ -140,20 +140,17 @@ class Workshop:
         also: Callable[[Run], Run] = lambda run: run,
         events: tuple[Event, ...] = (),
     ) -> Run:
-        """Move a run to another state, change what goes with it, and tell it in its log."""
-        before = state
+        """Move a run to another state, change what goes with it, and tell it in its log, all in one write."""
 
         def change(run: Run) -> Run:
-            nonlocal before
-            before = run.state
             return also(run.become(state, now=time.time(), reason=reason))
 
-        run = await self.update(run_id, change)
-        if before is not state:
-            events = (*events, Event(kind=Kind.STATE, text=state, data={"reason": reason} if reason else {}))
-        if events:
-            await (await self.log(run_id)).add(*events)
-        return run
+        def tell(before: Run, after: Run) -> tuple[Event, ...]:
+            if before.state is after.state:
+                return events
+            return (*events, Event(kind=Kind.STATE, text=state, data={"reason": reason} if reason else {}))
+
+        return await (await self.log(run_id)).change(change, tell)
 
     async def log(self, run_id: RunId) -> RunLog:
         if run_id not in self._logs:

@@ -53,6 +53,17 @@ class Runs(Shelf[Run]):
 
     # events
 
+    def change(
+        self,
+        run_id: RunId,
+        change: Callable[[Run], Run],
+        tell: Callable[[Run, Run], Sequence[Mapping[str, Json]]],
+        *,
+        expect: int,
+    ) -> Run:
+        """Do as `update` does, and tell of it in the run's events, if `expect` is the last one's number."""
+        return self._update(run_id, change, f"run/{run_id}", tell, expect)
+
     def append(self, run_id: RunId, events: Iterable[Mapping[str, Json]], *, expect: int) -> int:
         return self._store.append(f"run/{run_id}", events, expect=expect)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from fleet.domain.event import Json
 from fleet.errors import NotFound, Stale
-from fleet.ports.store import Record, Store, find_all
+from fleet.ports.store import STREAM, Record, Store, find_all
 
 
 class Entity(Protocol):
@@ -85,16 +85,29 @@ class Shelf(Generic[Item]):
 
         What there is to tell of the change goes to a stream in the same write.
         """
+        return self._update(key, change, stream, lambda before, after: events if after != before else ())
+
+    def _update(
+        self,
+        key: str,
+        change: Callable[[Item], Item],
+        stream: str,
+        tell: Callable[[Item, Item], Sequence[Mapping[str, Json]]],
+        expect: int | None = None,
+    ) -> Item:
         while True:
             record = self._record(key)
             old = self._decode(record)
             new = change(old)
-            if new == old:
+            events = tell(old, new)
+            if new == old and not events:
                 return old
             try:
                 written = replace(self._record_of(new), version=record.version)
-                self._store.put(written, stream=stream, events=events)
-            except Stale:
+                self._store.put(written, stream=stream, events=events, expect=expect)
+            except Stale as lost:
+                if lost.kind == STREAM:
+                    raise
                 continue
             return new
 

@@ -23,6 +23,9 @@ class Record:
     version: str = ""
 
 
+STREAM = "stream"  # the kind of what is stale where it is not a record
+
+
 class Store(Protocol):
     """Every call is atomic, durable when it returns, and safe beside other processes' calls.
 
@@ -32,11 +35,18 @@ class Store(Protocol):
 
     def get(self, kind: str, key: str) -> Record | None: ...
 
-    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
         """Write the record if nobody has since it was read; return it re-versioned.
 
         Version "" means "must not exist yet". Raises `Stale` when another writer won.
-        What there is to tell of it goes to the end of a stream in the same write.
+        What there is to tell of it goes to the end of a stream in the same write: see `append`.
         Claims, leases and locks are all built on this one promise.
         """
         ...

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fleet.adapters.stores.text import check_names, check_values, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import Stale
-from fleet.ports.store import Record
+from fleet.ports.store import STREAM, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,21 @@ class MemoryStore:
             kept = self._kinds.get(kind, {}).get(key)
         return _records(kind, [(key, kept)])[0] if kept else None
 
-    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
         check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
         body, told = encode(record.body), [encode(event) for event in events]
         with self._lock:
             self._check_version(record)
+            if told:
+                self._check_last(stream, expect)
             version = str(self._count_write())
             kept = _Kept(body, dict(record.fields), version)
             self._kinds.setdefault(record.kind, {})[record.key] = kept
@@ -69,9 +78,8 @@ class MemoryStore:
         check_names(stream)
         bodies = [encode(event) for event in events]
         with self._lock:
+            self._check_last(stream, expect)
             kept = self._streams.setdefault(stream, [])
-            if expect is not None and expect != len(kept):
-                raise Stale("stream", stream)
             if bodies:
                 self._count_write()
                 kept.extend(bodies)
@@ -96,6 +104,10 @@ class MemoryStore:
         kept = self._kinds.get(record.kind, {}).get(record.key)
         if record.version != (kept.version if kept else ""):
             raise Stale(record.kind, record.key)
+
+    def _check_last(self, stream: str, expect: int | None) -> None:
+        if expect is not None and expect != len(self._streams.get(stream, ())):
+            raise Stale(STREAM, stream)
 
     def _count_write(self) -> int:
         self._writes += 1

@@ -19,8 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar, cast
 
 import psycopg
@@ -31,7 +30,7 @@ from psycopg.pq import TransactionStatus
 from fleet.adapters.stores.text import check_names, check_values, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
-from fleet.ports.store import Record
+from fleet.ports.store import STREAM, Record
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +172,14 @@ class PostgresStore:
         sql = "SELECT key, version, fields, body FROM fleet.record WHERE kind = %s AND key = %s"
         return next(iter(self._records(kind, self._query(sql, (kind, key)))), None)
 
-    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
         check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
         # Random, not counted: the version of a removed record never comes round again.
@@ -190,8 +196,9 @@ class PostgresStore:
             "last": 0,
         }
         sql = _REPLACE if record.version else _CREATE
-        if not self._write(sql, parameters, partial(_lock_stream, stream) if events else None):
-            raise Stale(record.kind, record.key)
+        claim = _Claim(stream, expect if events else None)
+        if not self._write(sql, parameters, claim.lock if events else None):
+            raise Stale(STREAM, stream) if claim.is_refused else Stale(record.kind, record.key)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
@@ -222,23 +229,15 @@ class PostgresStore:
     def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
         check_names(stream)
         bodies = [encode(event) for event in events]
-        last = 0
-
-        def lock(connection: _Connection) -> dict[str, int] | None:
-            nonlocal last
-            seen = _lock_stream(stream, connection)
-            last = seen["last"]
-            return seen if expect is None or expect == last else None
-
-        if not bodies:
-            ((last,),) = self._query(_LAST, {"stream": stream})
-            stored = expect is None or expect == last
-        else:
+        claim = _Claim(stream, expect)
+        if bodies:
             note = f"event/{stream}"[:_LONGEST_NOTE]
-            stored = self._write(_APPEND, {"stream": stream, "bodies": bodies, "note": note}, lock)
-        if not stored:
-            raise Stale("stream", stream)
-        return last + len(bodies)
+            self._write(_APPEND, {"stream": stream, "bodies": bodies, "note": note}, claim.lock)
+        else:
+            ((claim.last,),) = self._query(_LAST, {"stream": stream})
+        if claim.is_refused:
+            raise Stale(STREAM, stream)
+        return claim.last + len(bodies)
 
     def read(
         self, stream: str, *, after: int = 0, limit: int = 1000
@@ -452,6 +451,25 @@ class PostgresStore:
             raise _told(self._place, exc) from exc
 
 
+@dataclass(slots=True)
+class _Claim:
+    """The end of a stream, which is nobody else's until the transaction is over."""
+
+    stream: str
+    expect: int | None
+    last: int = 0
+
+    @property
+    def is_refused(self) -> bool:
+        return self.expect is not None and self.expect != self.last
+
+    def lock(self, connection: _Connection) -> dict[str, int] | None:
+        # A statement of its own: only the next one sees what was appended while we waited.
+        connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, self.stream))
+        self.last = _number(connection.execute(_LAST, {"stream": self.stream}))
+        return None if self.is_refused else {"last": self.last}
+
+
 class _Done(NamedTuple):
     """What a write tells of itself."""
 
@@ -519,13 +537,6 @@ def _schema_version(connection: psycopg.Connection[Any]) -> int:
     if not _number(connection.execute(sql)):
         return 0
     return _number(connection.execute("SELECT version FROM fleet.meta"))
-
-
-def _lock_stream(stream: str, connection: _Connection) -> dict[str, int]:
-    """Let nobody else append to a stream until the transaction is over; return its last number."""
-    # A statement of its own: only the next one sees what was appended while we waited.
-    connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, stream))
-    return {"last": _number(connection.execute(_LAST, {"stream": stream}))}
 
 
 def _number(cursor: psycopg.Cursor[Any]) -> int:

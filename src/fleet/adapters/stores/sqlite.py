@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, cast
 from fleet.adapters.stores.text import check_names, check_values, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import Stale, StoreUnusable
-from fleet.ports.store import Record
+from fleet.ports.store import STREAM, Record
 
 BUSY_SECONDS = 30
 _LARGEST_IDLE_WAL = 16 << 20
@@ -66,7 +66,14 @@ class SqliteStore:
         )
         return next(iter(self._records(kind, rows)), None)
 
-    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
         check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
         body, fields, told = encode(record.body), encode(record.fields), [encode(event) for event in events]
@@ -84,7 +91,7 @@ class SqliteStore:
                 _drop_index(connection, record, old_fields)
                 _add_index(connection, record)
             if told:
-                _add_events(connection, stream, _last_number(connection, stream), told)
+                _add_events(connection, stream, _claim_number(connection, stream, expect), told)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
@@ -118,9 +125,7 @@ class SqliteStore:
         check_names(stream)
         bodies = [encode(event) for event in events]
         with self._transaction() as connection:
-            last = _last_number(connection, stream)
-            if expect is not None and expect != last:
-                raise Stale("stream", stream)
+            last = _claim_number(connection, stream, expect)
             _add_events(connection, stream, last, bodies)
         return last + len(bodies)
 
@@ -342,9 +347,13 @@ def _add_index(connection: sqlite3.Connection, record: Record) -> None:
     )
 
 
-def _last_number(connection: sqlite3.Connection, stream: str) -> int:
+def _claim_number(connection: sqlite3.Connection, stream: str, expect: int | None) -> int:
+    """Return the number of a stream's last event; raise `Stale` unless it is the expected one."""
     sql = "SELECT coalesce(max(number), 0) FROM event WHERE stream = ?"
-    return connection.execute(sql, (stream,)).fetchone()[0]
+    last = connection.execute(sql, (stream,)).fetchone()[0]
+    if expect is not None and expect != last:
+        raise Stale(STREAM, stream)
+    return last
 
 
 def _add_events(connection: sqlite3.Connection, stream: str, last: int, bodies: Sequence[str]) -> None:
