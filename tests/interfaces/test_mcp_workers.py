@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fleet.bootstrap import open_store
+from fleet.ports.tasks import Hold, QueueState
 from tests.interfaces.conftest import agent_elsewhere
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
@@ -132,6 +134,18 @@ def test_a_paused_queue_is_told_of_and_a_person_lets_it_go_on(system: System, ta
     assert finish(talk, name)["status"] == "succeeded"
 
 
+def test_a_worker_of_a_project_whose_settings_are_broken_says_so(system: System, talk: Talk) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    first = start(talk, system, "first", {"sleep": 600})
+    wait_for(lambda: talk.call("get_worker_status", worker_id=first)["run"])
+    second = start(talk, system, "second")
+    (system.repository / ".fleet").mkdir()
+    (system.repository / ".fleet/config.toml").write_text("[limits\n")
+    assert "config.toml" in talk.call("get_worker_status", worker_id=second)["status_label"]
+    for name in (first, second):
+        talk.call("cancel_worker", worker_id=name)
+
+
 def test_a_worker_whose_time_ran_out_is_not_tried_again(system: System, talk: Talk) -> None:
     name = start(talk, system, "slow", {"sleep": 600}, timeout_seconds=1)
     over = finish(talk, name)
@@ -170,6 +184,16 @@ def test_health_names_the_logins_that_are_missing_and_starts_each_program_once(
     assert (health["codex_version"], health["codex_auth_status"]) == ("codex-cli 0.99.0", "missing")
     assert "codex is not logged in: log in with `codex login`" in health["next_steps"]
     assert starts.read_text() == "started\n"
+
+
+def test_health_tells_of_a_held_coder_that_only_another_project_knows(system: System, talk: Talk) -> None:
+    store = open_store(system.home)
+    try:
+        QueueState(store).hold(Hold(coder="mine", until=0.0, reason="it crashed"))
+    finally:
+        store.close()
+    steps = talk.call("healthcheck")["next_steps"]
+    assert "mine is held back: it crashed; mend that, then `resume_queue`" in steps
 
 
 # what it is called

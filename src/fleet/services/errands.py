@@ -13,7 +13,7 @@ from fleet.domain.ids import RunId, new_task_id
 from fleet.domain.naming import refuse_option
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
+from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.spawns import Errands
 from fleet.services.programs import login_steps, require_binary
 from fleet.services.tasks import check_text
@@ -218,7 +218,11 @@ class ErrandService:
             return ErrandDetail(errand, task, run)
         asked = self._tasks.question_about({task.id})
         question = asked.id if asked else task.question
-        return ErrandDetail(errand, task, run, question, self._obstacle(task))
+        try:
+            obstacle = self._obstacle(task)
+        except BadConfig as problem:  # the settings of its project cannot be read: nor can it be started
+            obstacle = Obstacle(f"{problem.message}; {problem.hint}")
+        return ErrandDetail(errand, task, run, question, obstacle)
 
     def _obstacle(self, task: Task) -> Obstacle | None:
         if hold := self._tasks.hold_of(task):
@@ -244,10 +248,15 @@ class ErrandService:
         told = f"{hold.coder} is held back: {hold.reason}"
         if hold.until:
             return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
-        facts = self._coder(hold.coder).facts
+        return f"{told}; {self._mending(hold.coder)}, then `fleet resume {hold.coder}`"
+
+    def _mending(self, coder: str) -> str:
+        try:
+            facts = self._coder(coder).facts
+        except FleetError:  # one of a project's own, seen from elsewhere
+            return "mend that"
         can_log_in = facts.login_hint or facts.login_variables
-        steps = f"{login_steps(facts)}, if that is what is missing, then" if can_log_in else "mend that, then"
-        return f"{told}; {steps} `fleet resume {hold.coder}`"
+        return f"{login_steps(facts)}, if that is what is missing" if can_log_in else "mend that"
 
     def last_sign(self, detail: ErrandDetail) -> float | None:
         """Return when its agent was last heard of."""
