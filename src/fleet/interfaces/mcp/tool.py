@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -116,7 +116,7 @@ class Tool:
         return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 
 
-def page(items: Sequence[Item], offset: int, limit: int) -> tuple[Sequence[Item], Json]:
+def page(items: list[Item], offset: int, limit: int) -> tuple[list[Item], Json]:
     """Return part of a list, and where the next part begins; None at its end."""
     after = offset + limit
     return items[offset:after], after if after < len(items) else None
