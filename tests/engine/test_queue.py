@@ -18,8 +18,11 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.queue import Ledger
 from fleet.domain.run import RunState
+from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
+from fleet.ports.spawns import Spawns
 from fleet.ports.tasks import QueueState, Tasks
+from fleet.services.errands import ErrandWish
 from fleet.services.tasks import Edit
 from tests.support import System, git, make_repository, scenario, wait_for
 
@@ -271,6 +274,33 @@ def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Pa
         until(system, task_id, is_closed, 60)
     peaks = [int(line) for line in peak.read_text().split()]
     assert max(peaks) == 2
+
+
+def start_child(system: System, name: str, parent: RunId, *steps: dict[str, Any]) -> TaskId:
+    """Record what the agent of a run would have recorded when it asked for a worker."""
+    from fleet.bootstrap import open_fleet
+
+    folder = str(system.repository)
+    with open_fleet(system.home, folder) as fleet:
+        spawn = Spawn(id=name, run=parent, depth=1, repositories=(), most_depth=2, created_at=time.time())
+        Spawns(fleet.store).add(spawn)
+        wanted = ErrandWish(folder=folder, name=name, prompt=scenario(*steps), coder="scripted", origin=name)
+        return fleet.errands.start(wanted).task.id
+
+
+def test_agents_that_wait_for_their_own_agents_give_them_their_places(system: System, tmp_path: Path) -> None:
+    configure(system, "[limits]\nmax_concurrent = 3\n")
+    marks = [tmp_path / f"child-{number}" for number in range(3)]
+    parents = [wish(system, mark.name, {"wait_for": str(mark)}, DONE) for mark in marks]
+    runs = [until(system, parent, lambda task: task.run is not None).run for parent in parents]
+    other = wish(system, "Waits its turn", EDIT, DONE, priority=4)
+    children = [
+        start_child(system, mark.name, run, {"run": f"touch {mark}"})
+        for mark, run in zip(marks, runs, strict=True)
+        if run
+    ]
+    for task in (*children, *parents, other):
+        until(system, task, is_closed)
 
 
 def test_silence_ends_a_turn_and_a_tool_call_does_not(system: System) -> None:

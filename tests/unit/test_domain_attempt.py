@@ -52,6 +52,14 @@ def test_failures_are_tried_again_with_growing_pauses_until_a_person_must_look()
     assert pauses == [10.0, 20.0]
 
 
+def test_a_worker_whose_own_time_ran_out_is_not_tried_again() -> None:
+    errand = replace(HELD, ends_with_turn=True, turn_seconds=60.0)
+    decision = decide(errand, ended(Cause.TIME), PATIENCE)
+    assert (decision.step, decision.reason) == (Step.BLOCK, "because of time")
+    for other in (replace(errand, turn_seconds=0.0), replace(errand, part_of="w-1")):
+        assert decide(other, ended(Cause.TIME), PATIENCE).step is Step.RESTART
+
+
 def test_a_limit_that_lasts_for_weeks_is_still_waited_for() -> None:
     decision = decide(replace(HELD, limits=5_000), ended(Cause.LIMIT), PATIENCE)
     assert decision.not_before == NOW + PATIENCE.limit_pause_seconds

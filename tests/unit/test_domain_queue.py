@@ -53,6 +53,27 @@ def test_each_limit_counts_its_own_kind() -> None:
     assert not refuse(here, LANE, Limits(everywhere=0), DAY), "0 sets no limit"
 
 
+def test_agents_that_have_started_others_give_their_places_to_them() -> None:
+    full = ledger(LANE, LANE, LANE)
+    for limits in (
+        Limits(everywhere=3),
+        Limits(everywhere=0, per_coder=3),
+        Limits(everywhere=0, per_project=3),
+        Limits(everywhere=0, per_host=3),
+    ):
+        refusal = refuse(full, LANE, limits, DAY)
+        assert refusal
+        assert "3 of 3 are under way" in refusal.reason
+        assert not refuse(full, LANE, limits, DAY, parents={"1"})
+        assert not refuse(full, LANE, limits, DAY, parents={"0", "1", "2"})
+
+
+def test_an_agent_that_has_started_others_keeps_the_money_that_is_reserved_for_it() -> None:
+    dear = replace(LANE, reserved_usd=6.0)
+    limits = Limits(everywhere=1, usd_a_day=10)
+    assert refuse(ledger(dear), dear, limits, DAY, parents={"0"})
+
+
 def test_money_is_reserved_before_it_is_spent() -> None:
     limits = Limits(everywhere=0, usd_a_day=10)
     dear = replace(LANE, reserved_usd=6.0)

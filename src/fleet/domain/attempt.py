@@ -102,6 +102,8 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
     match result.cause:
         case Cause.NONE:
             return _ask_again(task, ending)
+        case Cause.TIME if task.turn_seconds and task.ends_with_turn and not task.part_of:
+            return Decision(step=Step.BLOCK, reason=result.reason, is_failure=True)
         case Cause.LIMIT:
             return _park(task, ending, patience)
         case Cause.LOGIN:

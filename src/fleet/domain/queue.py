@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -144,23 +144,31 @@ class Refusal:
     reach: Reach
     is_daily: bool = False  # the next day brings fresh money
     is_final: bool = False  # it may never start as it is
+    is_room: bool = False  # too many are under way
 
 
-def refuse(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
-    """Return why no task may start in a lane now; None if one may."""
-    lanes = ledger.running.values()
+def refuse(
+    ledger: Ledger, lane: Lane, limits: Limits, day: str, *, parents: Collection[str] = ()
+) -> Refusal | None:
+    """Return why no task may start in a lane now; None if one may.
+
+    Tasks whose agents have started others that are not done (`parents`) give their place to those: if they
+    kept it while they wait, all would wait for each other.
+    """
+    lanes = [at for name, at in ledger.running.items() if name not in parents]
     of_coder = sum(at.coder == lane.coder for at in lanes)
     of_project = sum(at.project == lane.project for at in lanes)
     of_host = sum(at.host == lane.host for at in lanes)
     rooms = (
-        ("limits.max_concurrent", limits.everywhere, len(ledger.running), Reach.ALL),
+        ("limits.max_concurrent", limits.everywhere, len(lanes), Reach.ALL),
         (f"limit of coder {lane.coder}", limits.of_coder(lane.coder), of_coder, Reach.ALIKE),
         ("limits.per_project", limits.per_project, of_project, Reach.ALIKE),
         ("limits.per_host", limits.per_host, of_host, Reach.ALL),
     )
     for name, most, taken, reach in rooms:
         if most and taken >= most:
-            return Refusal(reason=f"{name} is reached ({most})", reach=reach)
+            reason = f"{taken} of {most} are under way ({name})"
+            return Refusal(reason=reason, reach=reach, is_room=True)
     return _too_dear(ledger, lane, limits, day)
 
 

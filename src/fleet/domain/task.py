@@ -131,6 +131,11 @@ class Task:
         return self.state is TaskState.OPEN and not self.unmet
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it, unless a person wants it to."""
+        return self.state is TaskState.CLOSED or (self.state is TaskState.BLOCKED and not self.question)
+
+    @property
     def branch(self) -> str:
         """The branch of the attempt that counts. Each holder has one of its own: none can spoil another's."""
         # No id has a plus in it: no attempt at one task has the branch of another task.

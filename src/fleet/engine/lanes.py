@@ -42,11 +42,18 @@ class Lanes:
                 refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
                 return ledger
             shared = ledger.with_share(lane, is_part=bool(task.part_of))
-            refusal = refuse(ledger, shared, limits, day_of(time.time()))
+            refusal = self._refusal(ledger, shared, limits)
             return ledger if refusal else ledger.admit(task, shared)
 
         self._state.change_ledger(entered)
         return refusal
+
+    def _refusal(self, ledger: Ledger, lane: Lane, limits: Limits) -> Refusal | None:
+        today = day_of(time.time())
+        refusal = refuse(ledger, lane, limits, today)
+        if refusal is None or not refusal.is_room:
+            return refusal
+        return refuse(ledger, lane, limits, today, parents=self._lineage.parents_among(ledger.running))
 
     def _lane(self, task: Task, coder: str) -> Lane:
         left = self.limits(task.project).budget_of(task) - task.spent_usd

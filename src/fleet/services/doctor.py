@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from fleet.ports.coder import Facts
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
 from fleet.services.disk import free_megabytes, require_room
+from fleet.services.programs import login_steps
 
 OLDEST_GIT = (2, 31)
 PROBE_SECONDS = 10.0
@@ -101,6 +103,11 @@ class Doctor:
         known = list(self._coders())
         with ThreadPoolExecutor(8) as pool:
             return list(zip(known, pool.map(look_for, known), strict=True))
+
+    def login_steps(self, coders: Iterable[tuple[Facts, Found]]) -> list[str]:
+        """Return how to log in with those that are installed and are not logged in."""
+        missing = (facts for facts, found in coders if found.path and found.login is None)
+        return [f"{facts.name} is not logged in: {login_steps(facts)}" for facts in missing]
 
     def _check_config(self) -> tuple[Check, Settings | None]:
         try:
@@ -232,15 +239,9 @@ def check_coder(facts: Facts, settings: Settings | None) -> Check:
             name=name, verdict=Verdict.WARN, found=f"{facts.binary!r} is not on PATH{default}", fix=fix
         )
     if login is None:
-        fix = f"log in with `{facts.login_hint}`" if facts.login_hint else _login_variables(facts)
-        return Check(
-            name=name, verdict=Verdict.WARN, found=f"{version} ({path}), no login found{default}", fix=fix
-        )
+        found = f"{version} ({path}), no login found{default}"
+        return Check(name=name, verdict=Verdict.WARN, found=found, fix=login_steps(facts))
     return Check(name=name, verdict=Verdict.OK, found=f"{version} ({path}){login}{default}")
-
-
-def _login_variables(facts: Facts) -> str:
-    return f"set {' or '.join(facts.login_variables)}"
 
 
 def _login(facts: Facts) -> str | None:
@@ -263,21 +264,26 @@ def _probe(binary: str, argv: Sequence[str]) -> tuple[str, str]:
     if path is None:
         return "", ""
     try:
-        done = subprocess.run(
-            [path, *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PROBE_SECONDS,
-            check=False,
-            cwd="/",  # a program that ignores its arguments must not work in the user's checkout
-        )
+        return path, _version_of(path, Path(path).stat().st_mtime, tuple(argv))
     except subprocess.TimeoutExpired:
         return path, f"gave no version within {PROBE_SECONDS:.0f} s"
     except OSError as error:
         return path, f"cannot be started: {error.strerror}"
-    said = done.stdout.decode(errors="replace").strip().splitlines()
-    return path, said[0].strip() if said else "says no version"
+
+
+@lru_cache(maxsize=64)  # a server is asked again and again, and some programs take seconds to start
+def _version_of(path: str, changed_at: float, argv: tuple[str, ...]) -> str:
+    """Return the first line that a program says of its version; what is on stderr are warnings, mostly."""
+    done = subprocess.run(
+        [path, *argv],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_SECONDS,
+        check=False,
+        cwd="/",  # a program that ignores its arguments must not work in the user's checkout
+    )
+    said = (done.stdout.strip() or done.stderr.strip()).decode(errors="replace").splitlines()
+    return said[0].strip() if said else "says no version"
 
 
 def check_home(home: Path) -> Check:

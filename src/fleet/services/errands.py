@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +13,9 @@ from fleet.domain.ids import RunId, new_task_id
 from fleet.domain.naming import refuse_option
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
+from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.spawns import Errands
-from fleet.services.programs import require_binary
+from fleet.services.programs import login_steps, require_binary
 from fleet.services.tasks import check_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleet.ports.coder import Coder, Facts
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
+    from fleet.ports.tasks import Hold
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
 
@@ -49,10 +50,19 @@ class ErrandWish(NamedTuple):
     origin: str = ""  # the spawn that it comes from
 
 
+class Obstacle(NamedTuple):
+    """What keeps an errand from going on."""
+
+    told: str
+    needs_person: bool = False
+
+
 class ErrandDetail(NamedTuple):
     errand: Errand
     task: Task
     run: Run | None
+    question: str = ""  # the id of what its agent asks, whether or not its turn has ended
+    obstacle: Obstacle | None = None
 
     @property
     def state(self) -> ErrandState:
@@ -61,6 +71,11 @@ class ErrandDetail(NamedTuple):
     @property
     def is_over(self) -> bool:
         return self.state in OVER
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether it is over, and its workspace is gone."""
+        return self.is_over and (self.run is None or not self.run.has_workspace)
 
 
 class Removal(NamedTuple):
@@ -148,17 +163,100 @@ class ErrandService:
         return [self._with_run(errand, task) for errand, task in found if task]
 
     def get(self, name: str) -> ErrandDetail:
-        """Return the errand of an id, or the newest of a name."""
+        """Return the errand of an id, or of a name that no other has, of those that are not cleared away."""
         check_text(name)
         if name and (errand := self._errands.peek(name)) and (task := self._tasks.peek(errand.id)):
             return self._with_run(errand, task)
-        named = [detail for detail in self.list() if detail.errand.name == name]
+        named = self._named(name)
         if not named:
             raise NotFound(f"there is no worker {name!r}", hint="`list_workers` shows them")
         return named[-1]
 
+    def _named(self, name: str) -> list[ErrandDetail]:
+        """Return what a name means; those that were cleared away count only if there is no other."""
+        errands = sorted(self._errands.each(), key=lambda errand: errand.created_at)
+        tasks = ((errand, self._tasks.peek(errand.id)) for errand in errands if errand.name == name)
+        named = [self._with_run(errand, task) for errand, task in tasks if task]
+        there = [detail for detail in named if not detail.is_cleared]
+        if len(there) > 1:
+            ids = ", ".join(detail.errand.id for detail in there)
+            raise Conflict(f"{len(there)} workers are named {name!r}: {ids}", hint="name one by its id")
+        return there or named
+
+    def find_run(self, name: str, *, folder: str = ".") -> Run:
+        """Return the run of a branch, of its own id or its task's, or of an errand's name."""
+        check_text(name)
+        task = self._tasks.peek(name)
+        try:
+            return self._runs.get(task.run if task and task.run else name, folder=folder)
+        except NotFound:
+            named = self._named(name)
+            if not named:
+                raise
+        *_, detail = named
+        if detail.run is None:
+            raise NotFound(f"worker {detail.errand.id} was not started yet", hint="see `get_worker_status`")
+        return detail.run
+
+    def id_meant(self, name: str, *, folder: str) -> str:
+        """Return the id of the errand of a name; the name as it is, if none has it, or a branch does."""
+        check_text(name)
+        named = self._named(name)
+        if not named or self._runs.is_branch(folder, name):
+            return name
+        return named[-1].errand.id
+
+    def name_behind(self, run_id: str) -> str | None:
+        """Return what the task of a run is called; None if it has none."""
+        run = self._runs.peek(RunId(run_id))
+        task = self._tasks.peek(run.task) if run and run.task else None
+        return task.title if task else None
+
     def _with_run(self, errand: Errand, task: Task) -> ErrandDetail:
-        return ErrandDetail(errand, task, self._tasks.run_of(task))
+        run = self._tasks.run_of(task)
+        if task.is_over:
+            return ErrandDetail(errand, task, run)
+        asked = self._tasks.question_about({task.id})
+        question = asked.id if asked else task.question
+        try:
+            obstacle = self._obstacle(task)
+        except BadConfig as problem:  # the settings of its project cannot be read: nor can it be started
+            obstacle = Obstacle(f"{problem.message}; {problem.hint}")
+        return ErrandDetail(errand, task, run, question, obstacle)
+
+    def _obstacle(self, task: Task) -> Obstacle | None:
+        if hold := self._tasks.hold_of(task):
+            return Obstacle(self._told_of(hold), needs_person=not hold.until)
+        if task.state is not TaskState.OPEN:
+            return None
+        if (reason := self._tasks.paused()) is not None:
+            return Obstacle(f"the queue is paused{f' ({reason})' if reason else ''}: `fleet resume` goes on")
+        refusal = self._tasks.refusals([task]).get(task.id, "")
+        return Obstacle(f"waits for room: {refusal}") if refusal else None
+
+    def hold_on(self, names: Collection[str]) -> str:
+        """Return what a person must do for things, or parts of them, to go on; "" if there is nothing."""
+        hold = self._tasks.hold_on(names)
+        return self._told_of(hold) if hold else ""
+
+    def holds(self) -> list[str]:
+        """Return the coders that are held back, each with why and what to do."""
+        return [self._told_of(hold) for hold in self._tasks.holds()]
+
+    def _told_of(self, hold: Hold) -> str:
+        """Return why a coder is held back, and what to do about it."""
+        told = f"{hold.coder} is held back: {hold.reason}"
+        if hold.until:
+            return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
+        return f"{told}; {self._mending(hold.coder)}, then `fleet resume {hold.coder}`"
+
+    def _mending(self, coder: str) -> str:
+        try:
+            facts = self._coder(coder).facts
+        except FleetError:  # one of a project's own, seen from elsewhere
+            return "mend that"
+        can_log_in = facts.login_hint or facts.login_variables
+        return f"{login_steps(facts)}, if that is what is missing" if can_log_in else "mend that"
 
     def last_sign(self, detail: ErrandDetail) -> float | None:
         """Return when its agent was last heard of."""
@@ -194,50 +292,72 @@ class ErrandService:
         self._errands.update(detail.errand.id, lambda errand: replace(errand, cancelled_at=now))
         return self.get(detail.errand.id)
 
-    def clean_up(self, name: str, *, branch: bool = True, workspace: bool = True) -> Removal:
-        """Remove what an errand left, saved first; a branch only if its work is in the current branch."""
+    def clean_up(
+        self, name: str, *, branch: bool = True, workspace: bool = True, discard: bool = False
+    ) -> Removal:
+        """Remove what all attempts at an errand left, saved first.
+
+        A branch goes only if its work is in the current branch, or in that of a later attempt, unless it is
+        to be discarded; `fleet undo` brings it back.
+        """
         detail = self.get(name)
         if not detail.is_over:
             raise Conflict(
                 f"worker {detail.errand.id} is {detail.state}", hint="end it with `cancel_worker` first"
             )
-        run = self._removed(detail) if workspace else detail.run
-        is_gone = run is None or not run.has_workspace
-        kept: list[str] = []
-        if workspace and run and not is_gone:
-            kept.append(f"the workspace {run.workspace} is still being removed; call again")
-        is_dropped = False
-        if branch and run is not None:
-            reason = self._drop_branch(run) if is_gone else "its workspace is there still"
-            kept += [f"branch {run.branch} is kept: {reason}"] if reason else []
-            is_dropped = not reason
-        return Removal(workspace=workspace and is_gone, branch=is_dropped, kept=tuple(kept))
-
-    def _removed(self, detail: ErrandDetail) -> Run | None:
-        """Have the workspace removed, and wait for it; return the run as it is then."""
-        if detail.task.state is not TaskState.CLOSED:
+        if workspace and detail.task.state is not TaskState.CLOSED:
             self._tasks.close(detail.task.id, "cleared away")
-        run = detail.run
-        if run is None or not run.has_workspace:
-            return run
-        self._runs.clean([run], also_kept=True)
-        waited = self._runs.wait(
-            [RunId(run.id)], until=lambda run: run.is_removed, timeout_seconds=CLEAN_UP_SECONDS
+        runs = self._attempts(detail.task)
+        if workspace:
+            runs = self._without_workspaces(runs)
+        there = [run.workspace for run in runs if run.has_workspace]
+        kept = [f"the workspace {path} is still being removed; call again" for path in there if workspace]
+        reasons = self._drop_branches(runs, discard=discard) if branch else []
+        return Removal(
+            workspace=workspace and not there,
+            branch=branch and bool(runs) and not reasons,
+            kept=(*kept, *reasons),
         )
-        return waited[0]
 
-    def _drop_branch(self, run: Run) -> str:
-        """Delete a branch that has no work of its own left; else return why not."""
+    def _attempts(self, task: Task) -> list[Run]:
+        """Return the runs of a task, the newest first."""
+        return [run for run in reversed(self._runs.list(everything=True)) if run.task == task.id]
+
+    def _without_workspaces(self, runs: Sequence[Run]) -> list[Run]:
+        """Have workspaces removed, and wait for it; return the runs as they are then."""
+        self._runs.clean([run for run in runs if run.has_workspace], also_kept=True)
+        return self._runs.wait(
+            [RunId(run.id) for run in runs],
+            until=lambda run: run.is_removed or not run.has_workspace,
+            timeout_seconds=CLEAN_UP_SECONDS,
+        )
+
+    def _drop_branches(self, runs: Sequence[Run], *, discard: bool) -> list[str]:
+        told = [self._drop_branch(run, newer=runs[:at], discard=discard) for at, run in enumerate(runs)]
+        return [reason for reason in told if reason]
+
+    def _drop_branch(self, run: Run, *, newer: Sequence[Run], discard: bool) -> str:
+        """Delete a branch that has no work of its own left, or whose work is not wanted; else say why not."""
         if not self._runs.has_branch(run):
             return ""
-        ref, contains = f"refs/heads/{run.branch}", self._repositories.contains
-        if not any(contains(run.project, ref, there) for there in ("HEAD", run.base_sha)):
-            return "it has work that is in no other branch; merge it with `merge_branches`, then call again"
+        if run.has_workspace:
+            return f"branch {run.branch} is kept: its workspace is there still"
+        if not discard and not self._is_elsewhere(run, newer):
+            return (
+                f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
+                " `merge_branches`, then call again, or give it up with `discard_branch`"
+            )
         try:
             self._repositories.drop_branch(run.project, run.branch)
         except FleetError as problem:
-            return problem.message
+            return f"branch {run.branch} is kept: {problem.message}"
         return ""
+
+    def _is_elsewhere(self, run: Run, newer: Sequence[Run]) -> bool:
+        """Whether a run's work is in the current branch, or in what a later attempt left."""
+        later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
+        contains, ref = self._repositories.contains, f"refs/heads/{run.branch}"
+        return any(contains(run.project, ref, there) for there in ("HEAD", run.base_sha, *later))
 
 
 def _check_flags(flags: Sequence[str], facts: Facts) -> None:

@@ -26,5 +26,12 @@ def require_binary(facts: Facts) -> None:
         raise CoderMissing(facts.name, facts.binary, facts.install)
 
 
+def login_steps(facts: Facts) -> str:
+    """Return how one logs in with a coder."""
+    if facts.login_hint:
+        return f"log in with `{facts.login_hint}`"
+    return f"set {' or '.join(facts.login_variables)}"
+
+
 def _can_run(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113  as above

@@ -351,10 +351,17 @@ class RunService:
         self._door.knock()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
+    def peek(self, run_id: RunId) -> Run | None:
+        return self._runs.peek(run_id)
+
     def has_branch(self, run: Run) -> bool:
         """Whether the branch that the run worked on is there."""
+        return self.is_branch(run.project, run.branch)
+
+    def is_branch(self, folder: str, name: str) -> bool:
+        """Whether there is a branch of a name in the repository of a folder."""
         try:
-            self._repositories.inspect(run.project, f"refs/heads/{run.branch}", ())
+            self._repositories.inspect(folder, f"refs/heads/{name}", ())
         except (NotFound, UnusableRepository):
             return False
         return True

@@ -538,16 +538,19 @@ class TaskService:
 
     def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
         """Return why there is no room or no money now for those of the tasks that are ready."""
+        from fleet.ports.lineage import Lineage
+
         ledger = self._state.ledger()
-        told = {task.id: self._refusal(task, ledger) for task in tasks if task.is_ready}
+        parents = Lineage(self._store).parents_among(ledger.running)
+        told = {task.id: self._refusal(task, ledger, parents) for task in tasks if task.is_ready}
         return {name: reason for name, reason in told.items() if reason}
 
-    def _refusal(self, task: Task, ledger: Ledger) -> str:
+    def _refusal(self, task: Task, ledger: Ledger, parents: Collection[str]) -> str:
         coder = self.choice(task).coder
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
-        refusal = refuse(ledger, lane, limits, day_of(time.time()))
+        refusal = refuse(ledger, lane, limits, day_of(time.time()), parents=parents)
         return refusal.reason if refusal else ""
 
     def _since(self, task: Task) -> float:
@@ -629,20 +632,44 @@ class TaskService:
         return self._questions.find("state", str(QuestionState.PENDING))
 
     def question_about(self, names: Collection[str]) -> Question | None:
-        """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
+        """Return an open question of one of the tasks, or of a part of one of the things, that are named.
+
+        Its agent may have ended its turn, or wait for the answer within it.
+        """
         return next(iter(self._questions_about(names, QuestionState.PENDING)), None)
 
     def is_answer_unheard(self, names: Collection[str]) -> bool:
         """Whether a question of theirs was answered, and its task has not gone on yet."""
-        return any(self._questions_about(names, QuestionState.ANSWERED))
+        answered = self._questions_about(names, QuestionState.ANSWERED)
+        return any(self._tasks.get(question.task).question == question.id for question in answered)
 
     def _questions_about(self, names: Collection[str], state: QuestionState) -> Iterator[Question]:
         for question in self._questions.find("state", str(state)):
             task = self._tasks.peek(question.task)
-            if task is None or task.state is TaskState.CLOSED or task.question != question.id:
+            if task is None or task.state is TaskState.CLOSED:
                 continue
             if task.id in names or task.part_of in names:
                 yield question
+
+    def hold_on(self, names: Collection[str]) -> Hold | None:
+        """Return what holds back one of the tasks, or a part of one of the things, until a person says so."""
+        if all(hold.until for hold in self.holds()):
+            return None
+        states = (TaskState.OPEN, TaskState.IN_PROGRESS)
+        tasks = (task for state in states for task in self._tasks.each("state", str(state)))
+        named = (task for task in tasks if task.id in names or task.part_of in names)
+        return next((hold for task in named if (hold := self.hold_of(task)) and not hold.until), None)
+
+    def hold_of(self, task: Task) -> Hold | None:
+        """Return the hold that a task waits for; None if it waits for none, or its agent is at work."""
+        holds = {hold.coder: hold for hold in self.holds()}
+        run = self.run_of(task)
+        if not holds or task.is_over or (run is not None and not run.has_ended):
+            return None
+        coder = self.choice(task).coder
+        other = self._settings_of(task.project).coder_fallback(coder)
+        may_fall_back = task.state is TaskState.OPEN and other and other not in holds
+        return None if may_fall_back else holds.get(coder)
 
     def has_answer(self, task: Task) -> bool:
         """Whether what a blocked task asked was answered, by command or in its file."""

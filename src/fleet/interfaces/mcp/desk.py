@@ -15,6 +15,7 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Visit:
         self._caller: Caller | None = None  # known before it is known what they may
         self._call: Call | None = None  # once it was admitted, and not before
         self._stamp = ""
+        self._needs_person = False  # as of the last answer
         self._keeper: DoorKeeper | None = None
         self._replied = ""  # the question that was answered on the way
 
@@ -117,13 +119,25 @@ class Visit:
         call = self._call = self._call or self._admitted()
         self._stamp = call.fleet.store.stamp() if self._tool.has_ended else ""
         try:
-            return cast("Answer", _sendable(self._tool.handle(call)))
+            answer = self._tool.handle(call)
+            return cast(
+                "Answer", _sendable(self._with_needs(call, answer) if self._tool.has_ended else answer)
+            )
         except Exception:
             call.fleet.spawns.give_back(call.origin)
             raise
 
+    def _with_needs(self, call: Call, answer: Answer) -> Answer:
+        """Return an answer with what keeps it until a person does something; and note whether that is so."""
+        names = _named_in(answer)
+        hold = hint_here(call.fleet.errands.hold_on(names), RELEASING)
+        self._needs_person = bool(hold) or call.fleet.tasks.question_about(names) is not None
+        return {**answer, "hold": hold} if hold else answer
+
     def is_over(self, answer: Answer | Refusal) -> bool:
-        return isinstance(answer, Refusal) or self._tool.has_ended is None or self._tool.has_ended(answer)
+        if isinstance(answer, Refusal) or self._tool.has_ended is None:
+            return True
+        return self._needs_person or self._tool.has_ended(answer)
 
     def wait(self, seconds: float) -> Refusal | None:
         """Wait until there may be something new."""

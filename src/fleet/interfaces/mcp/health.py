@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fleet.domain.event import Json
+from fleet.domain.spawn import Access
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 NAMED = ("codex", "gemini", "claude")  # that codefleet knows
@@ -43,12 +45,14 @@ def _health(call: Call) -> Answer:
     doctor = doctor_of(call.fleet)
     coders = {facts.name: (facts, found) for facts, found in doctor.coders()}
     git = doctor.git()
+    steps = [*doctor.login_steps(coders.values()), *call.fleet.errands.holds()]
     told: Answer = {
         "ok": git.path != "" and any(found.path for _, found in coders.values()),
         "app": "fleet",
         "version": version(),
         "db_path": str(home / "fleet.db"),
         "base_dir": str(home),
+        "next_steps": [hint_here(step, RELEASING) for step in steps],
     }
     for name in NAMED:
         _, found = coders[name]
@@ -81,6 +85,13 @@ def _health(call: Call) -> Answer:
     }
 
 
+def _resume(call: Call) -> Answer:
+    coder = call.text("coder")
+    tasks = call.fleet.tasks
+    was_held = tasks.resume_coder(coder) if coder else tasks.resume()
+    return {"coder": coder or None, "was_held": was_held}
+
+
 def _guide(call: Call) -> Answer:
     return {**GUIDE, "known_workflows": [known.name for known in call.fleet.workflows.known()]}
 
@@ -93,6 +104,17 @@ TOOLS = (
         handle=_health,
         takes={},
         gives={"ok": schema.flag(), "version": schema.text(), "default_executor": schema.text()},
+    ),
+    Tool(
+        name="resume_queue",
+        title="Resume the queue",
+        description="Let a coder that is held back go on; without one, a paused queue.",
+        handle=_resume,
+        access=Access.PERSON,
+        is_idempotent=True,
+        reaches_out=True,
+        takes={"coder": schema.text()},
+        gives={"was_held": schema.flag()},
     ),
     Tool(
         name="executor_guide",

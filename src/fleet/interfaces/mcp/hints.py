@@ -21,6 +21,7 @@ TOOLS: Mapping[str, str] = {
     "race list": "list_races",
     "race show": "get_race",
     "result": "collect_worker_result",
+    "resume": "resume_queue",
     "show": "show_task",
     "task create": "create_task",
     "task list": "list_tasks",
@@ -40,6 +41,8 @@ ARGUMENTS: Mapping[str, str] = {
     "no-gate": "no_gate",
     "update-checkout": "update_checkout",
 }
+
+RELEASING = ("resume_queue",)  # which every server has
 
 _COMMAND = re.compile(r"`fleet ([^`]+)`")
 _OPTION = re.compile(rf"--({'|'.join(ARGUMENTS)})\b(?!-)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
@@ -12,22 +13,40 @@ from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 MOST_OTHERS = 50
-NAMES = schema.texts("branches, run or worker ids")
+NAMES = schema.texts("branches, ids or task_names")
 TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects()}
 
 
 def _conflicts(call: Call) -> Answer:
-    names, into, folder = call.words("names"), call.text("into"), call.text("repo_path")
-    return wire.forecast(call.fleet.merges.forecast(names, into=into, folder=folder))
+    into, folder = call.text("into"), call.text("repo_path")
+    return _with_names(
+        call, wire.forecast(call.fleet.merges.forecast(_names(call), into=into, folder=folder))
+    )
+
+
+def _names(call: Call) -> tuple[str, ...]:
+    folder = call.text("repo_path")
+    return tuple(call.fleet.errands.id_meant(name, folder=folder) for name in call.words("names"))
+
+
+def _with_names(call: Call, told: Answer) -> Answer:
+    """Return what is told of branches, each with the name of the worker that it is of."""
+    rows = cast("list[dict[str, Json]]", told["branches"])
+    named: list[Json] = [{"task_name": _name_of(call, row["run"]), **row} for row in rows]
+    return {**told, "branches": named}
+
+
+def _name_of(call: Call, run: Json) -> Json:
+    return call.fleet.errands.name_behind(str(run)) if run else None
 
 
 def _merge(call: Call) -> Answer:
     from fleet.services.merges import MergeWish
 
-    return wire.train(
+    train = wire.train(
         call.fleet.merges.start(
             MergeWish(
-                names=call.words("names"),
+                names=_names(call),
                 into=call.text("into"),
                 gates=call.words("gates"),
                 is_ungated=call.flag("no_gate"),
@@ -36,17 +55,18 @@ def _merge(call: Call) -> Answer:
             )
         )
     )
+    return _with_names(call, train)
 
 
 def _show(call: Call) -> Answer:
     if name := call.text("merge_id"):
-        return wire.train(call.fleet.merges.get(name))
+        return _with_names(call, wire.train(call.fleet.merges.get(name)))
     found = call.fleet.merges.list(everything=True)
     if not found:
         raise NotFound("there is no merge yet", hint="start one with `merge_branches`")
     *older, newest = found
     others: list[Json] = [one.id for one in reversed(older[-MOST_OTHERS:])]
-    return {**wire.train(newest), "others": others}
+    return {**_with_names(call, wire.train(newest)), "others": others}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:

@@ -43,10 +43,10 @@ async def list_resources(
         types.Resource(
             uri=f"{RUNS}/{run.id}/result",
             name=run.branch,
-            title=f"{run.branch} ({run.coder}, {run.state})",
+            title=f"{name or run.branch} ({run.coder}, {run.state})",
             mime_type="application/json",
         )
-        for run in found
+        for run, name in found
     ]
     every = types.Resource(uri=RUNS, name="runs", title="All runs", mime_type="application/json")
     return types.ListResourcesResult(resources=[every, *listed])
@@ -77,9 +77,10 @@ async def read_resource(
     return types.ReadResourceResult(contents=[contents])
 
 
-def _newest(desk: Desk, peer: Peer) -> list[Run]:
+def _newest(desk: Desk, peer: Peer) -> list[tuple[Run, str | None]]:
     with asked(desk, peer) as fleet:
-        return [*reversed(fleet.runs.list())][:SHOWN]
+        newest = [*reversed(fleet.runs.list())][:SHOWN]
+        return [(run, fleet.errands.name_behind(run.id)) for run in newest]
 
 
 def _read(desk: Desk, uri: str, peer: Peer) -> tuple[str, str]:
@@ -89,12 +90,12 @@ def _read(desk: Desk, uri: str, peer: Peer) -> tuple[str, str]:
 
 def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
     if uri == RUNS:
-        found: list[Json] = [runs.line(run) for run in reversed(fleet.runs.list(everything=True))]
-        return _json(found[:MOST_ENTRIES]), "application/json"
+        newest = [*reversed(fleet.runs.list(everything=True))][:MOST_ENTRIES]
+        return _json([runs.line(fleet, run) for run in newest]), "application/json"
     place = _PLACE.fullmatch(uri)
     if place is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
-    run, what = runs.find_run(fleet, place[1]), place[2] or ""
+    run, what = fleet.errands.find_run(place[1]), place[2] or ""
     return _READERS[what](fleet, run), TEMPLATES[f"/{what}" if what else ""][1]
 
 

@@ -15,20 +15,15 @@ if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.services.fleet import Fleet
 
-RUN = schema.text("branch, run id or worker_id")
+RUN = schema.text("branch, id or task_name")
 PAGE = 20_000  # characters of a diff
 LONGEST_ENTRY = 2_000
 
 
-def find_run(fleet: Fleet, name: str, folder: str = ".") -> Run:
-    """Return the run of a branch or an id, which may be that of its task."""
-    task = fleet.tasks.peek(name)
-    return fleet.runs.get(task.run if task and task.run else name, folder=folder)
-
-
-def line(run: Run) -> dict[str, Json]:
+def line(fleet: Fleet, run: Run) -> dict[str, Json]:
     return {
         "id": run.id,
+        "task_name": fleet.errands.name_behind(run.id),
         "branch": run.branch,
         "state": str(run.state),
         "reason": run.state_reason[:SHORT],
@@ -57,25 +52,25 @@ def log_page(fleet: Fleet, run: Run, *, after: int, limit: int) -> dict[str, Jso
 
 
 def _list(call: Call) -> Answer:
-    found = reversed(call.fleet.runs.list(everything=call.flag("all")))
-    lines, after = page([line(run) for run in found], call.count("offset"), call.count("limit", 25))
-    return {"runs": lines, "next_offset": after}
+    found = [*reversed(call.fleet.runs.list(everything=call.flag("all")))]
+    shown, after = page(found, call.count("offset"), call.count("limit", 25))
+    return {"runs": [line(call.fleet, run) for run in shown], "next_offset": after}
 
 
 def _prompt(call: Call) -> Answer:
-    run = find_run(call.fleet, call.text("run"))
+    run = call.fleet.errands.find_run(call.text("run"))
     call.require_own(run.id)
     call.require_repository(run.project)
-    return line(call.fleet.errands.prompt(run, call.text("prompt")))
+    return line(call.fleet, call.fleet.errands.prompt(run, call.text("prompt")))
 
 
 def _logs(call: Call) -> Answer:
-    run = find_run(call.fleet, call.text("run"))
+    run = call.fleet.errands.find_run(call.text("run"))
     return log_page(call.fleet, run, after=call.count("after", -1), limit=call.count("limit", 30))
 
 
 def _diff(call: Call) -> Answer:
-    run = find_run(call.fleet, call.text("run"))
+    run = call.fleet.errands.find_run(call.text("run"))
     text = call.fleet.runs.diff_text(run, stat=call.flag("stat"))
     at = call.count("offset")
     after = at + PAGE

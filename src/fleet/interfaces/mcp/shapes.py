@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.event import Json
+from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.wire import moment, usage
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Signs(NamedTuple):
 
 
 def worker(detail: ErrandDetail, home: str, signs: Signs) -> dict[str, Json]:
-    errand, task, run = detail
+    errand, task, run, question, _ = detail
     now = time.time()
     folder = f"{home}/runs/{run.id}" if run else None
     turn = f"{folder}/turn-{max(1, run.turn)}" if run else None
@@ -64,7 +65,7 @@ def worker(detail: ErrandDetail, home: str, signs: Signs) -> dict[str, Json]:
         "stderr_path": f"{turn}/err" if turn else None,
         "meta_path": f"{folder}/events.jsonl" if folder else None,
         "run": run.id if run else None,
-        "question": task.question or None,
+        "question": question or None,
         "elapsed": elapsed,
         "heartbeat_age": None if signs.last_at is None else age(now - signs.last_at),
         "last_output_age": None if signs.last_at is None else age(now - signs.last_at),
@@ -75,7 +76,7 @@ def worker(detail: ErrandDetail, home: str, signs: Signs) -> dict[str, Json]:
 
 def worker_line(detail: ErrandDetail) -> dict[str, Json]:
     """Return what a list tells of a worker."""
-    errand, task, run = detail
+    errand, task, run, _, _ = detail
     return {
         "worker_id": errand.id,
         "task_name": errand.name,
@@ -89,8 +90,10 @@ def worker_line(detail: ErrandDetail) -> dict[str, Json]:
 
 
 def _label(detail: ErrandDetail) -> str:
-    if detail.task.question:
-        return f"asks a question ({detail.task.question})"
+    if detail.question:
+        return f"asks a question ({detail.question})"
+    if detail.obstacle:
+        return _line(f"{detail.state}: {hint_here(detail.obstacle.told, RELEASING)}")
     if not detail.is_over and detail.task.reason:
         return _line(f"{detail.state}: {detail.task.reason}")
     state = detail.run.state if detail.run and not detail.is_over else None
@@ -98,6 +101,8 @@ def _label(detail: ErrandDetail) -> str:
 
 
 def _trouble(detail: ErrandDetail) -> Json:
+    if detail.obstacle and detail.obstacle.needs_person:
+        return hint_here(detail.obstacle.told, RELEASING)
     if str(detail.state) not in ("failed", "timed_out") and not detail.task.failures:
         return None
     run = detail.run

@@ -53,11 +53,9 @@ def _list(call: Call) -> Answer:
     from fleet.domain.task import TaskState
 
     state = call.text("state")
-    found = call.fleet.tasks.list(TaskState(state) if state else None)
-    lines, after = page(
-        [_line(task) for task in reversed(found)], call.count("offset"), call.count("limit", 25)
-    )
-    return {"tasks": lines, "next_offset": after}
+    found = call.fleet.tasks.list(TaskState(state) if state else None)[::-1]
+    shown, after = page(found, call.count("offset"), call.count("limit", 25))
+    return {"tasks": [_line(task) for task in shown], "next_offset": after}
 
 
 def _show(call: Call) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 Answer = dict[str, Json]
+Item = TypeVar("Item")
 
 LONGEST_WAIT = 600
 WAIT = {"wait_seconds": schema.number("wait so long for it to end", minimum=0, maximum=LONGEST_WAIT)}
@@ -110,12 +111,12 @@ class Tool:
         if self.access is Access.READ and not self.reaches_out:
             return {"readOnlyHint": True, "openWorldHint": False}
         told = {"readOnlyHint": False, "destructiveHint": self.is_destructive}
-        told["idempotentHint"] = self.is_idempotent
+        told |= {"idempotentHint": True} if self.is_idempotent else {}
         # An agent that is started talks to its provider, and to whatever its tools reach.
         return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 
 
-def page(items: list[Json], offset: int, limit: int) -> tuple[list[Json], Json]:
+def page(items: list[Item], offset: int, limit: int) -> tuple[list[Item], Json]:
     """Return part of a list, and where the next part begins; None at its end."""
     after = offset + limit
     return items[offset:after], after if after < len(items) else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleet.services.errands import ErrandDetail
 
 WORKER = schema.text("id or task_name")
-STATUS = {"worker_id": schema.text(), "status": schema.text(), "summary_line": schema.text()}
+STATUS = {"worker_id": schema.text(), "status": schema.text()}
 OVER = ("succeeded", "failed", "cancelled", "timed_out")
 
 
@@ -115,6 +115,7 @@ def _clean_up(call: Call) -> Answer:
         detail.errand.id,
         branch=call.flag("remove_branch", True),
         workspace=call.flag("remove_worktree_dir", True),
+        discard=call.flag("discard_branch"),
     )
     return {
         "worker_id": detail.errand.id,
@@ -130,7 +131,8 @@ TOOLS = (
         name="create_worker",
         title="Start a worker",
         description="Start an agent on a prompt, on a branch of its own. Returns at once; waits in a queue if"
-        " there is no room. executor: claude, codex, gemini …",
+        " there is no room. Tried again if it fails (tasks.max_failures), not if timeout_seconds ran out."
+        " executor: claude, codex, gemini …",
         handle=_create,
         access=Access.START,
         takes={
@@ -199,7 +201,7 @@ TOOLS = (
     Tool(
         name="cleanup_worker",
         title="Clean up after a worker",
-        description="Remove the workspace of an ended worker, saved first; its branch only if it is merged.",
+        description="Remove the workspace of an ended worker, saved first; its branches only if merged.",
         handle=_clean_up,
         access=Access.OWN,
         is_destructive=True,
@@ -208,13 +210,12 @@ TOOLS = (
             "worker_id": WORKER,
             "remove_branch": schema.flag(default=True),
             "remove_worktree_dir": schema.flag(default=True),
+            "discard_branch": schema.flag("also unmerged; `fleet undo` restores"),
         },
         needs=("worker_id",),
         gives={
-            "worker_id": schema.text(),
             "worktree_removed": schema.flag(),
             "branch_removed": schema.flag(),
-            "worker_dir_removed": schema.flag(),
             "errors": schema.texts(),
         },
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleet.domain.workflow import Stage
 
 WORKFLOW = schema.text("id or name")
-STATUS = {"workflow_id": schema.text(), "status": schema.text(), "summary_line": schema.text()}
+STATUS = {"workflow_id": schema.text(), "status": schema.text()}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
