@@ -143,6 +143,8 @@ def check_access(caller: Caller, access: Access) -> None:
         raise Refused(f"run {run.id} is a reviewer's: it may look, and change nothing", hint=_ASK)
     if access is Access.PERSON:
         raise Refused("that is a person's to decide, and an agent calls", hint=_ASK)
+    if access is Access.START and run.is_shared:  # it could write the settings that they are started with
+        raise Refused(f"run {run.id} works in the user's checkout: it may start no agents", hint=_ASK)
     if access is Access.START and caller.child_depth > caller.most_depth:
         raise Refused(
             f"run {run.id} is at depth {caller.depth}, and agents may be started down to {caller.most_depth}",
