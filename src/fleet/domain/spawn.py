@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from fleet.domain.queue import LEAST_USD
+from fleet.domain.queue import LEAST_SHARE_USD, LEAST_USD
 from fleet.domain.run import Role, Run
 from fleet.errors import OverLimit, Refused
 
 RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
-LEAST_SHARE_USD = 0.01  # an agent that may cost less than that is not worth starting
 MOST_KEYS = 8  # of a run; an agent of long ago is gone
 
 _ASK = 'ask a person with `fleet ask "…"`'
