@@ -130,7 +130,8 @@ def test_all_tasks_within_a_workflow_have_its_bounds(paused: System) -> None:
         with talk_within(paused, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
             wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x"}
             made = person.call("create_workflow", **wish, stages=[AGENT, PAIR, RACE, NESTED], budget_usd=1.0)
-        tasks = wait_for(lambda: found if len(found := Tasks(store).find()) == 7 else None)
+        wait_for(lambda: len(Tasks(store).find()) == 7)
+        tasks = Tasks(store).find()
         spawns = {spawn.id for task in tasks if (spawn := Lineage(store).spawn_behind(task.id))}
         assert spawns == {Workflows(store).get(made["workflow_id"]).origin}
         assert all(Lineage(store).spawn_behind(task.id) for task in tasks)
