@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,7 +55,9 @@ def host_name() -> str:
         return os.uname().nodename or "localhost"
 
 
-def open_fleet(home: Path | None = None, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
+def open_fleet(
+    home: Path | None = None, folder: str | None = ".", environ: Mapping[str, str] = os.environ
+) -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
     from fleet.services.fleet import Fleet
 
@@ -63,7 +65,7 @@ def open_fleet(home: Path | None = None, folder: str = ".", environ: Mapping[str
     return Fleet(
         home=home,
         host=host_name(),
-        make_settings=lambda: load_settings(home, project_of(folder), environ),
+        make_settings=lambda: load_settings(home, project_of(folder) if folder else None, environ),
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_tasks=_make_tasks,
@@ -137,7 +139,7 @@ def _files_name_database(home: Path) -> bool:
 def door_of(home: Path) -> HomeDoor:
     from fleet.engine.door import HomeDoor
 
-    return HomeDoor(home, host_name())
+    return HomeDoor(home, host_name(), is_of_agent=lambda: bool(marks_around()))
 
 
 def version() -> str:
@@ -394,11 +396,12 @@ def _make_spawns(fleet: Fleet) -> SpawnService:
     )
 
 
-def marks_around() -> list[Mark]:
+@cache  # a parent that ends later must not take its marks along
+def marks_around() -> tuple[Mark, ...]:
     """Return the marks of this process, as it was started, and of those above it."""
     from fleet.adapters.ancestry import marks_of, marks_of_ancestors
 
-    return [*marks_of(os.getpid()), *marks_of_ancestors(os.getpid())]
+    return (*marks_of(os.getpid()), *marks_of_ancestors(os.getpid()))
 
 
 def marks_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Mark]:

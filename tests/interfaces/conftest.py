@@ -63,6 +63,13 @@ def system(tmp_path: Path, repository: Path) -> Iterator[System]:
         system.door.stop()
 
 
+@pytest.fixture
+def paused(system: System) -> System:
+    """A fleet that starts nothing: what is asked for stays a wish."""
+    system.fleet("pause")
+    return system
+
+
 def ended_run(branch: str, **changes: object) -> Run:
     """Return a run as an engine leaves it behind; `changes` may overrule anything."""
     now = time.time()

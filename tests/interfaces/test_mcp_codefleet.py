@@ -266,6 +266,15 @@ def test_flags_reach_the_cli_and_those_that_take_its_guards_away_do_not(talk: Ta
         assert talk.refuse("create_workflow", name="w", repo_path=place, task_prompt="x", stages=stages)
 
 
+@pytest.mark.parametrize("flags", [["--role"], ["--model=x", "--role"], ["--role", "--model", "x"]])
+def test_a_flag_without_its_value_takes_none_of_ours_for_it(
+    talk: Talk, shared: System, flags: list[str]
+) -> None:
+    wish = {"repo_path": str(shared.repository), "task_name": "valueless", "prompt": LOOK}
+    told = talk.refuse("create_worker", **wish, extra_args=flags)
+    assert "'--role' has no value" in told["details"]
+
+
 def test_any_model_and_any_coder_that_is_known_can_be_named(talk: Talk, shared: System) -> None:
     worker = finish(talk, start(talk, shared, "modelled", LOOK, executor="scripted", model="tomorrow-9"))
     assert worker["model"] == "tomorrow-9"

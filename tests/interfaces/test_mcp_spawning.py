@@ -49,13 +49,6 @@ def worker(repository: Path) -> Mapping[str, Any]:
     return {"repo_path": str(repository), "task_name": "child", "prompt": prompt, "executor": "scripted"}
 
 
-@pytest.fixture
-def paused(system: System) -> System:
-    """A fleet that starts nothing: what is asked for stays a wish."""
-    system.fleet("pause")
-    return system
-
-
 # who it is
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import TaskId
-from fleet.domain.queue import Lane, Ledger, Limits, refuse
+from fleet.domain.queue import LEAST_SHARE_USD, Lane, Ledger, Limits, refuse
 from fleet.domain.run import Run
-from fleet.domain.spawn import LEAST_SHARE_USD, Caller, left_of, paying, share_of
+from fleet.domain.spawn import Caller, left_of, paying, share_of
 from fleet.domain.task import Task
 from fleet.domain.usage import Usage
 from fleet.errors import OverLimit
@@ -82,6 +83,30 @@ def test_a_purse_that_others_have_reserved_is_waited_for_and_one_that_is_spent_i
     ended = refuse(spent, spent.with_share(LANE, is_part=False), LIMITS, "2026-01-01")
     assert ended
     assert ended.is_final
+
+
+def started_at_once(purse_usd: float) -> list[float]:
+    """Return what parts get of a purse, as many as may be under way together."""
+    lane, ledger, shares = replace(LANE, purse_usd=purse_usd), Ledger(), list[float]()
+    while not refuse(ledger, part := ledger.with_share(lane, is_part=True), LIMITS, "2026-01-01"):
+        ledger = ledger.admit(task(str(len(shares))), part)
+        shares.append(part.reserved_usd)
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("purse_usd", "shares"),
+    [(0.005, []), (0.01, [0.01]), (0.02, [0.01, 0.01]), (0.08, [0.04, 0.02, 0.01, 0.01])],
+)
+def test_a_small_purse_starts_no_more_agents_than_it_can_pay(purse_usd: float, shares: list[float]) -> None:
+    assert started_at_once(purse_usd) == pytest.approx(shares)
+
+
+def test_a_purse_with_too_little_left_for_any_agent_is_spent() -> None:
+    left = Ledger().spend(LANE, 3.995, "2026-01-01")
+    refusal = refuse(left, left.with_share(LANE, is_part=True), LIMITS, "2026-01-01")
+    assert refusal
+    assert refusal.is_final
 
 
 def test_what_a_task_hands_on_is_gone_from_its_purse_and_its_lane() -> None:

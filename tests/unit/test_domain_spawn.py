@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,13 @@ def test_an_agent_stays_within_its_repository_and_those_that_are_allowed(
             check_repository(caller, project)
 
 
+def test_an_agent_in_the_users_checkout_starts_nothing() -> None:
+    caller = Caller(run=replace(RUN, is_shared=True), most_depth=2)
+    check_access(caller, Access.READ)
+    with pytest.raises(Refused, match="user's checkout"):
+        check_access(caller, Access.START)
+
+
 def test_a_person_without_limits_works_anywhere() -> None:
     check_repository(Caller(), "/anywhere")
     with pytest.raises(Refused):
@@ -99,32 +107,50 @@ def test_an_agent_changes_what_comes_from_it() -> None:
     check_own(Caller(), [])
 
 
-def test_the_marks_of_ancestors_are_read_up_to_the_first_process(tmp_path: Path) -> None:
-    for pid, parent, environment in (
-        (9, 7, b""),
-        (7, 5, b"PATH=/bin\0FLEET_RUN_TOKEN=t\0"),
-        (5, 1, b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0FLEET_RUNS=x\0"),
-        (1, 0, b"FLEET_RUN=init\0"),
-    ):
-        folder = tmp_path / str(pid)
-        folder.mkdir()
-        (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
-        (folder / "environ").write_bytes(environment)
+def add_process(proc: Path, pid: int, parent: int, environment: bytes = b"", group: str = "/") -> None:
+    folder = proc / str(pid)
+    folder.mkdir()
+    (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
+    (folder / "environ").write_bytes(environment)
+    (folder / "cgroup").write_text(f"1:cpu:/\n0::{group}\n")
+
+
+def test_the_marks_of_ancestors_are_read_up_to_the_first_process_and_with_it(tmp_path: Path) -> None:
+    add_process(tmp_path, 9, 7)
+    add_process(tmp_path, 7, 5, b"PATH=/bin\0FLEET_RUN_TOKEN=t\0")
+    add_process(tmp_path, 5, 1, b"PATH=/bin\0FLEET_RUNS=x\0")
+    add_process(tmp_path, 1, 0, b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
     assert marks_of_ancestors(9, str(tmp_path)) == [Mark("", "t"), Mark("r", "t")]
     assert marks_of_ancestors(9, str(tmp_path / "none")) == []
 
 
+def test_no_number_of_processes_in_between_hides_an_agent(tmp_path: Path) -> None:
+    add_process(tmp_path, 2, 1, b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
+    for pid in range(3, 1000):
+        add_process(tmp_path, pid, pid - 1)
+    assert marks_of_ancestors(999, str(tmp_path)) == [Mark("r", "t")]
+
+
+def test_a_process_id_that_comes_round_again_ends_the_search(tmp_path: Path) -> None:
+    add_process(tmp_path, 9, 7)
+    add_process(tmp_path, 7, 9, b"FLEET_RUN=r\0")
+    assert marks_of_ancestors(9, str(tmp_path)) == [Mark("r", "")]
+
+
 def test_a_process_that_wiped_its_environment_is_known_by_its_control_group(tmp_path: Path) -> None:
-    (tmp_path / "9").mkdir()
-    (tmp_path / "9/environ").write_bytes(b"PATH=/bin\0")
-    group = "1:cpu:/\n0::/user.slice/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w/sub\n"
-    (tmp_path / "9/cgroup").write_text(group)
+    nested = "/user.slice/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w/sub"
+    add_process(tmp_path, 9, 1, b"PATH=/bin\0", nested)
     assert marks_of(9, str(tmp_path)) == [Mark("2m7hqdeyfgt62w", "")]
-    (tmp_path / "9/environ").write_bytes(b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
-    assert marks_of(9, str(tmp_path)) == [Mark("r", "t")]
-    (tmp_path / "9/environ").write_bytes(b"")
-    (tmp_path / "9/cgroup").write_text("0::/user.slice/fleet/app.scope\n")
-    assert marks_of(9, str(tmp_path)) == []
+    add_process(tmp_path, 10, 1, b"", "/user.slice/fleet/app.scope")
+    assert marks_of(10, str(tmp_path)) == []
+
+
+def test_what_a_process_says_does_not_hide_its_control_group(tmp_path: Path) -> None:
+    add_process(tmp_path, 9, 1, b"FLEET_RUN=another\0FLEET_RUN_TOKEN=t\0", "/fleet/2m7hqdeyfgt62w")
+    marks = marks_of(9, str(tmp_path))
+    assert marks == [Mark("another", "t"), Mark("2m7hqdeyfgt62w", "")]
+    with pytest.raises(Refused, match="several runs"):
+        own_mark(marks)
 
 
 @pytest.mark.parametrize("text", ["/a:/b", "/a, /b", "/a\n/b", '["/a", "/b"]'])

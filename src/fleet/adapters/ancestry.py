@@ -17,7 +17,6 @@ from fleet.errors import Refused
 
 Address: TypeAlias = tuple[str, int]
 
-MOST_ANCESTORS = 64
 LARGEST_ENVIRONMENT = 4 << 20
 _GROUP = re.compile(rb"/fleet/([0-9a-z]{14})(?=[/\n])")  # of a run: the last one, should they be nested
 
@@ -28,22 +27,20 @@ def marks_of_ancestors(pid: int, proc: str = "/proc") -> list[Mark]:
     An environment that belongs to somebody else cannot be read, and is no agent's of ours.
     """
     marks: list[Mark] = []
-    for _ in range(MOST_ANCESTORS):
-        pid = _parent_of(pid, proc)
-        if pid <= 1:
-            break
+    seen = {pid}
+    # The first one, too: in a sandbox with process ids of its own, it is an agent's.
+    while (pid := _parent_of(pid, proc)) > 0 and pid not in seen:
+        seen.add(pid)
         marks += marks_of(pid, proc)
     return marks
 
 
 def marks_of(pid: int, proc: str = "/proc") -> list[Mark]:
-    """Return what a process says itself, or else its control group, which it cannot wipe."""
+    """Return what a process says itself, and its control group, which it can neither wipe nor forge."""
     told = _mark_of(_read(f"{proc}/{pid}/environ"))
-    if told and told.run:
-        return [told]
     groups = _GROUP.findall(_read(f"{proc}/{pid}/cgroup"))
-    held = [Mark(groups[-1].decode(), "")] if groups else []
-    return [*([told] if told else []), *held]
+    held = Mark(groups[-1].decode(), "") if groups else None
+    return [mark for mark in (told, held) if mark]
 
 
 def marks_behind(client: Address, server: Address, proc: str = "/proc") -> list[Mark]:

@@ -46,7 +46,8 @@ def state_of(errand: Errand, task: Task, run: Run | None) -> ErrandState:
         case TaskState.OPEN:
             return ErrandState.PENDING
         case TaskState.IN_PROGRESS:
-            return ErrandState.RUNNING if run else ErrandState.PENDING
+            has_begun = run is not None and run.prompts >= task.turn
+            return ErrandState.RUNNING if has_begun else ErrandState.PENDING
         case TaskState.BLOCKED:
             return ErrandState.RUNNING if task.question else _failure(run)
         case TaskState.CLOSED:

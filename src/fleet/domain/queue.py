@@ -10,6 +10,7 @@ from enum import StrEnum
 from fleet.domain.task import Task
 
 LEAST_USD = 1e-6  # for none at all would be no limit
+LEAST_SHARE_USD = 0.01  # an agent that may cost less than that is not worth starting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +74,16 @@ class Ledger:
         smaller = replace(lane, reserved_usd=max(0.0, lane.reserved_usd - usd))
         return replace(self, running={**self.running, task_id: smaller}).book(lane.purse, usd)
 
+    def left_in_purse(self, lane: Lane) -> float:
+        """Return what of a lane's purse is not spent yet."""
+        return lane.purse_usd - self.purse_usd.get(lane.purse, 0.0)
+
     def with_share(self, lane: Lane, *, is_part: bool) -> Lane:
         """Return a lane that may cost no more than is free in its purse; a part of something leaves half."""
         if not lane.purse:
             return lane
-        gone = self.purse_usd.get(lane.purse, 0.0) + self.reserved(purse=lane.purse)
-        free = max(0.0, lane.purse_usd - gone)
-        share = free / 2 if is_part else free
+        free = max(0.0, self.left_in_purse(lane) - self.reserved(purse=lane.purse))
+        share = min(free, max(free / 2, LEAST_SHARE_USD)) if is_part else free
         return replace(lane, reserved_usd=round(min(lane.reserved_usd or share, share), 6))
 
     def count_end(self, coder: str, *, is_crash: bool) -> Ledger:
@@ -183,15 +187,22 @@ class _Purse:
 
 def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
-    if lane.purse and ledger.purse_usd.get(lane.purse, 0.0) >= lane.purse_usd - LEAST_USD:
-        reason = f"what the agent that asked for it handed on is spent (${lane.purse_usd:.2f})"
-        return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
-    if lane.purse and lane.reserved_usd < LEAST_USD:
-        reason = f"what it may cost is reserved by others (${lane.purse_usd:.2f} in all)"
-        return Refusal(reason=reason, reach=Reach.ONE)
+    if lane.purse and (refusal := _ask_spawn(ledger, lane)):
+        return refusal
     for purse in _purses(ledger, lane, limits, day):
         if purse.most and (refusal := _ask_purse(purse, lane.reserved_usd)):
             return refusal
+    return None
+
+
+def _ask_spawn(ledger: Ledger, lane: Lane) -> Refusal | None:
+    left = ledger.left_in_purse(lane)
+    if left < LEAST_SHARE_USD - LEAST_USD:
+        reason = f"what it and all that belongs to it may cost is spent (${lane.purse_usd:.2f})"
+        return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
+    if left - ledger.reserved(purse=lane.purse) < LEAST_SHARE_USD - LEAST_USD:
+        reason = f"what it may cost is reserved by others (${lane.purse_usd:.2f} in all)"
+        return Refusal(reason=reason, reach=Reach.ONE)
     return None
 
 

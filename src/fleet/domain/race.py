@@ -89,6 +89,7 @@ class Race:
     times: int = 3  # how often a command is run
     protect: tuple[str, ...] = ()  # patterns besides the ones that always hold
     origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
+    part_of: str = ""  # the workflow that wants it
     state: RaceState = RaceState.RACING
     is_wanted: bool = True
     is_asking: bool = False  # nothing goes on until a person answers a candidate

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from fleet.domain.queue import LEAST_USD
+from fleet.domain.queue import LEAST_SHARE_USD, LEAST_USD
 from fleet.domain.run import Role, Run
 from fleet.errors import OverLimit, Refused
 
 RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
-LEAST_SHARE_USD = 0.01  # an agent that may cost less than that is not worth starting
 MOST_KEYS = 8  # of a run; an agent of long ago is gone
 
 _ASK = 'ask a person with `fleet ask "…"`'
@@ -143,6 +142,8 @@ def check_access(caller: Caller, access: Access) -> None:
         raise Refused(f"run {run.id} is a reviewer's: it may look, and change nothing", hint=_ASK)
     if access is Access.PERSON:
         raise Refused("that is a person's to decide, and an agent calls", hint=_ASK)
+    if access is Access.START and run.is_shared:  # it could write the settings that they are started with
+        raise Refused(f"run {run.id} works in the user's checkout: it may start no agents", hint=_ASK)
     if access is Access.START and caller.child_depth > caller.most_depth:
         raise Refused(
             f"run {run.id} is at depth {caller.depth}, and agents may be started down to {caller.most_depth}",

@@ -238,6 +238,7 @@ class RaceCraft:
             coders=stage.coders or (stage.coder,),
             model=stage.model,
             budget_usd=stage.budget_usd,
+            part_of=workflow.id,
         )
         with suppress(Stale):  # it was begun before
             self._races.add(race)

@@ -16,7 +16,7 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +31,10 @@ DRAIN = b"d"
 
 # What marks a process as one of an agent's. The supervisor must never carry it, or stopping the
 # agent that happened to start it would end the supervisor too.
-_AGENT_VARIABLES = ("FLEET_RUN", "FLEET_RUN_TOKEN", "TMUX", "TMUX_PANE")
+_MARKS = ("FLEET_RUN", "FLEET_RUN_TOKEN")
+_AGENT_VARIABLES = (*_MARKS, "TMUX", "TMUX_PANE")
+# What an agent's environment says of which home it is: the rest is settings, and not an agent's to make.
+_HOME_VARIABLES = ("FLEET_HOME", "FLEET_HOST", "FLEET_DATABASE_URL")
 
 
 class Holder(NamedTuple):
@@ -47,8 +50,9 @@ class Holder(NamedTuple):
 class HomeDoor:
     """The door of one home on one host."""
 
-    def __init__(self, home: Path, host: str) -> None:
+    def __init__(self, home: Path, host: str, *, is_of_agent: Callable[[], bool] = lambda: False) -> None:
         self._home = home
+        self._is_of_agent = is_of_agent  # whether this process is one of an agent's
         self.lock_path = home / "supervisor" / f"{host}.lock"
         self.fifo_path = home / "supervisor" / f"{host}.fifo"
         self.log_path = home / "logs" / "supervisor.log"
@@ -94,7 +98,7 @@ class HomeDoor:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=supervisor_environment(os.environ, self._home),
+                env=supervisor_environment(os.environ, self._home, is_of_agent=self._is_of_agent()),
                 start_new_session=True,
                 check=True,
             )
@@ -246,8 +250,13 @@ def make_private(folder: Path) -> None:
             place.mkdir(mode=0o700)
 
 
-def supervisor_environment(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+def supervisor_environment(
+    environ: Mapping[str, str], home: Path, *, is_of_agent: bool = False
+) -> dict[str, str]:
+    """Return what a supervisor gets of the environment that it is started from: no settings of an agent's."""
     kept = {name: value for name, value in environ.items() if name not in _AGENT_VARIABLES}
+    if is_of_agent or any(name in environ for name in _MARKS):
+        kept = {name: kept[name] for name in kept if name in _HOME_VARIABLES or not name.startswith("FLEET_")}
     return kept | {"FLEET_HOME": str(home)}
 
 

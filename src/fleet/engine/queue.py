@@ -180,7 +180,11 @@ class Queue:
             task = self._conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
-        if self._is_waiting(task) or self._lanes.enter(task, task.coder_used):
+        if self._is_waiting(task):
+            return
+        if refusal := self._lanes.enter(task, task.coder_used):
+            if refusal.is_final:
+                self._apply(task, Decision(step=Step.BLOCK, reason=refusal.reason), run=run)
             return
         if run is None:
             self._make_run(task)

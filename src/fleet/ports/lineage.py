@@ -49,14 +49,18 @@ class Lineage:
 
     def spawn_behind(self, name: str) -> Spawn | None:
         """Return the spawn that something comes from, directly or as a part; None for what a person began."""
-        for _ in range(LONGEST_LINE):
-            origin, whole = self._origin_of(name)
-            if origin:
+        for one in (name, *self.wholes_of(name)):
+            if origin := self._origin_of(one)[0]:
                 return self._spawns.peek(origin)
-            if not whole:
-                return None
-            name = whole
         return None
+
+    def wholes_of(self, name: str) -> Iterator[str]:
+        """Yield what something is a part of, the nearest first: its task, that one's race, say, and on."""
+        for _ in range(LONGEST_LINE):
+            name = self._origin_of(name)[1]
+            if not name:
+                return
+            yield name
 
     def _origin_of(self, name: str) -> tuple[str, str]:
         """Return the spawn that something names itself, and what it is a part of."""
@@ -67,7 +71,7 @@ class Lineage:
         if pair := self._pairs.peek(name):
             return pair.origin, pair.part_of
         if race := self._races.peek(name):
-            return race.origin, ""
+            return race.origin, race.part_of
         if workflow := self._workflows.peek(name):
             return workflow.origin, workflow.parent
         return "", ""

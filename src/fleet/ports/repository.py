@@ -44,8 +44,11 @@ class Repositories(Protocol):
         """
         ...
 
-    def drop_branch(self, folder: str, branch: str) -> None:
-        """Delete a branch, unless a working tree has it checked out. Raises `GitFailed`."""
+    def drop_branch(self, folder: str, branch: str, tip: str) -> None:
+        """Delete a branch that still points to a commit, unless a working tree has it checked out.
+
+        Raises `Conflict` if one has, and `GitFailed`.
+        """
         ...
 
     def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:

@@ -266,6 +266,11 @@ class ErrandService:
         """Give a run a further prompt; one whose errand is over goes on, as long as it has its workspace."""
         errand = self._errands.peek(run.task) if run.task else None
         detail = self.get(errand.id) if errand else None
+        if detail is not None and detail.state is ErrandState.PENDING:
+            raise Conflict(
+                f"worker {detail.errand.id} has not begun with what it was last asked for",
+                hint="wait for it with `get_worker_status`",
+            )
         if detail is None or detail.run is None or not detail.is_over:
             return self._runs.prompt(RunId(run.id), text)
         if not detail.run.has_workspace or detail.run.is_to_end:
@@ -342,38 +347,43 @@ class ErrandService:
             return ""
         if run.has_workspace:
             return f"branch {run.branch} is kept: its workspace is there still"
-        if not discard and not self._is_elsewhere(run, newer):
-            return (
-                f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
-                " `merge_branches`, then call again, or give it up with `discard_branch`"
-            )
         try:
-            self._repositories.drop_branch(run.project, run.branch)
+            tip = self._repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
+            if not discard and not self._is_elsewhere(run, tip, newer):
+                return (
+                    f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
+                    " `merge_branches`, then call again, or give it up with `discard_branch`"
+                )
+            self._repositories.drop_branch(run.project, run.branch, tip)
         except FleetError as problem:
             return f"branch {run.branch} is kept: {problem.message}"
         return ""
 
-    def _is_elsewhere(self, run: Run, newer: Sequence[Run]) -> bool:
+    def _is_elsewhere(self, run: Run, tip: str, newer: Sequence[Run]) -> bool:
         """Whether a run's work is in the current branch, or in what a later attempt left."""
         later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
-        contains, ref = self._repositories.contains, f"refs/heads/{run.branch}"
-        return any(contains(run.project, ref, there) for there in ("HEAD", run.base_sha, *later))
+        contains = self._repositories.contains
+        return any(contains(run.project, tip, there) for there in ("HEAD", run.base_sha, *later))
 
 
 def _check_flags(flags: Sequence[str], facts: Facts) -> None:
     """Raise `InvalidInput` for flags that may change what an agent may do, or that are too many."""
     if len(flags) > MOST_FLAGS:
         raise InvalidInput(f"an agent's CLI takes at most {MOST_FLAGS} flags of yours, not {len(flags)}")
-    wants_value = False
+    waiting = ""  # the flag that wants a value still
     for word in flags:
-        name, _, value = word.partition("=")
-        if wants_value and not word.startswith("-"):
-            wants_value = False
+        name, equals, _ = word.partition("=")
+        if waiting and not word.startswith("-"):
+            waiting = ""
+        elif waiting:
+            break
         elif name in facts.free_flags:
-            wants_value = not value
+            waiting = "" if equals else name
         else:
             known = ", ".join(facts.free_flags) or "none"
             raise InvalidInput(
                 f"{word!r} may change what an agent may do without asking: {facts.name} can be given {known}",
                 hint="that is for the settings: `fleet config set coder.skip_permissions true`",
             )
+    if waiting:  # it would take the next flag for one, which may be ours
+        raise InvalidInput(f"{waiting!r} has no value", hint=f"give both: {waiting}=VALUE")

@@ -14,6 +14,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
 from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
+from fleet.ports.lineage import Lineage
 from fleet.ports.merging import Clash, Merging
 from fleet.ports.records import Runs, branch_key
 from fleet.ports.repository import Repositories
@@ -87,6 +88,7 @@ class MergeService:
         self._store = store
         self._trains = Trains(store)
         self._results = Results(store)
+        self._lineage = Lineage(store)
         self._runs = Runs(store)
         self._tasks = Tasks(store)
         self._merging = merging
@@ -200,26 +202,25 @@ class MergeService:
     def _named(self, project: str, name: str) -> str:
         """Return the branch of a name: its own, a run's or a task's, or what came of a race, say."""
         branch = name.removeprefix("refs/heads/")
+        meant = [branch, *self._branches_of(project, branch)]
         if self._results.knows(name):
-            return self._results.require(name)
-        for named in self._branches_meant(branch):
+            meant = [self._results.require(name, project)]
+        for named in meant:
             if self._merging.tip(project, f"refs/heads/{named}"):
                 return named
         raise NotFound(
-            f"there is no branch, run, task, workflow, pair or race {name!r}",
+            f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
             hint="see them with `fleet conflicts`",
         )
 
-    def _branches_meant(self, name: str) -> Iterable[str]:
-        yield name
-        if run := self._runs.peek(RunId(name)):
-            yield run.branch
-        if task := self._tasks.peek(TaskId(name)):
-            yield task.branch
+    def _branches_of(self, project: str, name: str) -> Iterable[str]:
+        """Yield the branches of what has an id, as far as they are this project's."""
+        found = (self._runs.peek(RunId(name)), self._tasks.peek(TaskId(name)))
+        yield from (one.branch for one in found if one and one.project == project)
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
         if self._results.knows(batch):  # not all that was tried on the way to it
-            return [self._results.require(batch)]
+            return [self._results.require(batch, project)]
         runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
         tasks = [task for task in self._tasks.find("project", project) if task.batch == batch]
         unbegun = [task.id for task in tasks if not task.token and task.state is not TaskState.CLOSED]
@@ -329,7 +330,9 @@ class MergeService:
         task: Task | None = self._tasks.peek(run.task) if run.task else None
         if task is None:
             return True
-        is_result = not task.part_of or self._results.branch_of(task.part_of) == run.branch
+        is_result = all(
+            self._results.is_result(run.branch, whole) for whole in self._lineage.wholes_of(task.id)
+        )
         return task.run == run.id and is_result
 
     # pull requests

@@ -14,6 +14,10 @@ from fleet.ports.tasks import Tasks
 from fleet.ports.workflows import Workflows
 
 if TYPE_CHECKING:
+    from fleet.domain.pair import Pair
+    from fleet.domain.phases import Sprint
+    from fleet.domain.race import Race
+    from fleet.domain.workflow import Workflow
     from fleet.ports.store import Store
 
 
@@ -29,8 +33,11 @@ class Results:
 
     def knows(self, name: str) -> bool:
         """Whether an id is that of a workflow, pair, sprint or race."""
+        return self._peek(name) is not None
+
+    def _peek(self, name: str) -> Workflow | Pair | Sprint | Race | None:
         shelves = (self._workflows, self._pairs, self._sprints, self._races)
-        return any(shelf.peek(name) is not None for shelf in shelves)
+        return next((found for shelf in shelves if (found := shelf.peek(name))), None)
 
     def branch_of(self, name: str) -> str:
         """Return the branch that came of something; "" if nothing good has, or nothing has that id."""
@@ -46,8 +53,15 @@ class Results:
             return next((entry.branch for entry in race.entries if entry.number == race.winner), "")
         return ""
 
-    def require(self, name: str) -> str:
-        """Return the branch that came of something that has this id; raise `NotFound` if none has."""
+    def is_result(self, branch: str, name: str) -> bool:
+        """Whether a branch is what came of something. Of a sprint all phases are: its own is no agent's."""
+        return self._sprints.peek(name) is not None or self.branch_of(name) == branch
+
+    def require(self, name: str, project: str) -> str:
+        """Return the branch that came of something; raise `NotFound` if none has, or it is elsewhere."""
+        whole = self._peek(name)
+        if whole is not None and whole.project != project:
+            raise NotFound(f"{name} is not of {project}", hint=f"its result is in {whole.project}")
         branch = self.branch_of(name)
         if not branch:
             raise NotFound(f"{name} has no result that could be merged", hint="name a branch of it instead")

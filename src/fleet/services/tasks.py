@@ -29,6 +29,7 @@ from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
 from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, read_strictly, write_plain
 from fleet.ports.door import Door
+from fleet.ports.lineage import Lineage
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
 from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
@@ -132,6 +133,7 @@ class TaskService:
         self._tasks = Tasks(store)
         self._runs = Runs(store)
         self._questions = Questions(store)
+        self._lineage = Lineage(store)
         self._state = QueueState(store)
         self._check_coder = check_coder
         self._door = door
@@ -648,7 +650,7 @@ class TaskService:
             task = self._tasks.peek(question.task)
             if task is None or task.state is TaskState.CLOSED:
                 continue
-            if task.id in names or task.part_of in names:
+            if any(one in names for one in (task.id, *self._lineage.wholes_of(task.id))):
                 yield question
 
     def hold_on(self, names: Collection[str]) -> Hold | None:

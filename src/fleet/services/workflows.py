@@ -285,21 +285,23 @@ class WorkflowService:
         deleted: list[str] = []
         kept: list[str] = []
         for branch in self.branches(workflow):
-            if self._has(workflow, branch, f"refs/heads/{branch}"):  # it is still there
+            if tip := self._tip_of(workflow, branch):  # it is still there
                 safe = ("HEAD",) if branch == result else ("HEAD", f"refs/heads/{result}")
-                is_gone = any(self._has(workflow, branch, ref) for ref in safe) and self._drop(
-                    workflow, branch
-                )
+                is_merged = any(self._repositories.contains(workflow.project, tip, ref) for ref in safe)
+                is_gone = is_merged and self._drop(workflow, branch, tip)
                 (deleted if is_gone else kept).append(branch)
         return CleanedUp(tuple(deleted), tuple(kept))
 
-    def _has(self, workflow: Workflow, branch: str, ref: str) -> bool:
-        return self._repositories.contains(workflow.project, f"refs/heads/{branch}", ref)
-
-    def _drop(self, workflow: Workflow, branch: str) -> bool:
+    def _tip_of(self, workflow: Workflow, branch: str) -> str:
         try:
-            self._repositories.drop_branch(workflow.project, branch)
-        except GitFailed:
+            return self._repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
+        except FleetError:
+            return ""
+
+    def _drop(self, workflow: Workflow, branch: str, tip: str) -> bool:
+        try:
+            self._repositories.drop_branch(workflow.project, branch, tip)
+        except (Conflict, GitFailed):
             return False
         return True
 

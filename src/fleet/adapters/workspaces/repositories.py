@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.adapters.workspaces import repository
-from fleet.errors import GitFailed
+from fleet.errors import Conflict, GitFailed
 from fleet.ports.repository import Repository
 
 if TYPE_CHECKING:
@@ -36,10 +36,14 @@ class GitRepositories:
 
         return comparing.diff_text(site_of(place), stat=stat)
 
-    def drop_branch(self, folder: str, branch: str) -> None:
+    def drop_branch(self, folder: str, branch: str, tip: str) -> None:
         from fleet.adapters.workspaces.command import git_patiently
+        from fleet.adapters.workspaces.merging import GitMerging
 
-        git_patiently("branch", "--quiet", "-D", "--", branch, cwd=folder)
+        ref = f"refs/heads/{branch}"
+        if place := GitMerging().checked_out_in(folder, ref):
+            raise Conflict(f"{branch!r} is checked out in {place}", hint="check out another branch there")
+        git_patiently("update-ref", "-d", ref, tip, cwd=folder)
 
     def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
         from fleet.adapters.workspaces.command import git

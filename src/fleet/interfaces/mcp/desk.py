@@ -56,7 +56,6 @@ class Desk:
     def __init__(self) -> None:
         from fleet.bootstrap import marks_around
 
-        # At the start: a parent that ends later must not take its marks along.
         self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
         self._ancestors = marks_around()
         self._opening = Lock()
@@ -66,8 +65,11 @@ class Desk:
         """Return who calls: whoever started the server, and, over HTTP, whoever is at the other end."""
         return fleet.spawns.identify(self._mark, [*self._ancestors, *(peer or ())])
 
-    def fleet(self, folder: str = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
-        """Return the fleet as seen from a folder, with the settings of now. Nobody need close it."""
+    def fleet(self, folder: str | None = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
+        """Return the fleet as seen from a folder, or from its home, with the settings of now.
+
+        Nobody need close it.
+        """
         from fleet.bootstrap import open_fleet
 
         return replace(open_fleet(folder=folder, environ=environ), make_store=self._kept_store)
@@ -189,7 +191,7 @@ class Visit:
         given = self._admit(fleet, caller, folder)
         if caller.run:  # no setting of its environment, and of no folder that it can write
             place = cast("str", given.arguments.get("repo_path", caller.run.project))
-            return replace(given, fleet=self._desk.fleet(place, {}))
+            return replace(given, fleet=self._desk.fleet(None if caller.run.is_shared else place, {}))
         return given
 
     def _admit(self, fleet: Fleet, caller: Caller, folder: str) -> Call:

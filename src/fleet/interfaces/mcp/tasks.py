@@ -69,17 +69,18 @@ def _change(call: Call) -> Answer:
     service, by = call.fleet.tasks, call.caller.name
     if not words and action != "reopen":
         raise InvalidInput(f"to {action}, say why or what in `text`")
-    task = service.get(name)
-    if (task.run or "") != call.run:  # an agent has a say about its own task
+    task, run = service.get(name), call.run
+    if (task.run or "") != run:  # an agent has a say about its own task; about what it started, all of it
         call.require_own(task.id)
+        run = ""
     match action:
         case "close":
-            return _line(service.close(name, words, run=call.run, by=by))
+            return _line(service.close(name, words, run=run, by=by))
         case "block":
             return _line(service.block(name, words, by=by))
         case "reopen":
             call.require_repository(task.project)
-            return _line(service.reopen(name, run=call.run, by=by))
+            return _line(service.reopen(name, run=run, by=by))
         case _:
             return _line(service.comment(name, words, by=by))
 

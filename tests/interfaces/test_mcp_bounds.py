@@ -1,0 +1,263 @@
+"""Ways out of the bounds that agents have over MCP, each of them shut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleet.bootstrap import open_fleet, open_store
+from fleet.domain.ids import QuestionId, RaceId, RunId, TaskId
+from fleet.domain.question import Question
+from fleet.domain.race import End, Entry, Race, racer
+from fleet.domain.task import Task, TaskState
+from fleet.domain.usage import Usage
+from fleet.engine.door import supervisor_environment
+from fleet.ports.lineage import Lineage
+from fleet.ports.races import Races
+from fleet.ports.tasks import Questions, QueueState, Tasks
+from fleet.ports.workflows import Workflows
+from tests.branches import branch_off
+from tests.interfaces.conftest import ended_run, record
+from tests.interfaces.test_mcp_server import Wire, wired
+from tests.interfaces.test_mcp_spawning import TOKEN, live_run, talk_as, worker
+from tests.support import System, git, make_repository, scenario, wait_for
+from tests.talking import talk_within
+
+# Shells within each other, none of which says what the first one is.
+NEST = """\
+n=$1; shift
+[ "$n" = 0 ] && exec "$@"
+env -u FLEET_RUN -u FLEET_RUN_TOKEN sh "$0" $((n - 1)) "$@"
+exit $?
+"""
+OWN_PIDS = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+
+
+@contextmanager
+def wired_below(system: System, run: str, levels: int, *enter: str, **env: str) -> Iterator[Wire]:
+    """Talk with the real command, so many unmarked processes below an agent."""
+    script = system.home / "nest.sh"
+    script.write_text(NEST)
+    marks = {"FLEET_RUN": run, "FLEET_RUN_TOKEN": TOKEN}
+    nested = replace(
+        system, env={**system.env, **env, **marks}, enter=(*enter, "sh", str(script), str(levels))
+    )
+    with wired(nested) as wire:
+        yield wire
+
+
+# who it is
+
+
+@pytest.mark.parametrize("levels", [1, 70])
+def test_an_agent_is_known_below_any_number_of_processes(paused: System, levels: int) -> None:
+    run = live_run(paused, "a")
+    with wired_below(paused, run, levels) as wire:
+        assert wire.call("healthcheck")["structuredContent"]["caller"] == f"run {run}"
+
+
+def test_an_agent_is_known_where_its_own_process_is_the_first(paused: System) -> None:
+    if subprocess.run([*OWN_PIDS, "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make namespaces")
+    run = live_run(paused, "a")
+    with wired_below(paused, run, 1, *OWN_PIDS) as wire:
+        assert wire.call("healthcheck")["structuredContent"]["caller"] == f"run {run}"
+
+
+# whose settings count
+
+
+def test_an_agent_in_the_users_checkout_starts_nothing_with_settings_of_its_own(
+    paused: System, tmp_path: Path
+) -> None:
+    run = live_run(paused, "a", is_shared=True, workspace=str(paused.repository))
+    (paused.repository / ".fleet").mkdir()
+    settings = f'[setup]\ncommands = ["touch {tmp_path}/made"]\n[coder]\nskip_permissions = true\n'
+    (paused.repository / ".fleet/config.toml").write_text(settings)
+    folder = str(paused.repository)
+    with talk_as(paused, run) as talk:
+        told = talk.refuse("create_worker", **worker(paused.repository))
+        assert (told["error"], "user's checkout" in told["details"]) == ("Refused", True)
+        assert talk.refuse("create_task", repo_path=folder, title="t")["error"] == "Refused"
+        assert talk.call("list_workers")["count"] == 0, "it may look"
+
+
+def test_a_supervisor_that_an_agent_starts_has_no_settings_of_its_environment(system: System) -> None:
+    run = live_run(system, "a", host="elsewhere")
+    system.door.stop()
+    greed = {"FLEET_CODER_SKIP_PERMISSIONS": "true", "FLEET_BUDGET_TASK_USD": "777"}
+    with wired_below(system, run, 1, **greed) as wire:
+        made = wire.call("create_worker", **worker(system.repository))["structuredContent"]
+        waited = wire.call("get_worker_status", worker_id=made["worker_id"], wait_seconds=60)
+        assert waited["structuredContent"]["status"] == "succeeded"
+    holder = system.door.holder()
+    assert holder
+    environment = Path(f"/proc/{holder.pid}/environ").read_bytes().split(b"\0")
+    assert [entry for entry in environment if entry.startswith(b"FLEET_")] == [
+        f"FLEET_HOME={system.home}".encode()
+    ]
+    (child,) = (one for one in system.all_runs() if one.branch != "a")
+    assert (child.skip_permissions, child.budget_usd) == (False, 0.0)
+
+
+def test_which_home_it_is_stays_in_the_environment_of_a_supervisor() -> None:
+    kept = {"FLEET_HOST": "h", "FLEET_DATABASE_URL": "postgresql://d", "PATH": "/bin"}
+    given = {**kept, "FLEET_CODER_DEFAULT": "x"}
+    home = {"FLEET_HOME": "/home"}
+    assert supervisor_environment(given, Path("/home")) == given | home
+    assert supervisor_environment(given, Path("/home"), is_of_agent=True) == kept | home
+    assert supervisor_environment({**given, "FLEET_RUN": "r"}, Path("/home")) == kept | home
+
+
+# what belongs to what
+
+AGENT = {"name": "agent", "executor": "scripted", "prompt_template": "x"}
+PAIR = {**AGENT, "name": "pair", "reviewer": "scripted"}
+RACE = {**AGENT, "name": "race", "racers": 2, "gates": ["true"]}
+NESTED = {"name": "nested", "stages": [RACE, {"name": "deeper", "stages": [PAIR]}]}
+
+
+def test_all_tasks_within_a_workflow_have_its_bounds(paused: System) -> None:
+    store = open_store(paused.home)
+    try:
+        with talk_within(paused, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
+            wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x"}
+            made = person.call("create_workflow", **wish, stages=[AGENT, PAIR, RACE, NESTED], budget_usd=1.0)
+        wait_for(lambda: len(Tasks(store).find()) == 7)
+        tasks = Tasks(store).find()
+        spawns = {spawn.id for task in tasks if (spawn := Lineage(store).spawn_behind(task.id))}
+        assert spawns == {Workflows(store).get(made["workflow_id"]).origin}
+        assert all(Lineage(store).spawn_behind(task.id) for task in tasks)
+        candidate = next(task for task in tasks if Races(store).peek(task.part_of))
+    finally:
+        store.close()
+    with talk_as(paused, live_run(paused, "a", task=candidate.id)) as talk:
+        assert talk.call("healthcheck")["max_spawn_depth"] == 0
+        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "Refused"
+
+
+def race_within(workflow: str, project: str) -> Race:
+    return Race(
+        id=RaceId("r-1"),
+        project=project,
+        cwd=project,
+        prompt="x",
+        base="main",
+        host="elsewhere",
+        created_at=time.time(),
+        size=2,
+        gates=("true",),
+        part_of=workflow,
+        entries=(Entry(number=1, coder="scripted", branch="candidate", commit="c"),),
+        end=End.WON,
+        winner=1,
+    )
+
+
+def test_a_question_within_a_race_is_one_of_its_workflow(paused: System) -> None:
+    question = Question(id=QuestionId("q-1"), task=TaskId("r-1-1"), text="which?", asked_at=time.time())
+    with open_fleet(paused.home) as fleet:
+        race = race_within("w-1", str(paused.repository))
+        Races(fleet.store).add(race)
+        asking = replace(racer(race, 1, time.time()), id=question.task, question=question.id)
+        Tasks(fleet.store).add(replace(asking, state=TaskState.BLOCKED))
+        Questions(fleet.store).add(question)
+        for name in ("w-1", "r-1", "r-1-1"):
+            assert fleet.tasks.question_about({name}) == question
+        assert fleet.tasks.question_about({"w-2"}) is None
+
+
+def test_who_wins_a_race_is_offered_only_if_it_is_what_came_of_the_workflow(paused: System) -> None:
+    branch_off(paused.repository, "candidate", {"new.txt": "x"})
+    project = str(paused.repository)
+    run = ended_run("candidate", project=project, task="r-1-1")
+    record(paused.home, run)
+    with open_fleet(paused.home, project) as fleet:
+        race = race_within("", project)
+        Races(fleet.store).add(race)
+        task = replace(racer(race, 1, time.time()), id=TaskId("r-1-1"), run=RunId(run.id))
+        Tasks(fleet.store).add(replace(task, state=TaskState.CLOSED))
+        assert [one.branch for one in fleet.merges.forecast(folder=project).prospects] == ["candidate"]
+        Races(fleet.store).update("r-1", lambda race: replace(race, part_of="w-1"))
+        assert not fleet.merges.forecast(folder=project).prospects
+
+
+# money
+
+
+def test_a_worker_whose_money_is_gone_says_so_when_it_is_prompted(system: System) -> None:
+    run = live_run(system, "a", host="elsewhere", budget_usd=0.5, usage=Usage())
+    turns = {"turns": [[{"usage": {"cost_usd": 0.3}}, {"say": "one"}], [{"say": "more"}]]}
+    wish = {**worker(system.repository), "prompt": f"[[scenario:{json.dumps(turns)}]]", "budget_usd": 0.2}
+    with talk_as(system, run) as talk:
+        name = talk.call("create_worker", **wish)["worker_id"]
+        assert talk.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "failed"
+        for _ in range(2):
+            talk.call("prompt_run", run=name, prompt="go on")
+            over = talk.call("get_worker_status", worker_id=name, wait_seconds=60)
+            assert (over["status"], "is spent" in over["error_message"]) == ("failed", True)
+    (child,) = (one for one in system.all_runs() if one.branch != "a")
+    assert child.turn == 1, "it was not started again"
+    store = open_store(system.home)
+    try:
+        assert Tasks(store).get(name).spent_usd == pytest.approx(0.3)
+        assert not QueueState(store).ledger().running
+    finally:
+        store.close()
+
+
+def test_a_worker_is_not_prompted_while_an_earlier_prompt_waits(system: System) -> None:
+    with talk_within(system) as person:
+        name = person.call("create_worker", **worker(system.repository))["worker_id"]
+        assert person.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
+        system.fleet("pause")
+        person.call("prompt_run", run=name, prompt="go on")
+        assert person.call("get_worker_status", worker_id=name)["status"] == "pending"
+        assert person.refuse("prompt_run", run=name, prompt="go on!")["error"] == "Conflict"
+        system.fleet("resume")
+        assert person.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
+    assert [run.turn for run in system.all_runs()] == [2]
+
+
+# what it has started
+
+
+def test_an_agent_closes_and_reopens_the_tasks_that_it_has_made(paused: System) -> None:
+    folder = str(paused.repository)
+    store = open_store(paused.home)
+    try:
+        Tasks(store).add(Task(id=TaskId("t-1"), title="t", created_at=time.time(), project=folder))
+    finally:
+        store.close()
+    with talk_as(paused, live_run(paused, "a", task="t-1")) as talk:
+        child = talk.call("create_task", repo_path=folder, title="child")["id"]
+        for action, state in (("close", "closed"), ("reopen", "open"), ("block", "blocked")):
+            told = talk.call("change_task", task_id=child, action=action, text="x")
+            assert told["state"] == state
+        assert talk.refuse("change_task", task_id="t-1", action="close", text="x")["error"] == "Refused"
+
+
+def test_the_results_of_another_repository_are_not_merged_here(system: System, tmp_path: Path) -> None:
+    other = make_repository(tmp_path / "other")
+    prompt = scenario({"edit": {"path": "a.txt", "content": "x"}}, {"say": "done"})
+    wish = {"name": "w", "repo_path": str(system.repository), "task_prompt": "x"}
+    with talk_within(system) as person:
+        stages = [{**AGENT, "prompt_template": prompt}]
+        made = person.call("create_workflow", **wish, stages=stages)["workflow_id"]
+        over = person.call("collect_workflow_result", workflow_id=made, wait_seconds=60)
+        branch = over["final_result"]["branch"]
+        git(other, "branch", branch)  # one of the same name is not meant
+        (run,) = system.all_runs()
+        for name in (made, run.id, run.task):
+            for tool, more in (("check_conflicts", {}), ("merge_branches", {"no_gate": True})):
+                told = person.refuse(tool, repo_path=str(other), names=[name], **more)
+                assert told["error"] == "NotFound", (tool, name)
+        here = person.call("check_conflicts", repo_path=str(system.repository), names=[made])
+        assert [one["branch"] for one in here["branches"]] == [branch]
