@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_fleet
+from tests.branches import branch_off, edited_meanwhile
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
 
@@ -443,6 +444,27 @@ def test_without_an_id_the_newest_merge_is_told_of_and_the_others_are_named(
             second = talk.call("merge_branches", names=["tulip"], **wish)
             told = talk.call("get_merge", wait_seconds=30)
             assert (told["id"], told["others"]) == (second["id"], [first["id"]])
+    finally:
+        system.close()
+
+
+def test_a_halted_merge_goes_on_or_is_ended_with_the_tool_that_the_refusal_names(
+    tmp_path: Path, repository: Path
+) -> None:
+    system = System(tmp_path / "home", repository)
+    branch_off(repository, "rose", {"rose": "red"})
+    wish = {"repo_path": str(repository), "names": ["rose"], "update_checkout": True}
+    gate = edited_meanwhile(repository, tmp_path)
+    try:
+        with talk_within(system, ("merges",)) as talk:
+            begun = talk.call("merge_branches", gates=[gate], **wish)
+            assert talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)["state"] == "halted"
+            git(repository, "checkout", "-q", "README.md")
+            assert "`control_merge`" in talk.refuse("merge_branches", gates=[gate], **wish)["hint"]
+            assert talk.call("control_merge", merge_id=begun["id"], action="resume")["state"] == "open"
+            assert talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)["state"] == "done"
+            assert (repository / "rose").read_text() == "red"
+            assert "is done" in talk.refuse("control_merge", merge_id=begun["id"], action="cancel")["details"]
     finally:
         system.close()
 
