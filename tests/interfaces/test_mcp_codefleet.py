@@ -395,6 +395,16 @@ def test_stages_that_cannot_work_are_refused(
     assert told in refused["details"] + refused["hint"]
 
 
+def test_a_workflow_whose_result_leaves_work_out_is_begun_with_a_warning(talk: Talk, shared: System) -> None:
+    stage = {"executor": "scripted", "prompt_template": LOOK}
+    stages = [{"name": "write", **stage}, {"name": "refine", "depends_on": [0], **stage}]
+    wish = {"name": "w", "repo_path": str(shared.repository), "task_prompt": "x"}
+    begun = talk.call("create_workflow", stages=stages, **wish)
+    assert "no result has the work of 'write'" in begun["warnings"][0]
+    stages[1]["worktree_strategy"] = "inherit"
+    assert talk.call("create_workflow", stages=stages, **wish)["warnings"] == []
+
+
 def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
     talk: Talk, shared: System
 ) -> None:

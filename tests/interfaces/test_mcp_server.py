@@ -209,8 +209,9 @@ def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
     tools = tools_of(SETS)
     told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
     starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race"}
-    deciding = {"answer_question", "control_workflow", "decide_pair", "change_task", "merge_branches"}
-    assert told == {*starting, *deciding, "prompt_run", "check_conflicts"}
+    deciding = {"answer_question", "control_workflow", "decide_pair", "change_task"}
+    merging = {"check_conflicts", "merge_branches", "control_merge"}
+    assert told == {*starting, *deciding, *merging, "prompt_run"}
     assert not any(tools[name].annotations["readOnlyHint"] for name in told)
     for name in ("decide_pair", "control_workflow", "cancel_race"):
         assert tools[name].annotations["destructiveHint"]

@@ -22,11 +22,13 @@ from fleet.domain.blueprint import (
     Blueprint,
     preview,
     read_blueprint,
+    warnings_about,
     with_usual_coder,
 )
 from fleet.domain.template import FIELDS
 from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy
 from fleet.errors import InvalidInput
+from fleet.services.workflows import BUILT_IN
 
 CODEFLEET = Path(__file__).parent.parent / "data" / "codefleet"
 
@@ -548,3 +550,44 @@ def test_a_name_that_reads_like_a_number_of_a_stage_is_refused() -> None:
 def test_a_field_that_no_result_has_is_refused() -> None:
     with pytest.raises(InvalidInput, match="sumary"):
         read({"name": "a"}, {"name": "it", "depends_on": ["a"], "prompt": "{a.sumary}"})
+
+
+# what is allowed, and hardly meant
+
+
+def work(name: str, *after: str, strategy: str = "new", role: str = "doer") -> dict[str, Any]:
+    return {"name": name, "depends_on": list(after), "strategy": strategy, "role": role}
+
+
+def test_work_that_no_result_has_is_warned_of() -> None:
+    review = work("review", "write", role="reviewer")
+    stages = read(work("write"), review, work("refine", "review", strategy="inherit")).stages
+    (told,) = warnings_about(stages)
+    assert "'write'" in told
+    assert "'refine'" in told
+    nested = read({"name": "outer", "stages": [work("write"), work("refine", "write")]})
+    assert warnings_about(nested.stages)[0].startswith("in stage 'outer': no result has the work of 'write'")
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [work("write"), work("refine", "write", strategy="inherit")],
+        [
+            work("write"),
+            work("review", "write", role="reviewer", strategy="inherit"),
+            work("refine", "review", strategy="inherit"),
+        ],
+        [work("one"), work("two"), work("both", "one", "two", strategy="merge")],
+        [work("one"), work("two"), work("judge", "one", "two", role="reviewer")],
+        [work("one"), work("two")],
+        [work("write"), {"name": "gate", "kind": "gate", "gates": ["true"], "depends_on": ["write"]}],
+    ],
+)
+def test_work_that_is_built_on_or_stands_for_itself_is_not_warned_of(stages: list[dict[str, Any]]) -> None:
+    assert warnings_about(read(*stages).stages) == ()
+
+
+@pytest.mark.parametrize("file", sorted(BUILT_IN.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_workflows_that_come_along_leave_no_work_behind(file: Path) -> None:
+    assert warnings_about(read_blueprint(tomllib.loads(file.read_text())).stages) == ()

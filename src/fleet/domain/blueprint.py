@@ -13,7 +13,17 @@ from fleet.domain.condition import names_in
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
-from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy, Workflow, ancestors, begin, cyclic
+from fleet.domain.workflow import (
+    Kind,
+    OnFailure,
+    Stage,
+    Strategy,
+    Workflow,
+    ancestors,
+    begin,
+    cyclic,
+    left_behind,
+)
 from fleet.errors import InvalidInput
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
@@ -553,6 +563,17 @@ def variables_used(stages: Sequence[Stage]) -> set[str]:
         used.update(variables_in(stage.prompt))
         used.update(variables_used(stage.stages))
     return used
+
+
+def warnings_about(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Return what a workflow does that its author has hardly meant, in words."""
+    own = [
+        f"no result has the work of {stages[lost].name!r}: {stages[last].name!r} comes later, and begins"
+        " without it; let it inherit (the first of `depends_on`) or merge it"
+        for lost, last in left_behind(stages)
+    ]
+    inner = [f"in stage {stage.name!r}: {one}" for stage in stages for one in warnings_about(stage.stages)]
+    return (*own, *inner)
 
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:

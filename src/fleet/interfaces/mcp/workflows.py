@@ -25,6 +25,7 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 
 
 def _create(call: Call) -> Answer:
+    from fleet.domain.blueprint import warnings_about
     from fleet.services.workflows import WorkflowWish
 
     blueprint = _blueprint(call)
@@ -37,7 +38,8 @@ def _create(call: Call) -> Answer:
         base=call.text("base_ref"),
         origin=call.origin,
     )
-    return shapes.workflow(call.fleet.workflows.start(blueprint, wish))
+    begun = call.fleet.workflows.start(blueprint, wish)
+    return shapes.workflow(begun) | {"warnings": [*warnings_about(begun.stages)]}
 
 
 def _blueprint(call: Call) -> Blueprint:
@@ -150,8 +152,9 @@ TOOLS = (
         title="Start a workflow",
         description="Run stages that build on each other. Stage: name, executor, prompt_template"
         " ({task_prompt}, {stage_N_summary|files|next_steps|status|result}), model,"
-        " worktree_strategy new|inherit|merge, depends_on [index], timeout_seconds, role doer|reviewer."
-        " Or name a known workflow, such as write-review-refine.",
+        " worktree_strategy new (from base_ref, the default)|inherit (the first of depends_on)|merge (all"
+        " of it), depends_on [index] (without it stages run side by side), timeout_seconds, role"
+        " doer|reviewer. Or name a known workflow, such as write-review-refine.",
         handle=_create,
         access=Access.START,
         takes={
