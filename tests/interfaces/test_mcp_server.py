@@ -237,6 +237,10 @@ def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: Sy
         assert len(first["diff"]) == 20_000
         assert rest["next_offset"] is None
         assert "long.txt" in talk.call("get_run_diff", run=name, stat=True)["diff"]
+        texts = [entry["text"] for entry in talk.call("get_run_logs", run=name)["entries"]]
+        assert "edit: long.txt" in texts
+        told = shared.fleet("logs", talk.call("get_worker_status", worker_id=name)["branch_name"]).stdout
+        assert all(text.splitlines()[0] in told for text in texts)
         log = talk.call("get_run_logs", run=name, after=0, limit=2)
         assert len(log["entries"]) == 2
         more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
