@@ -97,7 +97,7 @@ LOOK = scenario(says(summary="It is fine.", status="completed_no_changes", next_
 
 @pytest.fixture(scope="module")
 def talk(shared: System) -> Iterator[Talk]:
-    with talk_within(shared, ("health", "workers", "workflows", "merges")) as talk:
+    with talk_within(shared, ("health", "workers", "workflows", "questions", "merges")) as talk:
         yield talk
 
 
@@ -508,6 +508,10 @@ def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
     asking = talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)
     assert asking["needs_person"] is True
     assert "Shall we?" in asking["summary_line"]
+    (due,) = [one for one in talk.call("list_questions")["decisions"] if one["id"] == name]
+    assert (due["kind"], due["stage"], due["next"]) == ("approval", "agree", "`control_workflow`")
+    assert "Shall we?" in due["text"]
+    assert "1 waiting for you" in shared.fleet("statusline").stdout
     talk.call("control_workflow", workflow_id=name, action="approve", stage="agree", words="yes, do")
     assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["status"] == "succeeded"
 

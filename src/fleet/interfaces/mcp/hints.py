@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from fleet.errors import FleetError
 from fleet.interfaces.mcp.tool import Answer, Call
@@ -14,6 +15,7 @@ TOOLS: Mapping[str, str] = {
     "kill": "cancel_worker",
     "list": "list_runs",
     "merge": "merge_branches",
+    "pair decide": "decide_pair",
     "pair list": "list_pairs",
     "pair show": "get_pair",
     "prompt": "prompt_run",
@@ -31,6 +33,7 @@ TOOLS: Mapping[str, str] = {
     "train resume": "control_merge",
     "train show": "get_merge",
     "train wait": "get_merge",
+    "workflow approve": "control_workflow",
     "workflow cancel": "cancel_workflow",
     "workflow list": "list_workflows",
     "workflow retry": "control_workflow",
@@ -67,7 +70,7 @@ def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> 
 
     def handled(call: Call) -> Answer:
         try:
-            return handle(call)
+            return handle(replace(call, tools=tools))
         except FleetError as error:
             error.hint = hint_here(error.hint, tools)
             raise

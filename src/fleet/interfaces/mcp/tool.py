@@ -31,6 +31,7 @@ class Call:
     caller: Caller
     arguments: Mapping[str, Json]
     origin: str = ""  # the spawn that what it starts comes from
+    tools: Collection[str] = ()  # those that the client was told of
 
     def text(self, name: str, usual: str = "") -> str:
         return cast("str", self.arguments.get(name, usual))

@@ -39,7 +39,8 @@ def _create(call: Call) -> Answer:
         origin=call.origin,
     )
     begun = call.fleet.workflows.start(blueprint, wish)
-    return shapes.workflow(begun) | {"warnings": [*warnings_about(begun.stages)]}
+    warnings: list[Json] = [*warnings_about(begun.stages)]
+    return {**shapes.workflow(begun), "warnings": warnings}
 
 
 def _blueprint(call: Call) -> Blueprint:
