@@ -20,6 +20,7 @@ import pytest
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
+from tests.terminal import at_a_terminal, has_ended, read_until
 
 REVISIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
 ENVELOPE = {
@@ -152,6 +153,25 @@ def test_it_ends_when_its_client_leaves_and_the_agent_works_on(shared: System) -
     (shared.home / "go").touch()
     with talk_within(shared) as talk:
         assert talk.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
+
+
+def test_without_stdin_it_says_what_it_is_for(shared: System) -> None:
+    words = ["sh", "-c", 'exec "$0" -m fleet mcp <&-', sys.executable]
+    done = subprocess.run(words, env=shared.environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is closed" in done.stderr
+    assert "fleet install" in done.stderr
+
+
+def test_at_a_terminal_it_says_what_it_is_for_and_ends_with_the_first_interrupt(shared: System) -> None:
+    with at_a_terminal(shared, "mcp") as (person, terminal):
+        read_until(terminal, b"`fleet install` sets clients up")
+        ask = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        os.write(terminal, json.dumps(ask).encode() + b"\n")
+        read_until(terminal, b'"result"')
+        person.send_signal(signal.SIGINT)
+        wait_for(lambda: has_ended(person, terminal), what="it has ended")
+        assert person.returncode == 130
 
 
 def test_an_unknown_set_of_tools_is_refused(shared: System) -> None:

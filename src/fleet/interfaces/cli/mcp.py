@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 @click.command()
@@ -42,8 +48,22 @@ def mcp(tools: str, address: str | None) -> None:
     if address is not None:
         _serve_http(sets, address)
         return
+    _serve_client(sets)
+
+
+def _serve_client(sets: tuple[str, ...]) -> None:
+    # To Python, what was closed before it began is not there at all.
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise InvalidInput(
+            "MCP is spoken on stdin and stdout, and one of them is closed",
+            hint="have a client start it: `fleet install` sets that up",
+        )
+    if render.is_terminal(sys.stdin):
+        render.say("this speaks MCP on stdin and stdout, to a client; `fleet install` sets clients up")
     from fleet.interfaces.mcp.server import serve
 
+    # The thread that reads stdin cannot be interrupted. Nothing is lost: a server keeps nothing.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     serve(sets)
 
 

@@ -36,6 +36,7 @@ TOOLS: Mapping[str, str] = {
     "workflow approve": "control_workflow",
     "workflow cancel": "cancel_workflow",
     "workflow list": "list_workflows",
+    "workflow list --known": "executor_guide",
     "workflow retry": "control_workflow",
 }
 ARGUMENTS: Mapping[str, str] = {
@@ -55,7 +56,7 @@ def hint_here(hint: str, tools: Collection[str]) -> str:
 
     def told(found: re.Match[str]) -> str:
         words = found[1].split()
-        tool = TOOLS.get(" ".join(words[:2])) or TOOLS.get(words[0])
+        tool = next((TOOLS[name] for count in (3, 2, 1) if (name := " ".join(words[:count])) in TOOLS), "")
         return f"`{tool}`" if tool in tools else f"{found[0]} in a shell"
 
     return "".join(
