@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,6 +14,7 @@ from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -63,8 +64,12 @@ def _serve_client(sets: tuple[str, ...]) -> None:
     from fleet.interfaces.mcp.server import serve
 
     # The thread that reads stdin cannot be interrupted. Nothing is lost: a server keeps nothing.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, _leave)
     serve(sets)
+
+
+def _leave(_: int, __: FrameType | None) -> NoReturn:
+    os._exit(INTERRUPTED)
 
 
 def _serve_http(sets: tuple[str, ...], address: str) -> None:
