@@ -397,6 +397,25 @@ def test_stages_that_cannot_work_are_refused(
     assert told in refused["details"] + refused["hint"]
 
 
+def test_the_stages_of_a_known_workflow_get_other_coders_and_its_variables_values(
+    talk: Talk, shared: System
+) -> None:
+    known = shared.home / "workflows" / "water.toml"
+    known.parent.mkdir(exist_ok=True)
+    known.write_text('[[stages]]\nname = "pour"\ncoder = "nobody"\nprompt = "{vars.what}"\n')
+    wish = {"name": "w", "workflow": "water", "repo_path": str(shared.repository), "task_prompt": "x"}
+    assert "no coder 'nobody'" in talk.refuse("create_workflow", variables={"what": LOOK}, **wish)["details"]
+    coders = {"pour": "scripted:tiny"}
+    assert "{vars.what}" in talk.refuse("create_workflow", coders=coders, **wish)["details"]
+    begun = talk.call("create_workflow", coders=coders, variables={"what": LOOK}, **wish)
+    told = talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=60)
+    assert told["status"] == "succeeded"
+    assert [told["stage_summary"][0][key] for key in ("executor", "model")] == ["scripted", "tiny"]
+    flag = talk.refuse("create_workflow", coders={"": "scripted:--yolo"}, variables={"what": "x"}, **wish)
+    assert "begins with a dash" in flag["details"]
+    assert "is not a text" in talk.refuse("create_workflow", coders={"pour": 1}, **wish)["details"]
+
+
 def test_a_workflow_whose_result_leaves_work_out_is_begun_with_a_warning(talk: Talk, shared: System) -> None:
     stage = {"executor": "scripted", "prompt_template": LOOK}
     stages = [{"name": "write", **stage}, {"name": "refine", "depends_on": [0], **stage}]
@@ -489,7 +508,11 @@ def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository:
         with talk_within(system, ("pairs", "races")) as talk:
             assert talk.refuse("get_race", race_id="r-lost")["hint"].endswith("`list_races`")
             pairs = [talk.call("start_pair", doer="scripted", reviewer="scripted", **wish) for _ in range(2)]
-            race = talk.call("start_race", gates=["true"], size=2, **wish)
+            more = {"hidden_gates": ["test -e x"], "lint": "true", "protect": ["!tests/free"]}
+            race = talk.call("start_race", gates=["true"], size=2, **more, **wish)
+            with open_fleet(system.home) as fleet:
+                kept = fleet.races.get(race["id"])
+            assert (kept.hidden_gates, kept.lint, kept.protect) == (("test -e x",), "true", ("!tests/free",))
             listed = talk.call("list_pairs")
             assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}
             assert (listed["count"], len(talk.call("list_pairs", limit=1)["pairs"])) == (2, 1)

@@ -57,6 +57,10 @@ def table(description: str = "") -> Schema:
     return _schema("object", description, {})
 
 
+def texts_by_name(description: str = "") -> Schema:
+    return _schema("object", description, {"additionalProperties": {"type": "string"}})
+
+
 def _schema(kind: str, description: str, more: Mapping[str, Json]) -> Schema:
     told: Schema = {"description": description} if description else {}
     return {"type": kind, **told, **more}
@@ -99,6 +103,9 @@ def _check_value(value: Json, schema: Schema, where: str) -> None:
         _check_number(value, schema, where)
     elif isinstance(value, list):
         _check_items(value, schema, where)
+    elif isinstance(value, dict) and "additionalProperties" in schema:
+        for name, one in value.items():
+            _check_value(one, cast("Schema", schema["additionalProperties"]), f"{name[:80]!r} in {where}")
 
 
 def _check_text(value: str, schema: Schema, where: str) -> None:

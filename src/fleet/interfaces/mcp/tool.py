@@ -56,6 +56,9 @@ class Call:
                 raise InvalidInput(f"{name} has {word[:80]!r} in it", hint=f"there are {', '.join(known)}")
         return words
 
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        return cast("dict[str, str]", self.arguments.get(name, {}))
+
     def table(self, name: str) -> dict[str, Json]:
         return cast("dict[str, Json]", self.arguments.get(name, {}))
 
@@ -111,7 +114,8 @@ class Tool:
         if self.access is Access.READ and not self.reaches_out:
             return {"readOnlyHint": True, "openWorldHint": False}
         told = {"readOnlyHint": False, "destructiveHint": self.is_destructive}
-        told["idempotentHint"] = self.is_idempotent
+        if self.is_idempotent:
+            told["idempotentHint"] = True
         # An agent that is started talks to its provider, and to whatever its tools reach.
         return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 

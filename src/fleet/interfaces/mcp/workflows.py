@@ -36,6 +36,8 @@ def _create(call: Call) -> Answer:
         folder=call.text("repo_path"),
         task_prompt=call.text("task_prompt"),
         base=call.text("base_ref"),
+        variables=call.texts_by_name("variables"),
+        coders=call.texts_by_name("coders"),
         origin=call.origin,
     )
     begun = call.fleet.workflows.start(blueprint, wish)
@@ -164,6 +166,8 @@ TOOLS = (
             "task_prompt": schema.text(),
             "stages": schema.objects(),
             "workflow": schema.text("a known one, instead of stages"),
+            "coders": schema.texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
+            "variables": schema.texts_by_name("for {vars.NAME}"),
             "base_ref": schema.text(default="HEAD"),
             "timeout_seconds": schema.number("of each stage that has none", minimum=0),
             "budget_usd": schema.number("of all together", minimum=0),
