@@ -370,6 +370,7 @@ def test_a_workflow_can_be_cancelled_and_is_told_of_as_cancelled(talk: Talk, sha
     talk.call("cancel_workflow", workflow_id=begun["workflow_id"])
     over = talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=30)
     assert over["status"] == "cancelled"
+    assert over["progress"] == "0/1", "what was cancelled is not done"
     assert talk.refuse("cancel_workflow", workflow_id=begun["workflow_id"])["error"] == "Conflict"
 
 
@@ -413,7 +414,9 @@ def test_the_stages_of_a_known_workflow_get_other_coders_and_its_variables_value
     assert [told["stage_summary"][0][key] for key in ("executor", "model")] == ["scripted", "tiny"]
     flag = talk.refuse("create_workflow", coders={"": "scripted:--yolo"}, variables={"what": "x"}, **wish)
     assert "begins with a dash" in flag["details"]
-    assert "is not a text" in talk.refuse("create_workflow", coders={"pour": 1}, **wish)["details"]
+    wrong = talk.refuse("create_workflow", coders={"pour": 1}, **wish)
+    assert wrong["details"] == "'pour' in the argument 'coders' is a whole number, not a text"
+    assert wrong["hint"] == "give a text"
 
 
 def test_a_workflow_whose_result_leaves_work_out_is_begun_with_a_warning(talk: Talk, shared: System) -> None:

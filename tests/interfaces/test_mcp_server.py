@@ -265,7 +265,8 @@ def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: Sy
         assert len(log["entries"]) == 2
         more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
         assert more["next_after"] is None
-        assert talk.call("prompt_run", run=name, prompt="and now this")["task"] == name
+        prompted = talk.call("prompt_run", run=name, prompt="and now this")
+        assert (prompted["task"], prompted["prompt"], prompted["is_at_rest"]) == (name, "taken", False)
         over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
         assert over["status"] == "succeeded"
         assert len(over["result"]["files_changed"]) == 2
@@ -342,6 +343,9 @@ def test_workflows_are_prompts_and_runs_are_resources(shared: System) -> None:
         text = got.messages[0].content.text
         assert "Plant it." in text
         assert "create_workflow" in text
+        assert "'/garden' as repo_path" in text
+        text = talk.ask("get_prompt", "write-review-refine", {"task": "Plant it."}).messages[0].content.text
+        assert "the whole path of the repository that you work in as repo_path" in text
         prompt = scenario({"edit": {"path": "r.txt", "content": "r\n"}}, {"say": "resourceful"})
         name = create(talk, shared, "resource", prompt)
         run = talk.call("get_worker_status", worker_id=name, wait_seconds=60)["run"]
@@ -366,8 +370,9 @@ def test_workflows_are_prompts_and_runs_are_resources(shared: System) -> None:
 def test_a_resource_that_is_not_there_is_refused(shared: System, uri: str) -> None:
     from mcp.shared.exceptions import MCPError
 
-    with talk_within(shared) as talk, pytest.raises(MCPError):
+    with talk_within(shared) as talk, pytest.raises(MCPError) as told:
         talk.ask("read_resource", uri)
+    assert "`fleet list --all`" not in str(told.value) or "in a shell" in str(told.value)
 
 
 # many at once

@@ -96,6 +96,7 @@ def test_what_cannot_be_is_refused_with_a_reason(three: System) -> None:
     for words, code, said in REFUSED:
         refused = three.fleet(*words, code=code)
         assert said in refused.stderr, words
+        assert "--batch" not in refused.stderr or "--batch" in words
         assert "hint:" in refused.stderr or "itself" in said or "nothing in one" in said
     assert three.json("train", "list", "--all") == []
 

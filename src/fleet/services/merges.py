@@ -177,7 +177,7 @@ class MergeService:
         if not named and not of_batch:
             raise InvalidInput(
                 "nothing is named to be merged",
-                hint="name branches, or a batch with --batch; see `fleet conflicts`",
+                hint="name branches; see those with work in them with `fleet conflicts`",
             )
         now, cars = time.time(), dict[str, Car]()
         for branch, is_named in [*((branch, True) for branch in named), *((one, False) for one in of_batch)]:

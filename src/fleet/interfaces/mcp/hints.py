@@ -10,6 +10,7 @@ from fleet.errors import FleetError
 from fleet.interfaces.mcp.tool import Answer, Call
 
 TOOLS: Mapping[str, str] = {
+    "answer": "answer_question",
     "conflicts": "check_conflicts",
     "create": "create_worker",
     "kill": "cancel_worker",

@@ -73,7 +73,7 @@ TOOLS = (
             "coders": schema.texts("in turn"),
             "judge": schema.text("coder that chooses between equals"),
             "base_ref": schema.text(default="HEAD"),
-            "budget_usd": schema.number("of all together", minimum=0),
+            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
         },
         needs=("repo_path", "prompt", "gates"),
         gives=RACE,

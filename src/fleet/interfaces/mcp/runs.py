@@ -76,7 +76,9 @@ def _prompt(call: Call) -> Answer:
     run = find_run(call.fleet, call.text("run"))
     call.require_own(run.id)
     call.require_repository(run.project)
-    return line(call.fleet.errands.prompt(run, call.text("prompt")))
+    prompted = call.fleet.errands.prompt(run, call.text("prompt"))
+    # Its record may be that of before: the queue gives the prompt to an agent that had ended.
+    return {**line(prompted), "is_at_rest": False, "prompt": "taken"}
 
 
 def _logs(call: Call) -> Answer:

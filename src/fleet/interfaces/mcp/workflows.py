@@ -48,7 +48,10 @@ def _create(call: Call) -> Answer:
 def _blueprint(call: Call) -> Blueprint:
     folder, named = call.text("repo_path"), call.text("workflow")
     if bool(named) == ("stages" in call.arguments):
-        raise InvalidInput("a workflow has either `stages`, or the name of one in `workflow`")
+        raise InvalidInput(
+            "a workflow has either `stages`, or the name of one in `workflow`",
+            hint="give one of the two; `executor_guide` names the workflows that there are",
+        )
     if named:
         return _called(call, call.fleet.workflows.blueprint_named(named, folder=folder))
     document: dict[str, object] = {"name": call.text("name"), "stages": call.arguments["stages"]}
@@ -170,7 +173,7 @@ TOOLS = (
             "variables": schema.texts_by_name("for {vars.NAME}"),
             "base_ref": schema.text(default="HEAD"),
             "timeout_seconds": schema.number("of each stage that has none", minimum=0),
-            "budget_usd": schema.number("of all together", minimum=0),
+            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
         },
         needs=("name", "repo_path", "task_prompt"),
         gives=STATUS,
