@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 from tests.support import git
 
@@ -19,6 +20,12 @@ def branch_off(repository: Path, branch: str, files: Mapping[str, str], *, base:
         told += [f'M 100644 inline "{path}"\n'.encode(errors="surrogateescape"), _data(text)]
     subprocess.run(["git", "fast-import", "--quiet"], cwd=repository, input=b"".join(told), check=True)
     return git(repository, "rev-parse", f"refs/heads/{branch}")
+
+
+def edited_meanwhile(repository: Path, folder: Path) -> str:
+    """Return a gate that says yes, and while which, the first time, somebody edits a file."""
+    file, once = quote(str(repository / "README.md")), quote(str(folder / "edited"))
+    return f"if mkdir {once}; then echo being edited > {file}; fi"
 
 
 def _data(text: str) -> bytes:

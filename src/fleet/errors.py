@@ -90,8 +90,8 @@ class LaunchFailed(Failed):
 
 
 class BadConfig(InvalidInput):
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}", hint="run `fleet config edit`")
+    def __init__(self, path: str, reason: str, *, hint: str = "run `fleet config edit`") -> None:
+        super().__init__(f"{path}: {reason}", hint=hint)
         self.path = path
         self.reason = reason
 

@@ -259,6 +259,7 @@ def test_a_branch_that_is_being_rebased_counts_as_checked_out(merging: Merging, 
 def test_a_clean_checkout_is_brought_forward_if_asked_for(merging: Merging, repository: Path) -> None:
     one, before = branch_off(repository, "one", {"one": "1\n"}), git(repository, "rev-parse", "main")
     (repository / "unknown").write_text("mine\n")
+    assert not merging.has_changes(str(repository))
     merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
     assert (repository / "one").read_text() == "1\n"
     assert git(repository, "status", "--porcelain") == "?? unknown"
@@ -271,6 +272,7 @@ def test_a_checkout_with_changes_is_left_as_it_is(merging: Merging, repository: 
     (repository / "README.md").write_text("being edited\n")
     if staged:
         git(repository, "add", "-A")
+    assert merging.has_changes(str(repository))
     with pytest.raises(Conflict, match="not committed"):
         merging.land(str(repository), MAIN, one, before=before, why="test", with_checkout=True)
     assert (merging.tip(str(repository), MAIN), (repository / "one").exists()) == (before, False)

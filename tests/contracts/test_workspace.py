@@ -162,8 +162,9 @@ class TestInspecting:
 
     @pytest.mark.parametrize("ref", ["nothing", "--all", "", "main..main", "^main", "HEAD:readme.md"])
     def test_does_not_find_a_commit_that_is_none(self, ground: Ground, ref: str) -> None:
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound) as told:
             inspect(str(ground.repository), ref)
+        assert ".git" not in told.value.message
 
     def test_names_a_folder_that_is_missing(self, tmp_path: Path) -> None:
         with pytest.raises(UnusableRepository, match="no such folder"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_fleet
+from tests.branches import branch_off, edited_meanwhile
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
 
@@ -96,7 +97,7 @@ LOOK = scenario(says(summary="It is fine.", status="completed_no_changes", next_
 
 @pytest.fixture(scope="module")
 def talk(shared: System) -> Iterator[Talk]:
-    with talk_within(shared, ("health", "workers", "workflows", "merges")) as talk:
+    with talk_within(shared, ("health", "workers", "workflows", "questions", "merges")) as talk:
         yield talk
 
 
@@ -204,6 +205,8 @@ def test_a_worker_has_no_result_before_it_has_ended_and_can_be_cancelled_once(
     assert talk.refuse("cancel_worker", worker_id=name)["error"] == "Conflict"
     cleaned = talk.call("cleanup_worker", worker_id=name)
     assert cleaned["worktree_removed"] is True
+    run = talk.call("get_worker_status", worker_id=name)["run"]
+    assert f"killed (task {name} was closed: cancelled by " in shared.fleet("logs", run).stdout
 
 
 def test_cleaning_up_keeps_work_that_is_not_merged_and_clears_away_what_is(
@@ -376,6 +379,7 @@ def test_a_workflow_can_be_cancelled_and_is_told_of_as_cancelled(talk: Talk, sha
     talk.call("cancel_workflow", workflow_id=begun["workflow_id"])
     over = talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=30)
     assert over["status"] == "cancelled"
+    assert over["progress"] == "0/1", "what was cancelled is not done"
     assert talk.refuse("cancel_workflow", workflow_id=begun["workflow_id"])["error"] == "Conflict"
 
 
@@ -401,6 +405,37 @@ def test_stages_that_cannot_work_are_refused(
         "create_workflow", name="w", repo_path=str(shared.repository), task_prompt="x", stages=wrong
     )
     assert told in refused["details"] + refused["hint"]
+
+
+def test_the_stages_of_a_known_workflow_get_other_coders_and_its_variables_values(
+    talk: Talk, shared: System
+) -> None:
+    known = shared.home / "workflows" / "water.toml"
+    known.parent.mkdir(exist_ok=True)
+    known.write_text('[[stages]]\nname = "pour"\ncoder = "nobody"\nprompt = "{vars.what}"\n')
+    wish = {"name": "w", "workflow": "water", "repo_path": str(shared.repository), "task_prompt": "x"}
+    assert "no coder 'nobody'" in talk.refuse("create_workflow", variables={"what": LOOK}, **wish)["details"]
+    coders = {"pour": "scripted:tiny"}
+    assert "{vars.what}" in talk.refuse("create_workflow", coders=coders, **wish)["details"]
+    begun = talk.call("create_workflow", coders=coders, variables={"what": LOOK}, **wish)
+    told = talk.call("get_workflow_status", workflow_id=begun["workflow_id"], wait_seconds=60)
+    assert told["status"] == "succeeded"
+    assert [told["stage_summary"][0][key] for key in ("executor", "model")] == ["scripted", "tiny"]
+    flag = talk.refuse("create_workflow", coders={"": "scripted:--yolo"}, variables={"what": "x"}, **wish)
+    assert "begins with a dash" in flag["details"]
+    wrong = talk.refuse("create_workflow", coders={"pour": 1}, **wish)
+    assert wrong["details"] == "'pour' in the argument 'coders' is a whole number, not a text"
+    assert wrong["hint"] == "give a text"
+
+
+def test_a_workflow_whose_result_leaves_work_out_is_begun_with_a_warning(talk: Talk, shared: System) -> None:
+    stage = {"executor": "scripted", "prompt_template": LOOK}
+    stages = [{"name": "write", **stage}, {"name": "refine", "depends_on": [0], **stage}]
+    wish = {"name": "w", "repo_path": str(shared.repository), "task_prompt": "x"}
+    begun = talk.call("create_workflow", stages=stages, **wish)
+    assert "no result has the work of 'write'" in begun["warnings"][0]
+    stages[1]["worktree_strategy"] = "inherit"
+    assert talk.call("create_workflow", stages=stages, **wish)["warnings"] == []
 
 
 def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
@@ -456,6 +491,27 @@ def test_without_an_id_the_newest_merge_is_told_of_and_the_others_are_named(
         system.close()
 
 
+def test_a_halted_merge_goes_on_or_is_ended_with_the_tool_that_the_refusal_names(
+    tmp_path: Path, repository: Path
+) -> None:
+    system = System(tmp_path / "home", repository)
+    branch_off(repository, "rose", {"rose": "red"})
+    wish = {"repo_path": str(repository), "names": ["rose"], "update_checkout": True}
+    gate = edited_meanwhile(repository, tmp_path)
+    try:
+        with talk_within(system, ("merges",)) as talk:
+            begun = talk.call("merge_branches", gates=[gate], **wish)
+            assert talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)["state"] == "halted"
+            git(repository, "checkout", "-q", "README.md")
+            assert "`control_merge`" in talk.refuse("merge_branches", gates=[gate], **wish)["hint"]
+            assert talk.call("control_merge", merge_id=begun["id"], action="resume")["state"] == "open"
+            assert talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)["state"] == "done"
+            assert (repository / "rose").read_text() == "red"
+            assert "is done" in talk.refuse("control_merge", merge_id=begun["id"], action="cancel")["details"]
+    finally:
+        system.close()
+
+
 def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository: Path) -> None:
     system = System(tmp_path / "home", repository)
     system.fleet("pause")
@@ -464,7 +520,11 @@ def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository:
         with talk_within(system, ("pairs", "races")) as talk:
             assert talk.refuse("get_race", race_id="r-lost")["hint"].endswith("`list_races`")
             pairs = [talk.call("start_pair", doer="scripted", reviewer="scripted", **wish) for _ in range(2)]
-            race = talk.call("start_race", gates=["true"], size=2, **wish)
+            more = {"hidden_gates": ["test -e x"], "lint": "true", "protect": ["!tests/free"]}
+            race = talk.call("start_race", gates=["true"], size=2, **more, **wish)
+            with open_fleet(system.home) as fleet:
+                kept = fleet.races.get(race["id"])
+            assert (kept.hidden_gates, kept.lint, kept.protect) == (("test -e x",), "true", ("!tests/free",))
             listed = talk.call("list_pairs")
             assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}
             assert (listed["count"], len(talk.call("list_pairs", limit=1)["pairs"])) == (2, 1)
@@ -483,6 +543,10 @@ def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
     asking = talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)
     assert asking["needs_person"] is True
     assert "Shall we?" in asking["summary_line"]
+    (due,) = [one for one in talk.call("list_questions")["decisions"] if one["id"] == name]
+    assert (due["kind"], due["stage"], due["next"]) == ("approval", "agree", "`control_workflow`")
+    assert "Shall we?" in due["text"]
+    assert "1 waiting for you" in shared.fleet("statusline").stdout
     talk.call("control_workflow", workflow_id=name, action="approve", stage="agree", words="yes, do")
     assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["status"] == "succeeded"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleet.bootstrap import open_fleet
 from fleet.interfaces.mcp.handles import EXTENSION, Handle, read_handle
 from tests.interfaces.test_mcp_server import ENVELOPE, Wire, wired
 from tests.support import System, scenario, wait_for
@@ -76,6 +77,26 @@ def test_a_question_is_asked_and_answered_by_the_handle(shared: System) -> None:
         assert "result" in client.tell("tasks/update", taskId=handle["taskId"], inputResponses={name: reply})
         over = client.until(handle["taskId"], "completed")
     assert "white" in over["result"]["structuredContent"]["result"]["summary"]
+
+
+def test_options_are_a_choice_and_another_answer_can_be_given(shared: System) -> None:
+    asks = [{"run": 'fleet ask "Which number?" --option 2 --option 7'}]
+    prompt = f"[[scenario:{json.dumps({'turns': [asks, [{'say': 'planted: {prompt}'}]]})}]]"
+    with wired(shared) as wire:
+        client = knowing(wire)
+        client.called("create_worker", repo_path=str(shared.repository), task_name="chooses", prompt=prompt)
+        handle = client.called("collect_worker_result", worker_id="chooses", wait_seconds=60)
+        asked = client.until(handle["taskId"], "input_required")
+        ((name, request),) = asked["inputRequests"].items()
+        form = request["params"]["requestedSchema"]
+        assert form["properties"]["choice"]["enum"] == ["2", "7"]
+        assert "answer" in form["properties"]
+        assert not form.get("required")
+        reply = {"action": "accept", "content": {"choice": "2"}}
+        client.tell("tasks/update", taskId=handle["taskId"], inputResponses={name: reply})
+        client.until(handle["taskId"], "completed")
+        with open_fleet(shared.home) as fleet:
+            assert fleet.tasks.question(name).answer == "2"
 
 
 def test_a_client_that_does_not_know_tasks_gets_none(shared: System) -> None:

@@ -20,6 +20,7 @@ import pytest
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
+from tests.terminal import at_a_terminal, has_ended, read_until
 
 REVISIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
 ENVELOPE = {
@@ -154,6 +155,25 @@ def test_it_ends_when_its_client_leaves_and_the_agent_works_on(shared: System) -
         assert talk.call("get_worker_status", worker_id=name, wait_seconds=60)["status"] == "succeeded"
 
 
+def test_without_stdin_it_says_what_it_is_for(shared: System) -> None:
+    words = ["sh", "-c", 'exec "$0" -m fleet mcp <&-', sys.executable]
+    done = subprocess.run(words, env=shared.environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is closed" in done.stderr
+    assert "fleet install" in done.stderr
+
+
+def test_at_a_terminal_it_says_what_it_is_for_and_ends_with_the_first_interrupt(shared: System) -> None:
+    with at_a_terminal(shared, "mcp") as (person, terminal):
+        read_until(terminal, b"`fleet install` sets clients up")
+        ask = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        os.write(terminal, json.dumps(ask).encode() + b"\n")
+        read_until(terminal, b'"result"')
+        person.send_signal(signal.SIGINT)
+        wait_for(lambda: has_ended(person, terminal), what="it has ended")
+        assert person.returncode == 130
+
+
 def test_an_unknown_set_of_tools_is_refused(shared: System) -> None:
     done = shared.fleet("mcp", "--tools", "workers,gardens", code=2)
     assert "gardens" in done.stderr
@@ -209,15 +229,9 @@ def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
     tools = tools_of(SETS)
     told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
     starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race"}
-    deciding = {
-        "answer_question",
-        "resume_queue",
-        "control_workflow",
-        "decide_pair",
-        "change_task",
-        "merge_branches",
-    }
-    assert told == {*starting, *deciding, "prompt_run", "check_conflicts"}
+    deciding = {"answer_question", "resume_queue", "control_workflow", "decide_pair", "change_task"}
+    merging = {"check_conflicts", "merge_branches", "control_merge"}
+    assert told == {*starting, *deciding, *merging, "prompt_run"}
     assert not any(tools[name].annotations["readOnlyHint"] for name in told)
     for name in ("decide_pair", "control_workflow", "cancel_race"):
         assert tools[name].annotations["destructiveHint"]
@@ -243,11 +257,16 @@ def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: Sy
         assert len(first["diff"]) == 20_000
         assert rest["next_offset"] is None
         assert "long.txt" in talk.call("get_run_diff", run=name, stat=True)["diff"]
+        texts = [entry["text"] for entry in talk.call("get_run_logs", run=name)["entries"]]
+        assert "edit: long.txt" in texts
+        told = shared.fleet("logs", talk.call("get_worker_status", worker_id=name)["branch_name"]).stdout
+        assert all(text.splitlines()[0] in told for text in texts)
         log = talk.call("get_run_logs", run=name, after=0, limit=2)
         assert len(log["entries"]) == 2
         more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
         assert more["next_after"] is None
-        assert talk.call("prompt_run", run=name, prompt="and now this")["task"] == name
+        prompted = talk.call("prompt_run", run=name, prompt="and now this")
+        assert (prompted["task"], prompted["prompt"], prompted["is_at_rest"]) == (name, "taken", False)
         over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
         assert over["status"] == "succeeded"
         assert len(over["result"]["files_changed"]) == 2
@@ -324,6 +343,9 @@ def test_workflows_are_prompts_and_runs_are_resources(shared: System) -> None:
         text = got.messages[0].content.text
         assert "Plant it." in text
         assert "create_workflow" in text
+        assert "'/garden' as repo_path" in text
+        text = talk.ask("get_prompt", "write-review-refine", {"task": "Plant it."}).messages[0].content.text
+        assert "the whole path of the repository that you work in as repo_path" in text
         prompt = scenario({"edit": {"path": "r.txt", "content": "r\n"}}, {"say": "resourceful"})
         name = create(talk, shared, "resource", prompt)
         run = talk.call("get_worker_status", worker_id=name, wait_seconds=60)["run"]
@@ -348,8 +370,9 @@ def test_workflows_are_prompts_and_runs_are_resources(shared: System) -> None:
 def test_a_resource_that_is_not_there_is_refused(shared: System, uri: str) -> None:
     from mcp.shared.exceptions import MCPError
 
-    with talk_within(shared) as talk, pytest.raises(MCPError):
+    with talk_within(shared) as talk, pytest.raises(MCPError) as told:
         talk.ask("read_resource", uri)
+    assert "`fleet list --all`" not in str(told.value) or "in a shell" in str(told.value)
 
 
 # many at once

@@ -419,6 +419,7 @@ def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused
         ("control_workflow", {"workflow_id": "w-1", "action": "approve", "stage": "s"}),
         ("decide_pair", {"pair_id": "p-1", "action": "accept"}),
         ("merge_branches", {"repo_path": ".", "names": ["x"], "no_gate": True}),
+        ("control_merge", {"merge_id": "m-1", "action": "resume"}),
         ("cancel_race", {"race_id": "r-1"}),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.branches import branch_off
+from tests.branches import branch_off, edited_meanwhile
 from tests.support import System, git, scenario
 
 
@@ -96,6 +96,7 @@ def test_what_cannot_be_is_refused_with_a_reason(three: System) -> None:
     for words, code, said in REFUSED:
         refused = three.fleet(*words, code=code)
         assert said in refused.stderr, words
+        assert "--batch" not in refused.stderr or "--batch" in words
         assert "hint:" in refused.stderr or "itself" in said or "nothing in one" in said
     assert three.json("train", "list", "--all") == []
 
@@ -138,9 +139,26 @@ def test_a_clean_checkout_is_brought_forward_where_that_was_asked_for(three: Sys
     assert git(three.repository, "status", "--porcelain") == ""
 
 
-def test_a_dirty_checkout_halts_the_train_and_stays_as_it_is(three: System) -> None:
+def test_a_dirty_checkout_is_refused_before_there_is_a_train(three: System) -> None:
     (three.repository / "README.md").write_text("being edited\n")
-    done = three.fleet("merge", "one", "--no-gate", "--update-checkout", "--wait", code=5)
+    refused = three.fleet("merge", "one", "--no-gate", "--update-checkout", code=4)
+    assert "has changes that are not committed" in refused.stderr
+    assert "git stash" in refused.stderr
+    assert three.json("train", "list", "--all") == []
+
+
+def test_all_that_is_in_the_way_of_a_landing_is_told_at_once(three: System) -> None:
+    refused = three.fleet("merge", "one", code=2)
+    assert "no gate is set" in refused.stderr
+    assert f"'main' is checked out in {three.repository}" in refused.stderr
+    assert "--update-checkout" in refused.stderr
+
+
+def test_a_checkout_that_is_edited_meanwhile_halts_the_train_and_stays_as_it_is(
+    three: System, tmp_path: Path
+) -> None:
+    gate = edited_meanwhile(three.repository, tmp_path)
+    done = three.fleet("merge", "one", "--gate", gate, "--update-checkout", "--wait", code=5)
     assert "has changes that are not committed" in done.stdout
     assert "fleet train resume m-" in done.stdout
     assert (three.repository / "README.md").read_text() == "being edited\n"

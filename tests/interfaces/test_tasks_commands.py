@@ -394,6 +394,7 @@ def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
     assert question in [asked["id"] for asked in queue.json("questions")]
     assert f'next: fleet answer {question} "…"\n' == queue.fleet("show", name).stderr
     assert "has options 1 to 2" in queue.fleet("answer", question, "--option", "3", code=2).stderr
+    assert "has options 1 to 2" in queue.fleet("answer", question, "7", code=2).stderr
     answered = queue.fleet("answer", question[-5:], "--option", "2")
     assert answered.stdout == f"answered {question}: white\n"
     assert "once tasks are started again" in answered.stderr

@@ -156,6 +156,14 @@ def test_every_workflow_that_comes_with_fleet_can_run(shared: System, name: str)
     assert {one["state"] for one in told["stages"]} == {"waiting"}
 
 
+def test_work_that_would_be_in_no_result_is_warned_of_before_it_is_done(shared: System) -> None:
+    stages = [{"name": "write"}, {"name": "refine", "depends_on": ["write"]}]
+    told = shared.fleet(
+        "workflow", "run", write(shared.home, "lossy.json", *stages), "--check", "-a", "scripted"
+    )
+    assert "warning: no result has the work of 'write'" in told.stderr
+
+
 YAML = """
 name: same
 stages:

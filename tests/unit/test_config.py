@@ -252,8 +252,9 @@ def test_a_variable_is_read_by_the_type_of_its_setting(
 )
 def test_a_variable_that_does_not_fit_is_named(home: Path, key: str, text: str, reason: str) -> None:
     variable = SETTINGS[key].variable
-    with pytest.raises(BadConfig, match=f"environment {variable}: .*{reason}"):
+    with pytest.raises(BadConfig, match=f"environment {variable}: .*{reason}") as told:
         load(home, environ={variable: text})
+    assert told.value.hint == "give it another value, or leave it out"
 
 
 def test_a_flag_that_does_not_fit_is_named(home: Path) -> None:

@@ -50,6 +50,9 @@ def test_failures_are_tried_again_with_growing_pauses_until_a_person_must_look()
         task = replace(task, failures=task.failures + decision.is_failure)
     assert decision.step is Step.BLOCK
     assert pauses == [10.0, 20.0]
+    assert decision.reason == "failed 3 times, last: because of crash"
+    once = decide(HELD, ended(Cause.CRASH), replace(PATIENCE, max_failures=1))
+    assert once.reason == "failed: because of crash"
 
 
 def test_a_worker_whose_own_time_ran_out_is_not_tried_again() -> None:

@@ -22,11 +22,13 @@ from fleet.domain.blueprint import (
     Blueprint,
     preview,
     read_blueprint,
+    warnings_about,
     with_usual_coder,
 )
 from fleet.domain.template import FIELDS
 from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy
 from fleet.errors import InvalidInput
+from fleet.services.workflows import BUILT_IN
 
 CODEFLEET = Path(__file__).parent.parent / "data" / "codefleet"
 
@@ -231,11 +233,11 @@ def test_a_loop_may_use_its_own_last_result() -> None:
         ({"prompt": "a\0b"}, "`prompt` has a NUL", "take it out"),
         ({"flags": ["a\0b"]}, "`flags` has a NUL", "take it out"),
         ({"coder": "\ud800"}, "`coder` has a NUL or half of a letter", "take it out"),
-        ({"kind": "agnt"}, "there is no kind 'agnt'", "agent, approval"),
-        ({"strategy": "merg"}, "there is no strategy 'merg'", "new, inherit, merge"),
-        ({"strategy": "inherit"}, "strategy `inherit` needs a stage in `depends_on`", "depends_on"),
-        ({"strategy": "merge"}, "strategy `merge` needs a stage in `depends_on`", "depends_on"),
-        ({"role": "boss"}, "there is no role 'boss'", "reviewer"),
+        ({"kind": "agnt"}, "there is no `kind` 'agnt'", "agent, approval"),
+        ({"strategy": "merg"}, "there is no `strategy` 'merg'", "new, inherit, merge"),
+        ({"strategy": "inherit"}, "`strategy` 'inherit' needs a stage in `depends_on`", "depends_on"),
+        ({"strategy": "merge"}, "`strategy` 'merge' needs a stage in `depends_on`", "depends_on"),
+        ({"role": "boss"}, "there is no `role` 'boss'", "reviewer"),
         ({"on_failure": "panic"}, "there is no on_failure 'panic'", "fail, skip, continue, retry"),
         ({"strategy": "shared", "kind": "approval"}, "only an agent can work in your own checkout", "kind"),
         ({"strategy": "shared", "foreach": ["a"]}, "there is one agent at a time", "`foreach`"),
@@ -243,7 +245,7 @@ def test_a_loop_may_use_its_own_last_result() -> None:
         ({"retries": 1.5}, "`retries` is a whole number", "retries = 1"),
         ({"retries": True}, "`retries` is a whole number", "retries = 1"),
         ({"retries": 10**30}, "`retries` is a whole number from 0 to 20, not a large number", "retries = 1"),
-        ({"rounds": 0, "until": 'it.round == "1"'}, "`most_rounds` is a whole number", "1"),
+        ({"rounds": 0, "until": 'it.round == "1"'}, "`rounds` is a whole number", "1"),
         ({"rounds": 2}, "`until` says until when", "until ="),
         ({"seconds": -1}, "`seconds` is a number above 0, not -1", "600"),
         ({"seconds": "long"}, "`seconds` is a number above 0, not 'long'", "600"),
@@ -548,3 +550,60 @@ def test_a_name_that_reads_like_a_number_of_a_stage_is_refused() -> None:
 def test_a_field_that_no_result_has_is_refused() -> None:
     with pytest.raises(InvalidInput, match="sumary"):
         read({"name": "a"}, {"name": "it", "depends_on": ["a"], "prompt": "{a.sumary}"})
+
+
+# in whose words
+
+
+def test_a_refusal_names_keys_as_the_stage_is_written() -> None:
+    theirs = {"name": "it", "executor": "codex", "prompt_template": "x"}
+    ours = {"name": "it", "coder": "codex", "prompt": "x"}
+    wrong = [{"worktree_strategy": "inherit"}, {"strategy": "inherit"}]
+    hints = [refused({"stages": [{**ours, **more}]}).hint for more in wrong]
+    assert ["leave `worktree_strategy` out" in hint for hint in hints] == [True, False]
+    listed = [refused({"stages": [{**form, "zzz": 1}]}).hint for form in (theirs, ours)]
+    assert ["worktree_strategy" in hint for hint in listed] == [True, False]
+    assert [" strategy" in hint for hint in listed] == [False, True]
+    assert "`executor`" in refused({"stages": [{"name": "it", "executr": "codex"}]}).hint
+    assert "`timeout_seconds`" in refused({"stages": [{**theirs, "timeout_seconds": "long"}]}).message
+
+
+# what is allowed, and hardly meant
+
+
+def work(name: str, *after: str, strategy: str = "new", role: str = "doer") -> dict[str, Any]:
+    return {"name": name, "depends_on": list(after), "strategy": strategy, "role": role}
+
+
+def test_work_that_no_result_has_is_warned_of() -> None:
+    review = work("review", "write", role="reviewer")
+    stages = read(work("write"), review, work("refine", "review", strategy="inherit")).stages
+    (told,) = warnings_about(stages)
+    assert "'write'" in told
+    assert "'refine'" in told
+    nested = read({"name": "outer", "stages": [work("write"), work("refine", "write")]})
+    assert warnings_about(nested.stages)[0].startswith("in stage 'outer': no result has the work of 'write'")
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [work("write"), work("refine", "write", strategy="inherit")],
+        [
+            work("write"),
+            work("review", "write", role="reviewer", strategy="inherit"),
+            work("refine", "review", strategy="inherit"),
+        ],
+        [work("one"), work("two"), work("both", "one", "two", strategy="merge")],
+        [work("one"), work("two"), work("judge", "one", "two", role="reviewer")],
+        [work("one"), work("two")],
+        [work("write"), {"name": "gate", "kind": "gate", "gates": ["true"], "depends_on": ["write"]}],
+    ],
+)
+def test_work_that_is_built_on_or_stands_for_itself_is_not_warned_of(stages: list[dict[str, Any]]) -> None:
+    assert warnings_about(read(*stages).stages) == ()
+
+
+@pytest.mark.parametrize("file", sorted(BUILT_IN.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_workflows_that_come_along_leave_no_work_behind(file: Path) -> None:
+    assert warnings_about(read_blueprint(tomllib.loads(file.read_text())).stages) == ()

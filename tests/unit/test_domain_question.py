@@ -37,6 +37,17 @@ def test_the_number_of_an_option_stands_for_the_option(given_answer: str, meant:
     assert question("red", "blue").give(given_answer, by="a", now=2.0).answer == meant
 
 
+@pytest.mark.parametrize("said", ["3", "0", "9" * 5000])
+def test_a_number_that_no_option_has_is_a_slip(said: str) -> None:
+    assert question("red", "42").is_misnumbered(said)
+    assert not question().is_misnumbered(said), "without options a number is an answer"
+
+
+@pytest.mark.parametrize("said", ["2", "42", "red", "3 of them"])
+def test_an_option_or_its_number_or_words_are_no_slip(said: str) -> None:
+    assert not question("red", "42").is_misnumbered(said)
+
+
 def test_what_is_written_is_read_again() -> None:
     text = write_question(question("red", "blue"), "2026-01-01 10:00") + write_answer(
         "blue\nplease", "2026-01-01 11:00"

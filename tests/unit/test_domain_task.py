@@ -45,6 +45,13 @@ def test_a_reopened_task_starts_with_a_clean_record() -> None:
     assert again.token == blocked.token, "a token never falls"
 
 
+def test_a_run_whose_word_counts_no_more_is_told_why() -> None:
+    held = replace(taken(task()), run=RunId("a"))
+    assert held.why_superseded("a", held.token) == ""
+    assert "somebody else" in held.why_superseded("a", held.token - 1)
+    assert held.close("not needed", 1.0).why_superseded("a", held.token).endswith("was closed: not needed")
+
+
 def test_a_closed_task_cannot_be_closed_again() -> None:
     closed = task().close("done", now=2.0)
     with pytest.raises(Conflict):

@@ -18,6 +18,7 @@ ALL = tools_of(SETS)
         ("name one with --into", "name one with `into`"),
         ('add --gate "make test"; --no-gate lands all', 'add `gates` "make test"; `no_gate` lands all'),
         ("see `fleet race show r-1`", "see `get_race`"),
+        ("`fleet workflow list --known` shows them", "`executor_guide` shows them"),
         ("run `fleet doctor`", "run `fleet doctor` in a shell"),
         ("`fleet config set --into x`, or --into", "`fleet config set --into x` in a shell, or `into`"),
         ("`chmod u+w it`", "`chmod u+w it`"),

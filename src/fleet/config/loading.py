@@ -114,7 +114,7 @@ def _told(source: Source, check: Callable[[Any], Value], value: Value) -> Value:
     try:
         return check(value)
     except ValueError as exc:
-        raise BadConfig(source.name, str(exc)) from exc
+        raise BadConfig(source.name, str(exc), hint="give it another value, or leave it out") from exc
 
 
 def _file_layer(file: Path, home: Path, warnings: list[str], *, strict: bool, is_own: bool) -> _Layer | None:

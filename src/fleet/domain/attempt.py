@@ -183,9 +183,8 @@ def _restart(task: Task, result: Result, patience: Patience) -> Decision:
 def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:
     result, failures = ending.result, task.failures + 1
     if failures >= patience.max_failures:
-        return Decision(
-            step=Step.BLOCK, reason=f"failed {failures} times, last: {result.reason}", is_failure=True
-        )
+        how = f"failed {failures} times, last" if failures > 1 else "failed"
+        return Decision(step=Step.BLOCK, reason=f"{how}: {result.reason}", is_failure=True)
     later = ending.now + patience.pause(failures)
     if result.cause is Cause.GATE and ending.can_resume:
         words = GATE_ASKS_AGAIN if task.ends_with_turn else GATE_SAID_NO

@@ -13,7 +13,17 @@ from fleet.domain.condition import names_in
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
-from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy, Workflow, ancestors, begin, cyclic
+from fleet.domain.workflow import (
+    Kind,
+    OnFailure,
+    Stage,
+    Strategy,
+    Workflow,
+    ancestors,
+    begin,
+    cyclic,
+    left_behind,
+)
 from fleet.errors import InvalidInput
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
@@ -24,16 +34,15 @@ AGENTS_ONLY = ("role", "flags", "effort", "seconds", "retries")
 RETRY, USUAL_RETRIES = "retry", 2  # a policy that is written like the others: again, and only then failed
 
 _NAME = re.compile(r"[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
-_OLD_WORDS = {
+_CODEFLEETS_WORDS = {
     "executor": "coder",
     "prompt_template": "prompt",
     "worktree_strategy": "strategy",
     "reasoning_effort": "effort",
     "extra_args": "flags",
-    "gate": "gates",
     "timeout_seconds": "seconds",
-    "rounds": "most_rounds",
 }
+_OLD_WORDS = {**_CODEFLEETS_WORDS, "gate": "gates", "rounds": "most_rounds"}
 _TOP = ("name", "description", "task_prompt", "stages", "variables", "base_ref", "timeout_seconds")
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -107,11 +116,35 @@ def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple
     stages: list[Stage] = []
     size = 0
     for number, body in enumerate(bodies):
-        stages.append(_StageReader(body, number, place).read())
+        try:
+            stages.append(_StageReader(body, number, place).read())
+        except InvalidInput as problem:
+            raise _in_words_of(body, problem) from problem
         size += _size(stages[-1])
         if size > MOST_STAGES:  # with those of the workflows within, before more of them are read
             raise _too_many(size)
     return tuple(stages)
+
+
+def _in_words_of(body: Mapping[str, object], problem: InvalidInput) -> InvalidInput:
+    """Return a refusal that names keys as they are written in the stage that it is about."""
+    words = _words_in(body)
+
+    def told(found: re.Match[str]) -> str:
+        return f"`{words.get(found[1], found[1])}"
+
+    message, hint = (re.sub(r"`(\w+)", told, text) for text in (problem.message, problem.hint))
+    return InvalidInput(message, hint=hint)
+
+
+def _words_in(body: Mapping[str, object]) -> dict[str, str]:
+    """Return the old words for new ones that fit how a stage is written; codefleet's come together."""
+    is_codefleets = any(word in body for word in _CODEFLEETS_WORDS)
+    return {
+        new: old
+        for old, new in _OLD_WORDS.items()
+        if new not in body and (old in body or (is_codefleets and old in _CODEFLEETS_WORDS))
+    }
 
 
 def _size(stage: Stage) -> int:
@@ -129,11 +162,11 @@ class _StageReader:
     def __init__(self, body: Mapping[str, object], number: int, place: _Place) -> None:
         self._name, self._number, self._place = place.names[number], number, place
         self._where = f"stage {self._name!r}"
+        words = _words_in(body)
+        fields = [one for one in Stage.__dataclass_fields__ if one not in ("needs", "foreach_from")]
+        shown = [words.get(one, one) for one in ("depends_on", "workflow", *fields)]
+        _refuse_unknown(body, (*shown, *fields, *_OLD_WORDS), self._where, shown=shown)
         self._body = _translated(body, self._where)
-        known = ("depends_on", "workflow", *Stage.__dataclass_fields__)
-        _refuse_unknown(
-            self._body, [one for one in known if one not in ("needs", "foreach_from")], self._where
-        )
 
     def read(self) -> Stage:
         kind = self._choice("kind", Kind, self._kind_by_content())
@@ -254,7 +287,7 @@ class _StageReader:
         return (
             (
                 stage.strategy in (Strategy.INHERIT, Strategy.MERGE) and not stage.needs,
-                f"strategy `{stage.strategy}` needs a stage in `depends_on`",
+                f"`strategy` {stage.strategy.value!r} needs a stage in `depends_on`",
                 "name the stage that it builds on in `depends_on`, or leave `strategy` out",
             ),
             (
@@ -364,7 +397,7 @@ class _StageReader:
         if not value:
             return default
         if value not in list(kind):
-            raise self._wrong(f"there is no {key} {_told(value)}", f"use one of {', '.join(kind)}")
+            raise self._wrong(f"there is no `{key}` {_told(value)}", f"use one of {', '.join(kind)}")
         return kind(value)
 
     def _number_of(self, key: str, default: int, *, least: int = 1, most: int) -> int:
@@ -476,11 +509,14 @@ def _refuse_twins(names: Sequence[str]) -> None:
         raise InvalidInput(f"two stages are called {twins[0]!r}", hint="give each a name of its own")
 
 
-def _refuse_unknown(body: Mapping[str, object], known: Sequence[str], where: str) -> None:
-    for key in body:
-        if key not in known:
+def _refuse_unknown(
+    body: Mapping[str, object], known: Sequence[str], where: str, *, shown: Sequence[str] = ()
+) -> None:
+    for key, value in body.items():
+        if key not in known and value is not None:
             close = get_close_matches(key, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"it may have {', '.join(sorted(known))}"
+            names = ", ".join(sorted(shown or known))
+            hint = f"did you mean `{close[0]}`?" if close else f"it may have {names}"
             raise InvalidInput(f"{where} has a key {_told(key)} that means nothing", hint=hint)
 
 
@@ -553,6 +589,17 @@ def variables_used(stages: Sequence[Stage]) -> set[str]:
         used.update(variables_in(stage.prompt))
         used.update(variables_used(stage.stages))
     return used
+
+
+def warnings_about(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Return what a workflow does that its author has hardly meant, in words."""
+    own = [
+        f"no result has the work of {stages[lost].name!r}: {stages[last].name!r} comes later, and begins"
+        " without it; let it inherit (the first of `depends_on`) or merge it"
+        for lost, last in left_behind(stages)
+    ]
+    inner = [f"in stage {stage.name!r}: {one}" for stage in stages for one in warnings_about(stage.stages)]
+    return (*own, *inner)
 
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:

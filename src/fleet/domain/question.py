@@ -33,11 +33,22 @@ class Question:
     def give(self, answer: str, *, by: str, now: float) -> Question:
         """Return it answered. The first answer wins; the number of an option stands for the option."""
         if self.state is not QuestionState.PENDING:
-            raise Conflict(f"question {self.id} is {self.state} already: {self.answer!r}")
-        chosen = answer.strip()
-        if self.options and chosen.isdecimal() and 1 <= int(chosen) <= len(self.options):
-            chosen = self.options[int(chosen) - 1]
+            raise Conflict(
+                f"question {self.id} is {self.state} already: {self.answer!r}",
+                hint="see those that are open with `fleet questions`",
+            )
+        said = answer.strip()
+        chosen = self._numbered.get(said, said)
         return replace(self, state=QuestionState.ANSWERED, answer=chosen, answered_by=by, answered_at=now)
+
+    def is_misnumbered(self, answer: str) -> bool:
+        """Whether an answer is a number, though there is no such option: a slip that would be final."""
+        said = answer.strip()
+        return bool(self.options) and said.isdecimal() and said not in {*self.options, *self._numbered}
+
+    @property
+    def _numbered(self) -> dict[str, str]:
+        return {str(number): option for number, option in enumerate(self.options, start=1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,6 +125,14 @@ class Task:
         """Whether a run is the attempt that counts, of a task that is still wanted."""
         return self.run == run and self.token == token and self.state is not TaskState.CLOSED
 
+    def why_superseded(self, run: str, token: int) -> str:
+        """Return why a run's word counts no more for it; "" if it does."""
+        if self.is_attempt(run, token):
+            return ""
+        if self.state is TaskState.CLOSED:
+            return f"task {self.id} was closed: {self.close_reason}"
+        return f"somebody else holds task {self.id} by now"
+
     @property
     def is_ready(self) -> bool:
         """Whether it may start as far as other tasks are concerned; its time may still be to come."""

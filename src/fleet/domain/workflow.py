@@ -451,6 +451,44 @@ def ancestors(stages: Sequence[Stage], index: int) -> set[int]:
     return found
 
 
+def left_behind(stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
+    """Yield each stage whose work is in no result, with the last one that comes after it and works, too."""
+    needed = {need for stage in stages for need in stage.needs}
+    kept = {one for end in range(len(stages)) if end not in needed for one in _work_in(stages, end)}
+    workers = [index for index, stage in enumerate(stages) if _works(stage)]
+    before = {index: ancestors(stages, index) for index in workers}
+    for index in workers:
+        later = [other for other in workers if index in before[other]]
+        if index not in kept and later:
+            yield index, later[-1]
+
+
+def _works(stage: Stage) -> bool:
+    """Whether a stage's work is on a branch of its own."""
+    is_worker = stage.role is Role.DOER and stage.kind not in (Kind.APPROVAL, Kind.GATE)
+    return is_worker and stage.strategy is not Strategy.SHARED
+
+
+def _work_in(stages: Sequence[Stage], index: int) -> set[int]:
+    """Return the stages whose work is in what a stage ends with."""
+    found, waiting = set[int](), [index]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += _begun_from(stages, stages[one])
+    return found
+
+
+def _begun_from(stages: Sequence[Stage], stage: Stage) -> Sequence[int]:
+    """Return the stages whose results are where a stage begins; an approval has none to begin from."""
+    is_new = stage.strategy is Strategy.NEW and stage.kind is not Kind.GATE
+    if is_new or stage.strategy is Strategy.SHARED:
+        return ()
+    sources = [need for need in stage.needs if stages[need].kind is not Kind.APPROVAL]
+    return sources if stage.strategy is Strategy.MERGE else sources[:1]
+
+
 def _in_order(stages: Sequence[Stage]) -> Iterator[int]:
     """Yield the stages' numbers, each after those that it needs; those on a cycle never come."""
     left, done = list(range(len(stages))), set[int]()

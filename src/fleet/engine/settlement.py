@@ -41,10 +41,10 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     run = await shop.become(run_id, RunState.SETTLING)
     process = await _end_processes(shop, run, turn)
     changes, trouble = await _collect(shop, run)
-    is_superseded = await shop.is_superseded(run)
+    superseded = await shop.why_superseded(run)
     verdict = (
-        _superseded(run)
-        if is_superseded
+        Verdict(status=RunState.KILLED, reason=superseded)
+        if superseded
         else await _judge(shop, run, process, bool(changes.commits or changes.files), failure or trouble)
     )
     if verdict.status is RunState.FAILED and turn:
@@ -54,7 +54,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
         gates = await ask_gates(shop, run, job)
         run = await shop.get(run_id)  # gates take their time: a person may have ended it meanwhile
         verdict = await _after_gates(shop, run, verdict, gates)
-        is_superseded = await shop.is_superseded(run)
+        superseded = await shop.why_superseded(run)
     story = (await shop.log(run_id)).story
     pushed = await _push(shop, run, bool(changes.commits))
     result = _result(run, verdict, story, changes, gates, pushed, shop.priced(run, story))
@@ -77,7 +77,7 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
             diff=changes.diff,
             agent=None,
             result=result,
-            wanted=Wanted.STOP if is_superseded else run.wanted,  # then its work is kept under a recovery ref
+            wanted=Wanted.STOP if superseded else run.wanted,  # then its work is kept under a recovery ref
         ).without_nothing()
 
     await _keep_in_folder(shop, run_id, result)
@@ -90,17 +90,13 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
 
 
 async def _after_gates(shop: Workshop, run: Run, verdict: Verdict, gates: Gates) -> Verdict:
-    if await shop.is_superseded(run):
-        return _superseded(run)
+    if superseded := await shop.why_superseded(run):
+        return Verdict(status=RunState.KILLED, reason=superseded)
     if run.wanted is Wanted.STOP:
         return Verdict(status=RunState.KILLED, reason=STOPPED)
     if gates.refusal:
         return Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
     return verdict
-
-
-def _superseded(run: Run) -> Verdict:
-    return Verdict(status=RunState.KILLED, reason=f"somebody else holds task {run.task} by now")
 
 
 def _result(

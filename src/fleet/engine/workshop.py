@@ -110,12 +110,12 @@ class Workshop:
         task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
         return task.inputs if task else ()
 
-    async def is_superseded(self, run: Run) -> bool:
-        """Tell whether somebody else holds the task of a run by now: its word counts no more."""
+    async def why_superseded(self, run: Run) -> str:
+        """Tell why a run's word counts no more, if its task is closed or somebody else's by now; else ""."""
         if run.task is None:
-            return False
+            return ""
         task = await self._in_store_thread(Tasks(self.store).peek, run.task)
-        return task is None or not task.is_attempt(run.id, run.token)
+        return task.why_superseded(run.id, run.token) if task else f"there is no task {run.task} any more"
 
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""

@@ -51,6 +51,10 @@ class Merging(Protocol):
         """Return the working tree that has a branch checked out, or is rebasing it; "" if none does."""
         ...
 
+    def has_changes(self, folder: str) -> bool:
+        """Whether files that git knows are changed in a working tree, or staged, and not committed."""
+        ...
+
     def land(
         self, repository: str, ref: str, commit: str, *, before: str, why: str, with_checkout: bool = False
     ) -> None:

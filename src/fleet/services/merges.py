@@ -12,7 +12,7 @@ from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
-from fleet.errors import Conflict, InvalidInput, NotFound
+from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
 from fleet.ports.lineage import Lineage
 from fleet.ports.merging import Clash, Merging
@@ -106,11 +106,18 @@ class MergeService:
         project = _project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
+        folder = self._merging.checked_out_in(project, f"refs/heads/{into}")
         gates = self._gates(wish)
-        self._refuse_checked_out(project, into, wish)
+        _refuse_unready(gates, into, folder, wish)
         for other in reversed(self._trains.find("line", line_key(self._host, project, into))):
             if other.is_wanted:
                 return self._join(other, cars, gates, wish)
+        # Not sooner: while another train lands, what it lands shows as a change.
+        if folder and self._merging.has_changes(folder):
+            raise Conflict(
+                f"{folder} has changes that are not committed, and {into!r} is checked out in it",
+                hint=f"commit them or put them aside with `git stash` in {folder}, then merge",
+            )
         now = time.time()
         train = Train(
             id=new_train_id(now),
@@ -130,7 +137,8 @@ class MergeService:
         if train.state is TrainState.HALTED:
             raise Conflict(
                 f"train {train.id} into {train.target!r} was halted: {train.reason}",
-                hint=f"`fleet train resume {train.id}`, or cancel it and merge them all together",
+                hint=f"mend that, then `fleet train resume {train.id}`; or `fleet train cancel {train.id}`,"
+                " and merge them all together",
             )
         if train.gates != gates:
             raise Conflict(
@@ -159,24 +167,9 @@ class MergeService:
         if wish.gates and wish.is_ungated:
             raise InvalidInput("--gate and --no-gate exclude each other", hint="leave one of them out")
         gates = () if wish.is_ungated else wish.gates or self._settings().merge_gates
-        if not gates and not wish.is_ungated:
-            raise InvalidInput(
-                "no gate is set to test what is merged before it lands",
-                hint='add --gate "make test" or set merge.gates; --no-gate lands whatever merges cleanly',
-            )
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is a command: there is nothing in one of them, or it has a NUL")
         return gates
-
-    def _refuse_checked_out(self, project: str, into: str, wish: MergeWish) -> None:
-        """Raise `Conflict` if a working tree would be touched, or left behind, without anybody saying so."""
-        folder = self._merging.checked_out_in(project, f"refs/heads/{into}")
-        if folder and not wish.with_checkout:
-            raise Conflict(
-                f"{into!r} is checked out in {folder}, where everything that lands would show as undone",
-                hint="add --update-checkout to bring that working tree forward, too (only if it is clean),"
-                " or check out another branch there",
-            )
 
     # which branches
 
@@ -186,7 +179,7 @@ class MergeService:
         if not named and not of_batch:
             raise InvalidInput(
                 "nothing is named to be merged",
-                hint="name branches, or a batch with --batch; see `fleet conflicts`",
+                hint="name branches; see those with work in them with `fleet conflicts`",
             )
         now, cars = time.time(), dict[str, Car]()
         for branch, is_named in [*((branch, True) for branch in named), *((one, False) for one in of_batch)]:
@@ -390,6 +383,27 @@ def advice(train: Train, car: Car) -> str:
 def _refuse_agent(run: str) -> None:
     if run:
         raise Conflict("an agent cannot decide what lands", hint='ask a person with `fleet ask "…"`')
+
+
+def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeWish) -> None:
+    """Refuse what nothing tests, and what would leave a working tree behind; both are told at once."""
+    problems: list[FleetError] = []
+    if not gates and not wish.is_ungated:
+        told = "no gate is set to test what is merged before it lands"
+        hint = 'add --gate "make test" or set merge.gates; --no-gate lands whatever merges cleanly'
+        problems.append(InvalidInput(told, hint=hint))
+    if folder and not wish.with_checkout:
+        told = f"{into!r} is checked out in {folder}, where everything that lands would show as undone"
+        hint = (
+            "add --update-checkout to bring that working tree forward, too (only if it is clean),"
+            " or check out another branch there"
+        )
+        problems.append(Conflict(told, hint=hint))
+    if problems:
+        first, *_ = problems
+        first.message = "; and ".join(problem.message for problem in problems)
+        first.hint = "; and ".join(problem.hint for problem in problems)
+        raise first
 
 
 def _project_at(folder: str) -> str:

@@ -98,9 +98,10 @@ def glance(record: Record) -> Glance:
 def activity_of(fleet: Fleet) -> str:
     """Return what goes on in a line; "" if nothing does."""
     from fleet.domain.task import TaskState
+    from fleet.services.decisions import decisions_due
 
     working = sum(glance.is_live and glance.state != "waiting" for glance in Roster(fleet.store).look())
-    asking = len(fleet.tasks.pending_questions())
+    asking = len(fleet.tasks.pending_questions()) + len(decisions_due(fleet))
     queued = sum(task.state is TaskState.OPEN for task in fleet.tasks.list())
     counts = {"working": working, "waiting for you": asking, "queued": queued}
     told = [f"{count} {word}" for word, count in counts.items() if count]

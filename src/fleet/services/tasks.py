@@ -718,19 +718,19 @@ class TaskService:
         """Answer a question with one of its options, counted from 1."""
         question = self.question(name)
         if not 1 <= number <= len(question.options):
-            have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
-            raise InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
+            raise _no_option(question)
         return self.answer(question.id, str(number), by=by)
 
     def answer(self, name: str, text: str, *, by: str) -> Question:
         """Answer a question; the first answer wins. A task's id stands for its only open question."""
         if not text.strip():
-            raise InvalidInput("there is nothing in the answer")
+            hint = f'say it in words: `fleet answer {name} "…"`'
+            raise InvalidInput("there is nothing in the answer", hint=hint)
         check_text(text)
-        now = time.time()
-        question = self._questions.update(
-            self.question(name).id, lambda question: question.give(text, by=by, now=now)
-        )
+        now, asked = time.time(), self.question(name)
+        if asked.is_misnumbered(text):
+            raise _no_option(asked)
+        question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
         task = self._tasks.get(question.task)
         self._tasks.note(question.task, "answered", question.answer, by=by)
         self._door.knock()
@@ -875,6 +875,11 @@ def _held_back(task: Task, reason: str) -> Task:
     if task.state is not TaskState.OPEN:
         raise Conflict(f"task {task.id} is {task.state}", hint=f"see `fleet show {task.id}`")
     return task.block(reason)
+
+
+def _no_option(question: Question) -> InvalidInput:
+    have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
+    return InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
 
 
 def _put_answer(path: Path, question: Question, block: str) -> None:

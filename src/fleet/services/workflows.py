@@ -369,6 +369,8 @@ def _with_coders(stages: Sequence[Stage], coders: Mapping[str, str]) -> tuple[St
 def _done_by(stage: Stage, who: str) -> Stage:
     """Return a stage that another coder does, with all within it; model and flags were the first's."""
     coder, _, model = who.partition(":")
+    if model.startswith("-"):  # its CLI would take it for an option
+        raise InvalidInput(f"{who!r} names a model that begins with a dash", hint="name one that there is")
     inner = tuple(_done_by(one, who) for one in stage.stages)
     if not coder or coder == stage.coder:
         return replace(stage, stages=inner, model=model or stage.model)

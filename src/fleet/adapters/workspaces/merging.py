@@ -75,6 +75,10 @@ class GitMerging:
     def checked_out_in(self, repository: str, ref: str) -> str:
         return _where_checked_out(common_git_dir(repository), ref)
 
+    def has_changes(self, folder: str) -> bool:
+        only = ("--porcelain", "--untracked-files=no", "--ignore-submodules=none")
+        return bool(git("status", *only, cwd=folder, env={"GIT_OPTIONAL_LOCKS": "0"}))
+
     def land(
         self, repository: str, ref: str, commit: str, *, before: str, why: str, with_checkout: bool = False
     ) -> None:

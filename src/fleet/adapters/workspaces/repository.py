@@ -164,8 +164,9 @@ def _no_commit(common: str, base_ref: str) -> UnusableRepository | NotFound:
             f"the repository {common!r} has no commits yet",
             hint="make a first one: `git add -A && git commit -m start`",
         )
+    folder = common.removesuffix("/.git")
     return NotFound(
-        f"{base_ref!r} names no commit of {common!r}", hint="run `git branch -a` to see its branches"
+        f"{base_ref!r} names no commit of {folder!r}", hint="run `git branch -a` to see its branches"
     )
 
 

@@ -155,7 +155,7 @@ def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
 def statusline() -> None:
     """Print the fleet in one line, for a client's status line.
 
-    Tells how many agents work, how many questions wait for you, and what is queued; nothing where there is
+    Tells how many agents work, how much waits for you, and what is queued; nothing where there is
     nothing to tell. What a client says on stdin is not read.
 
     \b

@@ -12,10 +12,9 @@ from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import branch_argument, leaving, opened, wake
+from fleet.interfaces.entries import is_told, words_of
 from fleet.services.logs import Entry, LogService
 
-# Facts for machines; a person reads the table of `fleet list` instead.
-_UNTOLD = frozenset({Kind.USAGE, Kind.SESSION, Kind.TOOL_DONE, Kind.READY})
 _COLOURS = {
     Kind.SAID: "",
     Kind.TOOL: "cyan",
@@ -89,7 +88,7 @@ def _show_raw(service: LogService, run: Run, name: str, *, everything: bool, fol
 
 
 def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as_json: bool) -> None:
-    entries = [entry for entry in service.entries(run.id) if as_json or _is_told(entry)]
+    entries = [entry for entry in service.entries(run.id) if as_json or is_told(entry)]
     for entry in entries[-count:] if count else entries:
         _show(entry, as_json=as_json)
     if not entries and not follow:
@@ -98,12 +97,8 @@ def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as
         return
     render.flush()  # whoever reads a pipe waits for what was said so far, too
     for entry in service.follow(run.id, after=entries[-1].number if entries else 0):
-        if as_json or _is_told(entry):
+        if as_json or is_told(entry):
             _show(entry, as_json=as_json, at_once=True)
-
-
-def _is_told(entry: Entry) -> bool:
-    return entry.event.kind not in _UNTOLD
 
 
 def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
@@ -117,28 +112,9 @@ def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
 
 def _show_for_people(entry: Entry) -> None:
     kind = entry.event.kind
-    lines = render.printable_lines(_words(entry)) or [""]
+    lines = render.printable_lines(words_of(entry, render.date)) or [""]
     colour = _COLOURS.get(kind, "dim")
     at = render.paint(render.clock(entry.at), "dim")
     render.out(f"{at}  {render.paint(f'{kind:13}{lines[0]}', colour)}")
     for line in lines[1:]:
         render.out(_MARGIN + render.paint(line, colour))
-
-
-def _words(entry: Entry) -> str:
-    event = entry.event
-    match event.kind:
-        case Kind.TOOL:
-            summary = event.data.get("summary")
-            return f"{event.text}: {summary}" if summary else event.text
-        case Kind.STATE | Kind.TURN_END:
-            reason = event.data.get("reason")
-            return f"{event.text} ({reason})" if reason else event.text
-        case Kind.TURN_START:
-            return f"prompt {event.data.get('turn', entry.turn)}: {event.text}"
-        case Kind.LIMIT:
-            resets_at = event.data.get("resets_at")
-            until = f", until {render.date(resets_at)}" if isinstance(resets_at, int | float) else ""
-            return f"{event.text or 'limit reached'}{until}"
-        case _:
-            return event.text

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import FrameType
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 @click.command()
@@ -42,9 +49,27 @@ def mcp(tools: str, address: str | None) -> None:
     if address is not None:
         _serve_http(sets, address)
         return
+    _serve_client(sets)
+
+
+def _serve_client(sets: tuple[str, ...]) -> None:
+    # To Python, what was closed before it began is not there at all.
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise InvalidInput(
+            "MCP is spoken on stdin and stdout, and one of them is closed",
+            hint="have a client start it: `fleet install` sets that up",
+        )
+    if render.is_terminal(sys.stdin):
+        render.say("this speaks MCP on stdin and stdout, to a client; `fleet install` sets clients up")
     from fleet.interfaces.mcp.server import serve
 
+    # The thread that reads stdin cannot be interrupted. Nothing is lost: a server keeps nothing.
+    signal.signal(signal.SIGINT, _leave)
     serve(sets)
+
+
+def _leave(_: int, __: FrameType | None) -> NoReturn:
+    os._exit(INTERRUPTED)
 
 
 def _serve_http(sets: tuple[str, ...], address: str) -> None:

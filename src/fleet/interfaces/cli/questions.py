@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import shlex
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
@@ -24,9 +21,6 @@ from fleet.interfaces.cli.common import (
     own_run,
     own_task,
 )
-
-if TYPE_CHECKING:
-    from fleet.services.fleet import Fleet
 
 NOBODY_ANSWERED = 5  # as everywhere: a person must decide
 FOREVER = "for ever"
@@ -124,13 +118,15 @@ def questions(as_json: bool) -> None:
     Example:
       fleet questions
     """
+    from fleet.services.decisions import decisions_due
+
     with opened() as fleet:
         found = sorted(fleet.tasks.pending_questions(), key=lambda question: question.asked_at)
         if as_json:
             render.out_json([wire.question(question) for question in found])
             return
         titles = {question.task: _title(fleet.tasks.get(question.task).title) for question in found}
-        others = list(_other_decisions(fleet))
+        others = decisions_due(fleet)
     for question in found:
         age = render.age(time.time() - question.asked_at)
         render.out(
@@ -147,25 +143,8 @@ def questions(as_json: bool) -> None:
         )
     else:
         render.say("no agent wants to know anything")
-    for told, command in others:
-        render.out(f"{render.printable(told)}: `{command}`")
-
-
-def _other_decisions(fleet: Fleet) -> Iterator[tuple[str, str]]:
-    """Yield what else waits for a person, and the command that goes on with it."""
-    for workflow in fleet.workflows.list(everything=False):
-        for stage, at in zip(workflow.stages, workflow.progress, strict=True):
-            if at.state == "asking":
-                yield (
-                    f"{workflow.name} asks for approval: {at.reason}",
-                    (f"fleet workflow approve {workflow.id} {shlex.quote(stage.name)}"),
-                )
-    for pair in fleet.pairs.list():
-        if pair.state == "undecided":
-            yield f"{pair.id} is undecided: {pair.reason}", f"fleet pair show {pair.id}"
-    for train in fleet.merges.list():
-        if train.state == "halted":
-            yield f"{train.id} was halted: {train.reason}", f"fleet train show {train.id}"
+    for due in others:
+        render.out(f"{render.printable(due.text)}: `{due.command}`")
 
 
 def _title(text: str) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.domain.blueprint import preview
-from fleet.domain.workflow import StageState, Workflow, WorkflowState
+from fleet.domain.blueprint import preview, warnings_about
+from fleet.domain.workflow import Stage, StageState, Workflow, WorkflowState
 from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import graph, wire
 from fleet.interfaces.cli import render
@@ -99,6 +99,7 @@ def run(
         if check:
             return _check(fleet, source, wish, as_json=as_json)
         begun = fleet.workflows.run(source, wish)
+        _warn(begun.stages)
         if not wait:
             _announce(begun, as_json=as_json)
             return 0
@@ -118,12 +119,18 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 def _check(fleet: Fleet, source: str, wish: WorkflowWish, *, as_json: bool) -> int:
     found = fleet.workflows.check(source, wish)
+    _warn(found.stages)
     if as_json:
         render.out_json(wire.workflow(preview(found)))
         return 0
     render.out_lines(render.printable(line) for line in graph.lines_of(preview(found)))
     render.say(f"{render.printable(found.name)} can run: {render.plural(len(found.stages), 'stage')}")
     return 0
+
+
+def _warn(stages: Sequence[Stage]) -> None:
+    for warning in warnings_about(stages):
+        render.say(f"warning: {render.printable(warning)}")
 
 
 def _announce(begun: Workflow, *, as_json: bool) -> None:

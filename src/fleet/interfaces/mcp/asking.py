@@ -11,6 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from fleet.errors import FleetError, StoreUnusable
+from fleet.interfaces.mcp.hints import hint_here
 
 if TYPE_CHECKING:
     from fleet.interfaces.mcp.desk import Desk, Peer
@@ -35,5 +36,6 @@ def asked(desk: Desk, peer: Peer) -> Generator[Fleet]:
     except FleetError as error:
         if isinstance(error, StoreUnusable):
             desk.close()
-        told = f"{error.message}; {error.hint}" if error.hint else error.message
+        # Which tools the client has is not known here: what a hint names is for a shell.
+        told = f"{error.message}; {hint_here(error.hint, ())}" if error.hint else error.message
         raise MCPError(types.INVALID_PARAMS, told.encode(errors="replace").decode()) from error

@@ -23,7 +23,7 @@ class Person:
     def __init__(self, context: Context, given: Mapping[str, object]) -> None:
         self._context = context
         said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
-        self._replies = {name: text for name, reply in said.items() if (text := _text_of(reply))}
+        self._replies = {name: reply for name, reply in said.items() if _is_said(reply)}
         self._silent = {name for name in said if name not in self._replies}
 
     def can_be_asked(self, question: Question) -> bool:
@@ -43,30 +43,47 @@ class Person:
 
         What came along with the call counts for the question that is open, and for no other.
         """
-        if said := self._replies.pop(question.id, ""):
-            return said
-        form = types.ElicitRequestFormParams(message=_message(question), requested_schema=_FORM)
+        if said := self._replies.pop(question.id, None):
+            return _text_of(said, question)
+        form = types.ElicitRequestFormParams(message=_message(question), requested_schema=_form(question))
         if self._is_modern:
             return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
         text = ""
         with anyio.move_on_after(seconds):
-            reply = await self._context.session.elicit_form(form.message, _FORM, self._context.request_id)
-            text = _text_of(reply)
+            wanted, request = form.requested_schema, self._context.request_id
+            reply = await self._context.session.elicit_form(form.message, wanted, request)
+            text = _text_of(reply, question)
         if not text:
             self._silent.add(question.id)
         return text
 
 
-_FORM: types.ElicitRequestedSchema = {
-    "type": "object",
-    "properties": {"answer": {"type": "string", "title": "Your answer"}},
-    "required": ["answer"],
-}
+def _form(question: Question) -> types.ElicitRequestedSchema:
+    """Return what is to be filled in: an answer; where there are options, one of them, or another answer."""
+    own = {"type": "string", "title": "Your answer"}
+    if not question.options:
+        return {"type": "object", "properties": {"answer": own}, "required": ["answer"]}
+    choice = {"type": "string", "title": "Your choice", "enum": [*dict.fromkeys(question.options)]}
+    return {
+        "type": "object",
+        "properties": {"choice": choice, "answer": {**own, "title": "Or another answer"}},
+    }
 
 
-def _text_of(reply: types.ElicitResult) -> str:
-    said = (reply.content or {}).get("answer") if reply.action == "accept" else None
+def _said_in(reply: types.ElicitResult, name: str) -> str:
+    said = (reply.content or {}).get(name) if reply.action == "accept" else None
     return str(said).strip() if said is not None else ""
+
+
+def _is_said(reply: types.ElicitResult) -> bool:
+    return bool(_said_in(reply, "answer") or _said_in(reply, "choice"))
+
+
+def _text_of(reply: types.ElicitResult, question: Question) -> str:
+    """Return what they said; a choice as its number, for an option may look like another one's number."""
+    numbers = {option.strip(): str(at) for at, option in reversed([*enumerate(question.options, start=1)])}
+    choice = _said_in(reply, "choice")
+    return _said_in(reply, "answer") or numbers.get(choice, choice)
 
 
 def _message(question: Question) -> str:

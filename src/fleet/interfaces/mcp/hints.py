@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from fleet.errors import FleetError
 from fleet.interfaces.mcp.tool import Answer, Call
 
 TOOLS: Mapping[str, str] = {
+    "answer": "answer_question",
     "conflicts": "check_conflicts",
     "create": "create_worker",
     "kill": "cancel_worker",
     "list": "list_runs",
     "merge": "merge_branches",
+    "pair decide": "decide_pair",
     "pair list": "list_pairs",
     "pair show": "get_pair",
     "prompt": "prompt_run",
@@ -27,11 +30,15 @@ TOOLS: Mapping[str, str] = {
     "task list": "list_tasks",
     "task reopen": "change_task",
     "task tree": "show_task",
+    "train cancel": "control_merge",
     "train list": "get_merge",
+    "train resume": "control_merge",
     "train show": "get_merge",
     "train wait": "get_merge",
+    "workflow approve": "control_workflow",
     "workflow cancel": "cancel_workflow",
     "workflow list": "list_workflows",
+    "workflow list --known": "executor_guide",
     "workflow retry": "control_workflow",
 }
 ARGUMENTS: Mapping[str, str] = {
@@ -53,7 +60,7 @@ def hint_here(hint: str, tools: Collection[str]) -> str:
 
     def told(found: re.Match[str]) -> str:
         words = found[1].split()
-        tool = TOOLS.get(" ".join(words[:2])) or TOOLS.get(words[0])
+        tool = next((TOOLS[name] for count in (3, 2, 1) if (name := " ".join(words[:count])) in TOOLS), "")
         return f"`{tool}`" if tool in tools else f"{found[0]} in a shell"
 
     return "".join(
@@ -68,7 +75,7 @@ def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> 
 
     def handled(call: Call) -> Answer:
         try:
-            return handle(call)
+            return handle(replace(call, tools=tools))
         except FleetError as error:
             error.hint = hint_here(error.hint, tools)
             raise

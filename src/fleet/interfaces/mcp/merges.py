@@ -13,6 +13,7 @@ from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 MOST_OTHERS = 50
+CHECKOUT = schema.flag("bring a clean checkout of it forward")
 NAMES = schema.texts("branches, ids or task_names")
 TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects()}
 
@@ -69,6 +70,16 @@ def _show(call: Call) -> Answer:
     return {**_with_names(call, wire.train(newest)), "others": others}
 
 
+def _control(call: Call) -> Answer:
+    name = call.text("merge_id")
+    call.require_repository(call.fleet.merges.get(name).project)
+    if call.text("action") == "cancel":
+        return _with_names(call, wire.train(call.fleet.merges.cancel(name, run=call.run)))
+    with_checkout = call.flag("update_checkout")
+    resumed = call.fleet.merges.resume(name, with_checkout=with_checkout, run=call.run)
+    return _with_names(call, wire.train(resumed))
+
+
 def _has_ended(answer: Mapping[str, Json]) -> bool:
     return answer["state"] != "open"
 
@@ -99,7 +110,7 @@ TOOLS = (
             "into": schema.text("default: main or master"),
             "gates": schema.texts("commands that must succeed"),
             "no_gate": schema.flag("a clean merge is enough"),
-            "update_checkout": schema.flag("bring a clean checkout of it forward"),
+            "update_checkout": CHECKOUT,
         },
         needs=("repo_path", "names"),
         gives=TRAIN,
@@ -112,5 +123,21 @@ TOOLS = (
         takes={"merge_id": schema.text("default: the newest, with the ids of others")},
         gives=TRAIN,
         has_ended=_has_ended,
+    ),
+    Tool(
+        name="control_merge",
+        title="Control a merge",
+        description="Let a halted merge go on, or end one; what has landed stays.",
+        handle=_control,
+        access=Access.PERSON,
+        is_destructive=True,
+        reaches_out=True,
+        takes={
+            "merge_id": schema.text(),
+            "action": schema.choice("resume", "cancel"),
+            "update_checkout": CHECKOUT,
+        },
+        needs=("merge_id", "action"),
+        gives=TRAIN,
     ),
 )

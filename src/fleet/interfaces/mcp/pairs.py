@@ -83,7 +83,7 @@ TOOLS = (
             "rounds": schema.integer(minimum=1, maximum=20, default=3),
             "gates": schema.texts("commands that must succeed"),
             "base_ref": schema.text(default="HEAD"),
-            "budget_usd": schema.number("of all together", minimum=0),
+            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
         },
         needs=("repo_path", "prompt", "doer"),
         gives=PAIR,

@@ -13,10 +13,11 @@ TEXT = """Run fleet's workflow {name!r} on this task:
 
 {task}
 
-Call `create_workflow` with workflow={name!r}, a short name, repo_path={repository!r} and the task as
+Call `create_workflow` with workflow={name!r}, a short name, {repository} as repo_path and the task as
 task_prompt. Then call `get_workflow_status` with wait_seconds=300 until it has ended; if it needs a person,
 show me what it asks. At the end call `collect_workflow_result`, and tell me what was done, on which branch,
 what was found in review and what it cost."""
+HERE = "the whole path of the repository that you work in"
 
 _ARGUMENTS = [
     types.PromptArgument(name="task", description="what is to be done", required=True),
@@ -43,12 +44,14 @@ async def get_prompt(
 ) -> types.GetPromptResult:
     known = await run_sync(_known, desk, peer_of(context))
     if wanted.name not in known:
-        raise MCPError(types.INVALID_PARAMS, f"there is no prompt {wanted.name[:80]!r}")
+        told = f"there is no prompt {wanted.name[:80]!r}; there are {', '.join(known)}"
+        raise MCPError(types.INVALID_PARAMS, told)
     given = wanted.arguments or {}
     task = given.get("task", "").strip()
     if not task:
         raise MCPError(types.INVALID_PARAMS, "the argument 'task' is missing: what is to be done")
-    text = TEXT.format(name=wanted.name, task=task, repository=given.get("repo_path") or ".")
+    named = given.get("repo_path", "").strip()
+    text = TEXT.format(name=wanted.name, task=task, repository=repr(named) if named else HERE)
     content = types.TextContent(type="text", text=text)
     message = types.PromptMessage(role="user", content=content)
     return types.GetPromptResult(description=known[wanted.name], messages=[message])

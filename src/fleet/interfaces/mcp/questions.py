@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.hints import hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
+
+if TYPE_CHECKING:
+    from fleet.services.decisions import Due
+
+MOST = 50  # of a kind
 
 
 def _list(call: Call) -> Answer:
+    from fleet.services.decisions import decisions_due
+
     found: list[Json] = [wire.question(question) for question in call.fleet.tasks.pending_questions()]
-    return {"questions": found[:50], "count": len(found)}
+    due: list[Json] = [_decision(call, one) for one in decisions_due(call.fleet)]
+    return {"questions": found[:MOST], "decisions": due[:MOST], "count": len(found) + len(due)}
+
+
+def _decision(call: Call, due: Due) -> dict[str, Json]:
+    how = hint_here(f"`{due.command}`", call.tools)
+    return {"kind": due.kind, "id": due.id, "stage": due.stage or None, "text": due.text, "next": how}
 
 
 def _answer(call: Call) -> Answer:
@@ -23,10 +39,10 @@ TOOLS = (
     Tool(
         name="list_questions",
         title="List open questions",
-        description="What agents wait to be told by a person.",
+        description="What waits for a person: agents' questions, approvals, undecided pairs, halted merges.",
         handle=_list,
         takes={},
-        gives={"questions": schema.objects(), "count": schema.integer()},
+        gives={"questions": schema.objects(), "decisions": schema.objects(), "count": schema.integer()},
     ),
     Tool(
         name="answer_question",

@@ -17,11 +17,15 @@ RACE = {"id": schema.text(), "state": schema.text()}
 def _start(call: Call) -> Answer:
     from fleet.services.races import RaceWish
 
-    call.refuse_agent("gates", given=call.words("gates"))
+    commands = (*call.words("gates"), *call.words("hidden_gates"), call.text("lint"))
+    call.refuse_agent("gates", given=any(commands))
     wish = RaceWish(
         size=call.count("size", 3),
         prompt=call.text("prompt"),
         gates=call.words("gates"),
+        hidden_gates=call.words("hidden_gates"),
+        lint=call.text("lint"),
+        protect=call.words("protect"),
         coders=call.words("coders"),
         judge=call.text("judge"),
         base=call.text("base_ref", "HEAD"),
@@ -63,10 +67,13 @@ TOOLS = (
             "prompt": schema.text(),
             "size": schema.integer(minimum=2, maximum=50, default=3),
             "gates": schema.texts("commands that tell good work from bad"),
+            "hidden_gates": schema.texts("those that candidates are not told of"),
+            "lint": schema.text("command that orders equals"),
+            "protect": schema.texts("files to try as they were, as tests are; !PATTERN sets free"),
             "coders": schema.texts("in turn"),
             "judge": schema.text("coder that chooses between equals"),
             "base_ref": schema.text(default="HEAD"),
-            "budget_usd": schema.number("of all together", minimum=0),
+            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
         },
         needs=("repo_path", "prompt", "gates"),
         gives=RACE,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
+from fleet.interfaces.entries import is_told, words_of
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.shapes import SHORT
 from fleet.interfaces.mcp.tool import Answer, Call, Tool, page
@@ -14,6 +15,7 @@ from fleet.interfaces.mcp.tool import Answer, Call, Tool, page
 if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.services.fleet import Fleet
+    from fleet.services.logs import Entry
 
 RUN = schema.text("branch, id or task_name")
 PAGE = 20_000  # characters of a diff
@@ -41,14 +43,22 @@ def log_page(fleet: Fleet, run: Run, *, after: int, limit: int) -> dict[str, Jso
     """Return entries of a run's log, the newest unless a number is given, and where to go on."""
     from fleet.bootstrap import logs_of
 
-    entries = list(logs_of(fleet).entries(run.id, after=max(0, after)))
+    found = logs_of(fleet).entries(run.id, after=max(0, after))
+    entries = [entry for entry in found if is_told(entry)]
     shown = entries[:limit] if after >= 0 else entries[-limit:]
-    told: list[Json] = []
-    for entry in shown:
-        body = wire.entry(entry)
-        told.append({**body, "text": entry.event.text[:LONGEST_ENTRY], "data": None})
+    told: list[Json] = [_entry(entry) for entry in shown]
     is_more = bool(shown) and shown[-1].number < entries[-1].number
     return {"run": run.id, "entries": told, "next_after": shown[-1].number if is_more else None}
+
+
+def _entry(entry: Entry) -> dict[str, Json]:
+    return {
+        "number": entry.number,
+        "at": wire.moment(entry.at),
+        "turn": entry.turn,
+        "kind": str(entry.event.kind),
+        "text": words_of(entry, wire.moment)[:LONGEST_ENTRY],
+    }
 
 
 def _list(call: Call) -> Answer:
@@ -61,7 +71,9 @@ def _prompt(call: Call) -> Answer:
     run = call.fleet.errands.find_run(call.text("run"))
     call.require_own(run.id)
     call.require_repository(run.project)
-    return line(call.fleet, call.fleet.errands.prompt(run, call.text("prompt")))
+    prompted = call.fleet.errands.prompt(run, call.text("prompt"))
+    # Its record may be that of before: the queue gives the prompt to an agent that had ended.
+    return {**line(call.fleet, prompted), "is_at_rest": False, "prompt": "taken"}
 
 
 def _logs(call: Call) -> Answer:

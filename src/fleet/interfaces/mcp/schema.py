@@ -57,6 +57,10 @@ def table(description: str = "") -> Schema:
     return _schema("object", description, {})
 
 
+def texts_by_name(description: str = "") -> Schema:
+    return _schema("object", description, {"additionalProperties": {"type": "string"}})
+
+
 def _schema(kind: str, description: str, more: Mapping[str, Json]) -> Schema:
     told: Schema = {"description": description} if description else {}
     return {"type": kind, **told, **more}
@@ -92,13 +96,21 @@ def _check_value(value: Json, schema: Schema, where: str) -> None:
     # To Python, true is an integer, too.
     is_fitting = isinstance(value, _KINDS[kind]) and isinstance(value, bool) == (kind == "boolean")
     if not is_fitting:
-        raise InvalidInput(f"{where} is not {_told(schema)}", hint=f"it is {type(value).__name__} now")
+        given = "null" if value is None else _told({"type": _kind_of(value)})
+        raise InvalidInput(f"{where} is {given}, not {_told(schema)}", hint=f"give {_told(schema)}")
     if isinstance(value, str):
         _check_text(value, schema, where)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, schema, where)
     elif isinstance(value, list):
         _check_items(value, schema, where)
+    elif isinstance(value, dict) and "additionalProperties" in schema:
+        for name, one in value.items():
+            _check_value(one, cast("Schema", schema["additionalProperties"]), f"{name[:80]!r} in {where}")
+
+
+def _kind_of(value: Json) -> str:
+    return next(kind for kind, types in _KINDS.items() if type(value) in types)
 
 
 def _check_text(value: str, schema: Schema, where: str) -> None:

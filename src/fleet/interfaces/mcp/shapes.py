@@ -139,7 +139,7 @@ def result(run: Run | None) -> dict[str, Json] | None:
 
 
 def workflow(one: Workflow) -> dict[str, Json]:
-    done = sum(progress.is_settled for progress in one.progress)
+    done = sum(str(progress.state) == "done" for progress in one.progress)
     total = len(one.stages)
     now = time.time()
     elapsed = age((one.ended_at or now) - one.created_at)

@@ -32,6 +32,7 @@ class Call:
     caller: Caller
     arguments: Mapping[str, Json]
     origin: str = ""  # the spawn that what it starts comes from
+    tools: Collection[str] = ()  # those that the client was told of
 
     def text(self, name: str, usual: str = "") -> str:
         return cast("str", self.arguments.get(name, usual))
@@ -55,6 +56,9 @@ class Call:
             if word not in known:
                 raise InvalidInput(f"{name} has {word[:80]!r} in it", hint=f"there are {', '.join(known)}")
         return words
+
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        return cast("dict[str, str]", self.arguments.get(name, {}))
 
     def table(self, name: str) -> dict[str, Json]:
         return cast("dict[str, Json]", self.arguments.get(name, {}))
@@ -103,7 +107,7 @@ class Tool:
 
     @property
     def output_schema(self) -> Schema:
-        return schema.whole(self.gives, tuple(self.gives))
+        return schema.whole(self.gives, ())  # what is required would cost a kilobyte, and is all of it
 
     @property
     def annotations(self) -> Mapping[str, bool]:
@@ -111,7 +115,8 @@ class Tool:
         if self.access is Access.READ and not self.reaches_out:
             return {"readOnlyHint": True, "openWorldHint": False}
         told = {"readOnlyHint": False, "destructiveHint": self.is_destructive}
-        told |= {"idempotentHint": True} if self.is_idempotent else {}
+        if self.is_idempotent:
+            told["idempotentHint"] = True
         # An agent that is started talks to its provider, and to whatever its tools reach.
         return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 

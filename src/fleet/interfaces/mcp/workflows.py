@@ -25,6 +25,7 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 
 
 def _create(call: Call) -> Answer:
+    from fleet.domain.blueprint import warnings_about
     from fleet.services.workflows import WorkflowWish
 
     blueprint = _blueprint(call)
@@ -35,15 +36,22 @@ def _create(call: Call) -> Answer:
         folder=call.text("repo_path"),
         task_prompt=call.text("task_prompt"),
         base=call.text("base_ref"),
+        variables=call.texts_by_name("variables"),
+        coders=call.texts_by_name("coders"),
         origin=call.origin,
     )
-    return shapes.workflow(call.fleet.workflows.start(blueprint, wish))
+    begun = call.fleet.workflows.start(blueprint, wish)
+    warnings: list[Json] = [*warnings_about(begun.stages)]
+    return {**shapes.workflow(begun), "warnings": warnings}
 
 
 def _blueprint(call: Call) -> Blueprint:
     folder, named = call.text("repo_path"), call.text("workflow")
     if bool(named) == ("stages" in call.arguments):
-        raise InvalidInput("a workflow has either `stages`, or the name of one in `workflow`")
+        raise InvalidInput(
+            "a workflow has either `stages`, or the name of one in `workflow`",
+            hint="give one of the two; `executor_guide` names the workflows that there are",
+        )
     if named:
         return _called(call, call.fleet.workflows.blueprint_named(named, folder=folder))
     document: dict[str, object] = {"name": call.text("name"), "stages": call.arguments["stages"]}
@@ -150,8 +158,9 @@ TOOLS = (
         title="Start a workflow",
         description="Run stages that build on each other. Stage: name, executor, prompt_template"
         " ({task_prompt}, {stage_N_summary|files|next_steps|status|result}), model,"
-        " worktree_strategy new|inherit|merge, depends_on [index], timeout_seconds, role doer|reviewer."
-        " Or name a known workflow, such as write-review-refine.",
+        " worktree_strategy new (from base_ref, the default)|inherit (the first of depends_on)|merge (all"
+        " of it), depends_on [index] (without it stages run side by side), timeout_seconds, role"
+        " doer|reviewer. Or name a known workflow, such as write-review-refine.",
         handle=_create,
         access=Access.START,
         takes={
@@ -160,9 +169,11 @@ TOOLS = (
             "task_prompt": schema.text(),
             "stages": schema.objects(),
             "workflow": schema.text("a known one, instead of stages"),
+            "coders": schema.texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
+            "variables": schema.texts_by_name("for {vars.NAME}"),
             "base_ref": schema.text(default="HEAD"),
             "timeout_seconds": schema.number("of each stage that has none", minimum=0),
-            "budget_usd": schema.number("of all together", minimum=0),
+            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
         },
         needs=("name", "repo_path", "task_prompt"),
         gives=STATUS,

@@ -1,0 +1,51 @@
+"""What waits for a person besides the questions of agents: approvals, undecided pairs, halted merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain.pair import PairState
+from fleet.domain.train import TrainState
+from fleet.domain.workflow import StageState
+
+if TYPE_CHECKING:
+    from fleet.services.fleet import Fleet
+
+
+class Due(NamedTuple):
+    """A decision that nobody but a person can take."""
+
+    kind: str
+    id: str  # of the workflow, pair or train
+    text: str
+    command: str  # that goes on with it
+    stage: str = ""  # of the workflow
+
+
+def decisions_due(fleet: Fleet) -> list[Due]:
+    return [*_approvals(fleet), *_pairs(fleet), *_trains(fleet)]
+
+
+def _approvals(fleet: Fleet) -> Iterator[Due]:
+    for workflow in fleet.workflows.list(everything=False):
+        for stage, at in zip(workflow.stages, workflow.progress, strict=True):
+            if at.state is StageState.ASKING:
+                told = f"{workflow.name} asks for approval: {at.reason}"
+                command = f"fleet workflow approve {workflow.id} {quote(stage.name)}"
+                yield Due("approval", workflow.id, told, command, stage.name)
+
+
+def _pairs(fleet: Fleet) -> Iterator[Due]:
+    for pair in fleet.pairs.list():
+        if pair.state is PairState.UNDECIDED:
+            told = f"{pair.id} is undecided: {pair.reason}"
+            yield Due("pair", pair.id, told, f"fleet pair decide {pair.id}")
+
+
+def _trains(fleet: Fleet) -> Iterator[Due]:
+    for train in fleet.merges.list():
+        if train.state is TrainState.HALTED:
+            told = f"{train.id} was halted: {train.reason}"
+            yield Due("merge", train.id, told, f"fleet train resume {train.id}")
