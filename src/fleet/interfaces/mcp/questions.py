@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
+
+if TYPE_CHECKING:
+    from fleet.domain.question import Question
 
 
 def _list(call: Call) -> Answer:
@@ -15,8 +20,14 @@ def _list(call: Call) -> Answer:
 
 
 def _answer(call: Call) -> Answer:
-    name, answer = call.text("question_id"), call.text("answer")
-    return wire.question(call.fleet.tasks.answer(name, answer, by=call.caller.name))
+    return wire.question(give_answer(call, call.text("question_id"), call.text("answer")))
+
+
+def give_answer(call: Call, name: str, text: str) -> Question:
+    """Answer a question, if its agent may go on where it works."""
+    tasks = call.fleet.tasks
+    call.require_repository(tasks.get(tasks.question(name).task).project)
+    return tasks.answer(name, text, by=call.caller.name)
 
 
 TOOLS = (
