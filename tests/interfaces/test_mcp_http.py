@@ -134,6 +134,27 @@ def test_an_older_client_is_promised_no_changes_and_gets_no_stream(served: Serve
     assert served.send("GET", "", {"Accept": "text/event-stream", **older})[0] == 401
 
 
+RELAY = """
+import socket, sys, threading
+def pump(one, other):
+    while data := one.recv(65536): other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+listener = socket.create_server(("127.0.0.1", 0)); print(listener.getsockname()[1], flush=True)
+near = listener.accept()[0]; far = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+threading.Thread(target=pump, args=(far, near)).start(); pump(near, far)
+"""
+
+
+def test_a_tunnel_of_the_same_user_on_the_same_machine_gets_in(served: Served) -> None:
+    place = urlsplit(served.url)
+    words = [sys.executable, "-c", RELAY, str(place.port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout
+        near = served._replace(url=f"http://127.0.0.1:{relay.stdout.readline().strip()}{place.path}")
+        assert near.post(Host=place.netloc)[0] == 200
+        relay.kill()
+
+
 def test_whoever_leaves_before_they_are_looked_at_is_nobody(served: Served, shared: System) -> None:
     """An agent that hangs up at once must not pass for a person."""
     place = urlsplit(served.url)

@@ -441,7 +441,10 @@ def test_every_call_is_recorded_with_its_caller(shared: System) -> None:
     with talk_within(shared) as talk:
         talk.call("list_workers", limit=3)
         talk.refuse("get_worker_status", worker_id="nobody")
-    events = calls_in(shared.home)
+        with pytest.raises(MCPError):
+            talk.answer("no_such_tool")
+    *events, unknown = calls_in(shared.home)
+    assert (unknown["tool"], unknown["error"], unknown["run"]) == ("no_such_tool", "NotFound", None)
     last = events[-1]
     assert (last["tool"], last["run"], last["error"]) == ("get_worker_status", "", "NotFound")
     assert last["on"] == {"worker_id": "nobody"}
@@ -503,6 +506,16 @@ def test_loading_the_command_line_loads_no_sdk(shared: System) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False)
     assert done.returncode == 0
+
+
+def test_starting_the_server_loads_nothing_that_only_calls_need(shared: System) -> None:
+    loaded = (
+        "import sys, fleet.interfaces.mcp.server; print(*(name for name in sys.modules if name.startswith("
+        "('fleet.services', 'fleet.ports', 'fleet.interfaces.wire', 'fleet.config'))))"
+    )
+    words = [sys.executable, "-c", loaded]
+    done = subprocess.run(words, env=shared.environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_all_sets_are_served_on_demand(shared: System) -> None:

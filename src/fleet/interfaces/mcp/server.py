@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from fleet import __version__
 from fleet.domain.event import Json
 from fleet.interfaces.mcp import handles, prompts, resources
-from fleet.interfaces.mcp.asking import Context, client_of, peer_of
+from fleet.interfaces.mcp.asking import Context, clean, client_of, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.eliciting import Person
 from fleet.interfaces.mcp.incoming import conversation
@@ -97,6 +97,7 @@ class Tools:
         tool = self._tools.get(wanted.name)
         if tool is None:
             known = ", ".join(self._tools)
+            await run_sync(self._desk.record, None, {"tool": clean(wanted.name[:80]), "error": "NotFound"})
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
         visit = self._desk.begin(tool, wanted.arguments, client_of(context), peer_of(context))
         try:
