@@ -267,7 +267,8 @@ def test_the_secrets_of_a_start_that_came_too_late_go_with_it(turn: Turn) -> Non
 
 
 def test_the_secrets_of_an_agent_that_was_killed_before_it_took_them_go_with_it(turn: Turn) -> None:
-    process = turn.start(*SLEEPER)
+    process = turn.sh("echo $$ > pids; exec sleep 1000")
+    turn.pids("pids", 1)  # by then it has looked for secrets
     (turn.folder / "secrets").write_text("SECRET=mine")
     kill(shim_of(process))
     assert turn.state.phase is Phase.ORPHANED
