@@ -94,7 +94,10 @@ def load_settings(
 
 def project_of(folder: str) -> Path | None:
     """Return the nearest folder upwards that holds a `.fleet/config.toml` or a repository, if any."""
-    here = Path(os.path.realpath(folder))
+    try:
+        here = Path(os.path.realpath(folder))
+    except FileNotFoundError:  # the folder that this process is in is gone
+        return None
     for place in (here, *here.parents):
         if (place / ".fleet" / "config.toml").is_file() or _is_checkout(place):
             return place

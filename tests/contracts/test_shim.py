@@ -246,6 +246,37 @@ def test_secrets_reach_the_agent_and_nothing_of_them_is_left_in_the_folder(turn:
     wait_until(lambda: not (turn.folder / "secrets").exists())
 
 
+def test_the_secrets_of_a_turn_that_never_starts_go_when_that_is_settled(turn: Turn) -> None:
+    secrets = {"SECRET": "mine"}
+    turn.member.wait(turn.prepare(*SLEEPER, secrets=secrets))
+    file = turn.folder / "secrets"
+    assert turn.state.phase is Phase.ABSENT
+    assert b"mine" in file.read_bytes(), "it may be started yet"
+    assert turn.stop().phase is Phase.NEVER
+    assert file.read_bytes() == b""
+    assert turn.start(*SLEEPER, secrets=secrets).phase is Phase.NEVER
+    assert file.read_bytes() == b""
+
+
+def test_the_secrets_of_a_start_that_came_too_late_go_with_it(turn: Turn) -> None:
+    turn.sh("exit 3")
+    turn.ended()
+    wait_until(lambda: not [*turn.folder.glob("claim.*")])
+    assert turn.start("true", secrets={"SECRET": "mine"}).code == 3
+    assert (turn.folder / "secrets").read_bytes() == b""
+
+
+def test_the_secrets_of_an_agent_that_was_killed_before_it_took_them_go_with_it(turn: Turn) -> None:
+    process = turn.sh("echo $$ > pids; exec sleep 1000")
+    turn.pids("pids", 1)  # by then it has looked for secrets
+    (turn.folder / "secrets").write_text("SECRET=mine")
+    kill(shim_of(process))
+    assert turn.state.phase is Phase.ORPHANED
+    assert (turn.folder / "secrets").read_bytes(), "one that lives may take them yet"
+    assert turn.stop().phase is Phase.LOST
+    assert (turn.folder / "secrets").read_bytes() == b""
+
+
 # starting
 
 

@@ -49,6 +49,23 @@ def test_a_client_that_is_here_gets_the_server_and_loses_it_again(system: System
     assert "nothing of fleet's" in system.fleet("uninstall").stderr
 
 
+def test_a_dry_run_shows_what_would_be_written(system: System, user: Path) -> None:
+    planned = system.fleet("install", "--skill", "none", "--dry-run").stdout
+    assert 'mcpServers.fleet = {"type": "stdio", ' in planned
+    assert "statusLine = " in planned
+
+
+def test_whoever_does_not_find_fleet_by_its_name_is_told_what_to_do(system: System, user: Path) -> None:
+    assert "not on your PATH" in system.fleet("install", "--skill", "pm").stderr
+    assert "not on your PATH" not in system.fleet("install", "--no-skill").stderr
+    told = system.fleet("install", "--no-skill", "--skill", "pm", code=2).stderr
+    assert "exclude each other" in told
+    (user / "bin").mkdir()
+    (user / "bin/fleet").touch(mode=0o755)
+    system.env |= {"PATH": f"{user}/bin:/usr/bin:/bin"}
+    assert "not on your PATH" not in system.fleet("install").stderr
+
+
 def test_what_a_project_shares_names_the_program_and_no_place(system: System, user: Path) -> None:
     system.fleet("install", "--client", "vscode", "--scope", "project", "--no-skill")
     shared = json.loads((system.repository / ".vscode/mcp.json").read_text())

@@ -9,6 +9,7 @@ import pytest
 
 from fleet.domain.run import Run
 from tests.interfaces.conftest import agent_elsewhere
+from tests.interfaces.test_mcp_server import calls_in
 from tests.support import System
 from tests.talking import Talk, talk_within
 
@@ -48,6 +49,25 @@ def test_a_question_is_put_to_the_person_and_the_agent_goes_on_with_the_answer(
     (message,) = heard
     assert "Red or white?" in message
     assert name in message
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_an_answer_that_cannot_be_taken_is_asked_for_again_with_the_reason(shared: System, mode: str) -> None:
+    heard: list[str] = []
+
+    def person(message: str) -> str:
+        heard.append(message)
+        return "red\0" if len(heard) == 1 else "white"
+
+    with talk_within(shared, mode=mode, person=person) as talk:
+        name = worker(talk, shared, f"iris-{mode}")
+        over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
+    assert "white" in over["result"]["summary"]
+    first, again = heard
+    assert "not taken" not in first
+    assert "not taken: a text holds a NUL" in again
+    calls = [one for one in calls_in(shared.home) if one.get("answered")]
+    assert calls[-1]["error"] is None, "the call has come to a good end"
 
 
 @pytest.mark.parametrize("mode", ERAS)

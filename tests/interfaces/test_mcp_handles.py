@@ -73,6 +73,9 @@ def test_a_question_is_asked_and_answered_by_the_handle(shared: System) -> None:
         asked = client.until(handle["taskId"], "input_required")
         ((name, request),) = asked["inputRequests"].items()
         assert "Red or white?" in request["params"]["message"]
+        empty = {"action": "accept", "content": {"answer": "\0"}}
+        told = client.tell("tasks/update", taskId=handle["taskId"], inputResponses={name: empty})
+        assert "not taken: a text holds a NUL" in told["error"]["message"]
         reply = {"action": "accept", "content": {"answer": "white"}}
         assert "result" in client.tell("tasks/update", taskId=handle["taskId"], inputResponses={name: reply})
         over = client.until(handle["taskId"], "completed")

@@ -21,7 +21,7 @@ import pytest
 from fleet.adapters.ancestry import marks_behind
 from fleet.domain.spawn import Mark
 from fleet.errors import Conflict, InvalidInput, Refused
-from fleet.interfaces.mcp.http import TokenGuard, parse_address
+from fleet.interfaces.mcp.http import TokenGuard, listen_on, parse_address
 from fleet.services.tokens import kept_token
 from tests.interfaces.conftest import agent_elsewhere
 from tests.interfaces.test_mcp_server import ENVELOPE
@@ -39,17 +39,26 @@ class Served(NamedTuple):
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2026-07-28",
             "Mcp-Method": method,
-            "Authorization": f"Bearer {self.token}",
+            **self.key,
         }
 
-    def post(self, method: str = "tools/list", **headers: str) -> tuple[int, str]:
+    @property
+    def key(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+    def post(
+        self, method: str = "tools/list", params: dict[str, Any] | None = None, **headers: str
+    ) -> tuple[int, str]:
         """Send one message in bare HTTP; return the status and the body."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {"_meta": ENVELOPE}}
+        return self.send("POST", json.dumps(message), {**self.headers(method), **headers})
+
+    def send(self, verb: str, body: str, headers: dict[str, str]) -> tuple[int, str]:
         place = urlsplit(self.url)
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": ENVELOPE}}
-        sent = {name: value for name, value in {**self.headers(method), **headers}.items() if value}
+        sent = {name: value for name, value in headers.items() if value}
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=20)
         try:
-            connection.request("POST", place.path, json.dumps(message), sent)
+            connection.request(verb, place.path, body, sent)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
@@ -78,21 +87,72 @@ def test_a_client_that_has_the_token_is_served_as_over_stdin(served: Served, mod
         assert talk.refuse("get_worker_status", worker_id="nobody")["error"] == "NotFound"
 
 
-def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served, shared: System) -> None:
+def posted_by(served: Served, message: dict[str, Any], marks: dict[str, str]) -> str:
+    """Return what another process is answered, which carries marks."""
     call = (
-        "import json, sys, urllib.request as web; "
-        "told = web.urlopen(web.Request(sys.argv[1], sys.argv[2].encode(), json.loads(sys.argv[3]))).read(); "
-        "print(told.decode())"
+        "import json, sys, http.client as web; from urllib.parse import urlsplit;"
+        "place = urlsplit(sys.argv[1]);"
+        "line = web.HTTPConnection(place.hostname, place.port, timeout=20);"
+        "line.request('POST', place.path, sys.argv[2], json.loads(sys.argv[3]));"
+        "print(line.getresponse().read().decode())"
     )
+    headers = served.headers(message["method"]) | {"Mcp-Name": message["params"].get("name", "")}
+    words = [sys.executable, "-c", call, served.url, json.dumps(message), json.dumps(headers)]
+    done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
+    return done.stdout.replace("\\", "")
+
+
+def test_an_agent_is_known_by_its_process_and_cannot_be_a_person(served: Served, shared: System) -> None:
     params = {"name": "healthcheck", "arguments": {}, "_meta": ENVELOPE}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    headers = served.headers("tools/call") | {"Mcp-Name": "healthcheck"}
-    words = [sys.executable, "-c", call, served.url, json.dumps(message), json.dumps(headers)]
     with agent_elsewhere(shared, "agent", "key") as run:
         for key, told in (("key", f'"caller":"run {run.id}"'), ("forged", "cannot prove it")):
-            marks = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key}
-            done = subprocess.run(words, env=os.environ | marks, capture_output=True, text=True, check=True)
-            assert told in done.stdout.replace("\\", "")
+            assert told in posted_by(served, message, {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": key})
+
+
+def test_a_forged_mark_is_told_of_no_change(served: Served, shared: System) -> None:
+    params = {"notifications": {"resourcesListChanged": True}, "_meta": ENVELOPE}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    with agent_elsewhere(shared, "listens", "key") as run:
+        forged = {"FLEET_RUN": run.id, "FLEET_RUN_TOKEN": "forged"}
+        assert "cannot prove it" in posted_by(served, message, forged)
+
+
+def test_an_older_client_is_promised_no_changes_and_gets_no_stream(served: Served) -> None:
+    client = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
+    older = {"MCP-Protocol-Version": "2025-11-25", "Mcp-Method": ""}
+    status, told = served.post("initialize", client, **older)
+    assert status == 200
+    assert '"subscribe":false' in told
+    assert '"subscribe":true' not in told
+    assert "Method not found" in served.post("resources/subscribe", {"uri": "fleet://runs"}, **older)[1]
+    assert served.send("GET", "", {"Accept": "text/event-stream", **served.key, **older})[0] == 405
+    assert served.send("GET", "", {"Accept": "text/event-stream", **older})[0] == 401
+
+
+RELAY = """
+import socket, sys, threading
+def pump(one, other):
+    while data := one.recv(65536): other.sendall(data)
+    other.shutdown(socket.SHUT_WR)
+listener = socket.create_server(("127.0.0.1", 0)); print(listener.getsockname()[1], flush=True)
+near = listener.accept()[0]; far = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+threading.Thread(target=pump, args=(far, near)).start(); pump(near, far)
+"""
+
+
+def test_a_tunnel_of_the_same_user_on_the_same_machine_gets_in(served: Served) -> None:
+    place = urlsplit(served.url)
+    words = [sys.executable, "-c", RELAY, str(place.port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout
+        near = served._replace(url=f"http://127.0.0.1:{relay.stdout.readline().strip()}{place.path}")
+        assert near.post(Host=place.netloc)[0] == 200
+        relay.kill()
 
 
 def test_whoever_leaves_before_they_are_looked_at_is_nobody(served: Served, shared: System) -> None:
@@ -208,7 +268,13 @@ def test_an_address_without_a_host_is_this_machine_alone(text: str, meant: tuple
     assert parse_address(text) == meant
 
 
-@pytest.mark.parametrize("text", ["", "here", "1.2.3.4:", "1:99999", "0.0.0.0:80", "[::]:80"])
-def test_what_is_no_address_or_every_address_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput):
+@pytest.mark.parametrize("text", ["", "here", "1.2.3.4:", "1:99999"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is no HOST:PORT"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0", "0x0", "00.0", "::", "::0"])
+def test_every_address_at_once_is_refused_however_it_is_spelled(host: str) -> None:
+    with pytest.raises(InvalidInput, match="is every address"):
+        listen_on(host, 0)

@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
+from fleet.bootstrap import open_store
+from fleet.interfaces.mcp.desk import Desk, Refusal
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
@@ -55,24 +59,30 @@ class Wire:
         return json.loads(self.lines[-1])
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        answer = self.tell(method, **params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def tell(self, method: str, **params: Any) -> dict[str, Any]:
+        """Ask something, and return the whole answer, which may be an error."""
         self._number += 1
         if self.revision == REVISIONS[-1]:
             params["_meta"] = ENVELOPE
         self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
         while (answer := self.read()).get("id") != self._number:
             assert "method" in answer, answer
-        assert "result" in answer, answer
-        return answer["result"]
+        return answer
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         return self.ask("tools/call", name=tool, arguments=arguments)
 
 
 @contextmanager
-def wired(system: System, *words: str, revision: str = REVISIONS[-1]) -> Iterator[Wire]:
-    process = system.start(
-        "mcp", *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+def wired(
+    system: System, *words: str, revision: str = REVISIONS[-1], cwd: Path | None = None
+) -> Iterator[Wire]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = system.start("mcp", *words, cwd=cwd or system.repository, **pipes)
     try:
         yield Wire(process, revision)
     finally:
@@ -447,24 +457,76 @@ def test_a_call_that_waits_ends_with_its_server(shared: System) -> None:
         talk.call("cancel_worker", worker_id=name)
 
 
+def calls_in(home: Path) -> list[Any]:
+    """Return what was recorded of today's calls."""
+    store = open_store(home)
+    try:
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        return [event for _, event in store.read(f"mcp/{day}", limit=10_000)]
+    finally:
+        store.close()
+
+
 def test_every_call_is_recorded_with_its_caller(shared: System) -> None:
-    import time
-
-    from fleet.bootstrap import open_store
-
     with talk_within(shared) as talk:
         talk.call("list_workers", limit=3)
         talk.refuse("get_worker_status", worker_id="nobody")
-    store = open_store(shared.home)
-    try:
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        events = [event for _, event in store.read(f"mcp/{day}", limit=10_000)]
-    finally:
-        store.close()
+        with pytest.raises(MCPError):
+            talk.answer("no_such_tool")
+    *events, unknown = calls_in(shared.home)
+    assert (unknown["tool"], unknown["error"], unknown["run"]) == ("no_such_tool", "NotFound", None)
     last = events[-1]
     assert (last["tool"], last["run"], last["error"]) == ("get_worker_status", "", "NotFound")
     assert last["on"] == {"worker_id": "nobody"}
     assert events[-2]["error"] is None
+
+
+def test_whoever_reads_resources_or_prompts_is_recorded_too(shared: System) -> None:
+    with talk_within(shared) as talk:
+        talk.ask("read_resource", "fleet://runs")
+        with pytest.raises(MCPError):
+            talk.ask("read_resource", "fleet://runs/nobody")
+        talk.ask("get_prompt", "write-review-refine", {"task": "x"})
+    read, refused, prompt = calls_in(shared.home)[-3:]
+    assert (read["method"], read["on"], read["run"]) == ("resources/read", "fleet://runs", "")
+    assert (refused["on"], refused["error"]) == ("fleet://runs/nobody", "NotFound")
+    assert (prompt["method"], prompt["on"]) == ("prompts/get", "write-review-refine")
+
+
+def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_HOME", str(system.home))
+    desk = Desk()
+    tool = tools_of(SETS)["list_questions"]
+    slow, quick = (desk.begin(tool, {}, "", None) for _ in range(2))
+    assert slow.answer() == quick.answer() == {"questions": [], "count": 0}
+    desk.close()  # under both of them, as a store that has gone away
+    opened = desk.fleet().store
+    for visit in (slow, quick):
+        assert isinstance(visit.answer(), Refusal)
+        visit.close()
+    assert desk.fleet().store is opened
+    assert desk.begin(tool, {}, "", None).answer() == {"questions": [], "count": 0}
+    assert [call["error"] for call in calls_in(system.home)] == ["StoreUnusable", "StoreUnusable"]
+    desk.leave(desk.fleet())
+    assert desk.fleet().store is opened, "a fleet that has not used it says nothing about it"
+    desk.close()
+
+
+def test_a_store_that_goes_while_questions_are_looked_for_is_told_of_in_words(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_HOME", str(system.home))
+    desk = Desk()
+    visit = desk.begin(tools_of(SETS)["list_questions"], {}, "", None)
+    answer = visit.answer()
+    desk.close()
+    assert visit.open_question(answer) is None
+    assert visit.is_unheard(answer) is False
+    told = visit.answer()
+    assert isinstance(told, Refusal)
+    assert "is closed" in told.text
 
 
 def test_loading_the_command_line_loads_no_sdk(shared: System) -> None:
@@ -474,6 +536,16 @@ def test_loading_the_command_line_loads_no_sdk(shared: System) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False)
     assert done.returncode == 0
+
+
+def test_starting_the_server_loads_nothing_that_only_calls_need(shared: System) -> None:
+    loaded = (
+        "import sys, fleet.interfaces.mcp.server; print(*(name for name in sys.modules if name.startswith("
+        "('fleet.services', 'fleet.ports', 'fleet.interfaces.wire', 'fleet.config'))))"
+    )
+    words = [sys.executable, "-c", loaded]
+    done = subprocess.run(words, env=shared.environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_all_sets_are_served_on_demand(shared: System) -> None:

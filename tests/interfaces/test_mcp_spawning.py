@@ -378,11 +378,15 @@ def test_work_goes_on_only_where_it_may_be_started(paused: System, tmp_path: Pat
     with talk_within(paused) as person:
         task = person.call("create_worker", **worker(paused.repository))["worker_id"]
         workflow = person.call("create_workflow", **wish)["workflow_id"]
+        pair = person.call("start_pair", repo_path=wish["repo_path"], prompt="x", doer="scripted")["id"]
+    paused.fleet("ask", "red?", "--task", task)
     with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")}) as person:
         for tool, arguments in (
             ("prompt_run", {"run": run, "prompt": "x"}),
             ("change_task", {"task_id": task, "action": "reopen"}),
             ("control_workflow", {"workflow_id": workflow, "action": "pause"}),
+            ("decide_pair", {"pair_id": pair, "action": "continue"}),
+            ("answer_question", {"question_id": task, "answer": "yes"}),
         ):
             told = person.refuse(tool, **arguments)
             assert "may not be started" in told["details"], tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from fleet.interfaces.mcp.desk import Desk
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import USUAL
 from fleet.interfaces.mcp.watching import Sight, Watch, changes
+from fleet.ports.store import Record
 from tests.interfaces.conftest import ended_run, record
 from tests.interfaces.test_mcp_server import wired
 from tests.support import System
@@ -78,6 +80,49 @@ def test_a_client_of_an_older_protocol_is_told_of_what_it_subscribed_to(system: 
         record(system.home, ended_run("tulip", project=str(system.repository)))
         told = {wire.read()["method"], wire.read()["method"]}
     assert told == {"notifications/resources/updated", "notifications/resources/list_changed"}
+
+
+def test_what_can_never_change_is_not_subscribed_to(system: System) -> None:
+    with wired(system, revision="2025-06-18") as wire:
+        for uri in ("https://example.org", "fleet://runs/x/y/z", "fleet://"):
+            told = wire.tell("resources/subscribe", uri=uri)
+            assert "there is no resource" in told["error"]["message"]
+
+
+def test_a_server_goes_on_when_its_folder_is_gone(system: System, tmp_path: Path) -> None:
+    place = tmp_path / "workspace"
+    place.mkdir()
+    with wired(system, revision="2025-06-18", cwd=place) as wire:
+        wire.ask("resources/list")
+        place.rmdir()
+        record(system.home, ended_run("rose", project=str(system.repository)))
+        assert wire.read()["method"] == "notifications/resources/list_changed"
+        answer = wire.call("list_runs")
+        assert [run["branch"] for run in answer["structuredContent"]["runs"]] == ["rose"]
+        wish = {"repo_path": ".", "task_name": "t", "prompt": "x"}
+        assert wire.call("create_worker", **wish)["structuredContent"]["error"] == "InvalidInput"
+
+
+def test_a_look_that_fails_for_whatever_reason_does_not_end_the_watch(system: System, desk: Desk) -> None:
+    heard: list[Any] = []
+    broken = Record(kind="run", key="odd", body={"id": "odd"}, fields={"shown": "yes"})
+
+    async def look() -> None:
+        watch = Watch(desk)
+        async with watch.on(make_server(USUAL, desk)):
+            watch.subscribe(heard.append)
+            await watch.look()
+            kept = desk.fleet().store.put(broken)
+            with pytest.raises(TypeError):
+                desk.fleet().runs.list()
+            await watch.look()
+            desk.fleet().store.remove(kept)
+            record(system.home, ended_run("rose", project=str(system.repository)))
+            await watch.look()
+
+    with start_blocking_portal() as portal:
+        portal.call(look)
+    assert ResourcesListChanged() in heard
 
 
 def test_nobody_who_does_not_listen_costs_a_look(desk: Desk, system: System) -> None:

@@ -12,9 +12,10 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.bootstrap import host_name, load_settings
 from fleet.domain.event import Json
+from fleet.domain.ids import TaskId
 from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
-from fleet.errors import Conflict, InvalidInput, SupervisorSilent
+from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
 from fleet.plugins import coder_named
 from fleet.ports.records import PROMPT, Runs
 from fleet.ports.store import Record
@@ -90,6 +91,14 @@ def office(tmp_path: Path) -> Iterator[Office]:
     office = Office(tmp_path / "home")
     yield office
     office.store.close()
+
+
+def test_the_newest_agent_of_a_task_is_found_by_the_tasks_id(office: Office) -> None:
+    first, second = (ended_run(name, task=TaskId("t-1nfp3zr06m")) for name in ("first", "second"))
+    office.add(first, second, ended_run("other"))
+    assert office.service.get("t-1nfp3zr06m").branch == "second"
+    with pytest.raises(NotFound):
+        office.service.get("t-nobody")
 
 
 def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Office) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
-from fleet.services import installing
+from fleet.services import installing, toml_edits
 from fleet.services.clients import CLIENTS, Launch, Places, Scope
 from fleet.services.installing import SKILLS, Installer
 from fleet.services.placements import Change
@@ -375,6 +376,97 @@ def test_a_file_that_the_user_has_moved_and_linked_is_not_deleted(
     assert own.is_file()
     if name == ".claude.json":
         assert json.loads(own.read_text()) == {}
+
+
+def test_a_file_that_was_moved_linked_and_reformatted_is_not_deleted(empty: Setting, tmp_path: Path) -> None:
+    empty.install("gemini")
+    link, own = empty.user / ".gemini/settings.json", tmp_path / "own.json"
+    own.write_text(json.dumps(json.loads(link.read_text()), indent=8))
+    link.unlink()
+    link.symlink_to(own)
+    empty.uninstall()
+    assert link.is_symlink()
+    assert json.loads(own.read_text()) == {}
+
+
+def linked_skills(setting: Setting) -> Path:
+    shared = setting.user / ".agents/skills"
+    shared.mkdir(parents=True)
+    (setting.user / ".claude").mkdir()
+    (setting.user / ".claude/skills").symlink_to(shared)
+    return shared / "fleet/SKILL.md"
+
+
+def test_a_skill_that_two_clients_read_through_a_link_stays_until_the_last_has_gone(empty: Setting) -> None:
+    skill = linked_skills(empty)
+    done = empty.install("claude", "codex")
+    assert [name for name in done if name.endswith("fleet/SKILL.md")] == [".claude/skills/fleet/SKILL.md"]
+    assert set(empty.install("codex", "claude").values()) == {"same"}
+    empty.uninstall("claude")
+    assert skill.is_file()
+    empty.uninstall("codex")
+    assert not skill.exists()
+
+
+def test_a_skill_that_was_linked_to_another_since_stays_until_the_last_has_gone(empty: Setting) -> None:
+    empty.install("claude", "codex")
+    own = empty.user / ".claude/skills"
+    shutil.rmtree(own)
+    own.symlink_to(empty.user / ".agents/skills")
+    empty.uninstall("claude")
+    assert (empty.user / ".agents/skills/fleet/SKILL.md").is_file()
+    empty.uninstall("codex")
+    assert not (empty.user / ".agents/skills/fleet").exists()
+
+
+def test_a_copy_goes_as_soon_as_nothing_of_ours_is_in_its_file(setting: Setting) -> None:
+    copies = setting.home / "install/before"
+
+    def kept() -> set[bytes]:
+        return {path.read_bytes() for path in copies.iterdir()}
+
+    setting.install("codex", "gemini")
+    codex, gemini = (USER_FILES[name].encode() for name in (".codex/config.toml", ".gemini/settings.json"))
+    assert kept() == {codex, gemini}
+    own = setting.user / ".codex/config.toml"
+    own.write_bytes(b"# first\n" + own.read_bytes())
+    setting.launch = Launch(command="/opt/moved", args=("mcp",), env={})
+    setting.install("codex")
+    assert kept() == {b"# first\n" + codex, gemini}, "the one from before the update is of no use"
+    setting.uninstall("codex")
+    assert kept() == {gemini}
+
+
+def test_a_table_that_cannot_be_taken_out_is_left_to_the_user() -> None:
+    assert toml_edits.without("[a]\nb = 1\n", ("a", "b", "c")) is None
+    assert toml_edits.without("[a]\n", ("x", "y")) is None
+
+
+def test_an_inline_table_is_refused_with_what_to_put_into_it(setting: Setting) -> None:
+    file = setting.user / ".codex/config.toml"
+    file.write_text('mcp_servers = { other = { command = "x" } }\n')
+    with pytest.raises(InvalidInput, match="is an inline table") as refused:
+        setting.install("codex")
+    entry = refused.value.hint.partition("by hand: ")[2].partition(", or name other")[0]
+    file.write_text(f'mcp_servers = {{ other = {{ command = "x" }}, {entry} }}\n')
+    assert setting.install("codex")[".codex/config.toml"] == "keep"
+    assert tomllib.loads(file.read_text())["mcp_servers"]["fleet"]["command"] == "/opt/fleet"
+
+
+def test_into_a_skill_of_the_users_own_nothing_is_put(empty: Setting) -> None:
+    own = empty.user / ".agents/skills/pm/SKILL.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+    empty.install("codex")
+    assert [*own.parent.iterdir()] == [own]
+    assert (empty.user / ".agents/skills/fleet/SKILL.md").is_file()
+
+
+def test_a_program_that_is_not_found_by_its_name_is_told_of_where_that_matters(empty: Setting) -> None:
+    advice = empty.installer.advice_on_path
+    assert "ln -s /opt/fleet " in advice(Scope.USER, ("pm",))
+    assert "a project's files name" in advice(Scope.PROJECT, ())
+    assert advice(Scope.USER, ()) == "", "the server is named with its whole path"
 
 
 def test_a_folder_that_is_named_from_here_is_found_from_everywhere(

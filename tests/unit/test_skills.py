@@ -75,6 +75,14 @@ def require_command(words: list[str]) -> None:
         command, words = child, words[1:]
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     assert {word for word in words if word.startswith("-")} <= options, words
+    if words:  # one that is named alone is only spoken of
+        command.make_context(command.name, [*words])
+
+
+@pytest.mark.parametrize("line", ["workflow approve ID", "workflow retry ID A B", "list now"])
+def test_a_command_with_too_few_arguments_or_too_many_is_found_out(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        require_command(line.split())
 
 
 def test_every_word_of_pm_is_explained_and_no_other() -> None:

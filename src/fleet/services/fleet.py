@@ -91,6 +91,10 @@ class Fleet:
     def gauge(self) -> Gauge:
         return self.make_gauge()
 
+    def is_using(self, store: Store) -> bool:
+        """Whether a store is the one that was opened here."""
+        return self.__dict__.get("store") is store
+
     def close(self) -> None:
         if "store" in self.__dict__:
             self.store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from fleet.services.placements import (
     KeptCopies,
     Placement,
     Register,
+    place_of,
     plan_placement,
     plan_removal,
     remove_folders,
@@ -74,10 +75,10 @@ class Installer:
         project = self._project(scope)
         with self._locked(is_dry):
             known = self._register.load()
-            wanted = self._wanted(chosen, scope, skills)
+            wanted = self._wanted(chosen, scope, skills, known)
             plans = [
-                partial(plan_placement, piece, known.get(file), names, project, self._copies)
-                for file, (piece, names) in wanted.items()
+                partial(plan_placement, piece, known.get(place), names, project, self._copies)
+                for place, (piece, names) in wanted.items()
             ]
             return self._do(plans, known, is_dry)
 
@@ -100,23 +101,38 @@ class Installer:
         return str(self._places.project)
 
     def _wanted(
-        self, clients: Sequence[Client], scope: Scope, skills: Sequence[str]
+        self, clients: Sequence[Client], scope: Scope, skills: Sequence[str], known: Container[str]
     ) -> Mapping[str, tuple[Piece, list[str]]]:
-        """Return pieces by their file, and for whom: several clients read the same folder of skills."""
+        """Return pieces by their place, and for whom: several clients read the same folder of skills."""
         wanted: dict[str, tuple[Piece, list[str]]] = {}
         for client in clients:
-            for piece in self._pieces(client, scope, skills):
-                wanted.setdefault(str(piece.file), (piece, []))[1].append(client.name)
+            for piece in self._pieces(client, scope, skills, known):
+                wanted.setdefault(place_of(piece.file), (piece, []))[1].append(client.name)
         return wanted
 
-    def _pieces(self, client: Client, scope: Scope, skills: Sequence[str]) -> Iterable[Piece]:
+    def _pieces(
+        self, client: Client, scope: Scope, skills: Sequence[str], known: Container[str]
+    ) -> Iterable[Piece]:
         launch = self._launch(scope)
         yield client.server_piece(scope, self._places, launch)
         if client.name == "claude" and scope is Scope.USER:
             yield status_line(self._places, launch)
         for skill in skills:
             folder = client.skills_folder(scope, self._places) / skill
-            yield from _skill_pieces(skill, folder)
+            pieces = list(_skill_pieces(skill, folder))
+            head = pieces[0].file
+            # Into a skill of the user's own goes nothing of ours.
+            is_theirs = head.exists() and place_of(head) not in known
+            yield from pieces[:1] if is_theirs else pieces
+
+    def advice_on_path(self, scope: Scope, skills: Sequence[str]) -> str:
+        """Return what is to be done so that what was installed finds `fleet` by its name; "" for nothing."""
+        if self._is_found("fleet") or not (skills or scope is Scope.PROJECT):
+            return ""
+        whose = "the skills call" if skills else "a project's files name"
+        command = Path(self._launch(Scope.USER).command)
+        link = f"`ln -s {command} ~/.local/bin/fleet`, or " if command.name == "fleet" else ""
+        return f"{whose} `fleet`, which is not on your PATH: {link}activate the environment that it is in"
 
     # taking out
 
@@ -157,17 +173,19 @@ class Installer:
             return planned
         self._write_down(planned, known)
         done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
-        gone = [known.pop(change.file) for change in done if not change.placement and change.file in known]
+        places = [place_of(change.file) for change in done if not change.placement]
+        gone = [known.pop(place) for place in places if place in known]
         for placement in sorted(gone, key=lambda one: -len(one.folders)):
             remove_folders(placement.folders)
         self._write_down([_settled(change) for change in done], known)
+        self._copies.forget_others({one.before for one in known.values()})
         return done
 
     def _write_down(self, changes: Iterable[Change], known: dict[str, Placement]) -> None:
         for change in changes:
             self._copies.keep(change.before)
             if change.placement:
-                known[change.file] = change.placement
+                known[place_of(change.file)] = change.placement
         self._register.save(known)
 
     def _carry_out(self, change: Change, plan: Plan, known: dict[str, Placement]) -> Change:
@@ -205,6 +223,7 @@ def _settled(change: Change) -> Change:
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:
+    """Yield the files of a skill, `SKILL.md` first."""
     source = SKILLS_FOLDER / skill
     for file in sorted(source.rglob("*.md")):
         yield Piece(

@@ -78,10 +78,14 @@ class LogService:
         names = (path.name.removeprefix("turn-") for path in folder.glob("turn-*"))
         return sorted(int(name) for name in names if name.isdigit())
 
+    def turn_folder(self, run_id: RunId, turn: int) -> Path:
+        """Return where a turn's output is kept."""
+        return self._home / "runs" / run_id / f"turn-{turn}"
+
     def raw(self, run_id: RunId, turn: int, name: str) -> Iterator[bytes]:
         """Yield a turn's output byte for byte; `name` is `out` or `err`."""
         try:
-            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+            with (self.turn_folder(run_id, turn) / name).open("rb") as file:
                 while chunk := file.read(CHUNK):
                     yield chunk
         except FileNotFoundError:
@@ -90,7 +94,7 @@ class LogService:
     def tail(self, run_id: RunId, turn: int, name: str, *, lines: int) -> str:
         """Return the last lines of a turn's output, as far as they are in its last bytes."""
         try:
-            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+            with (self.turn_folder(run_id, turn) / name).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - CHUNK))
                 text = file.read(CHUNK).decode(errors="replace")
@@ -101,7 +105,7 @@ class LogService:
     def exit_code(self, run_id: RunId, turn: int) -> int | None:
         """Return the exit code that a turn's agent ended with; None while there is none."""
         try:
-            word = (self._home / "runs" / run_id / f"turn-{turn}" / "exit").read_text().split()[0]
+            word = (self.turn_folder(run_id, turn) / "exit").read_text().split()[0]
         except (OSError, IndexError):
             return None
         return int(word) if word.isdigit() else None
@@ -124,7 +128,7 @@ class LogService:
     def _show_from(self, run_id: RunId, turn: int, name: str, at: int, show: Callable[[bytes], None]) -> int:
         shown = 0
         try:
-            with (self._home / "runs" / run_id / f"turn-{turn}" / name).open("rb") as file:
+            with (self.turn_folder(run_id, turn) / name).open("rb") as file:
                 file.seek(at)
                 while chunk := file.read(CHUNK):
                     show(chunk)

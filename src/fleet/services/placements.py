@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,8 @@ from fleet.errors import InvalidInput, Unavailable
 from fleet.services import toml_edits
 from fleet.services.clients import Format, Piece
 
+_ANOTHER = "there is another of that name; rename or remove it, and install again"
+_CHANGED = "it was changed since; for fleet's own remove it, and install again"
 ABSENT = ""  # instead of the hash of a file that is not there
 
 
@@ -73,6 +75,11 @@ class Change:
         return 0o644 if self.placement and self.placement.project else 0o600
 
 
+def place_of(file: str | Path) -> str:
+    """Return where a file really is: two paths of which one is linked to the other are one file."""
+    return os.path.realpath(file)
+
+
 def hash_of(content: bytes | None) -> str:
     return ABSENT if content is None else hashlib.sha256(content).hexdigest()
 
@@ -100,7 +107,7 @@ def plan_placement(
         return _changed(piece, named, "same", placement=same)
     if held is None:
         same = replace(known, clients=named)
-        return _changed(piece, named, "keep", "it was changed since", placement=same)
+        return _changed(piece, named, "keep", _CHANGED, placement=same)
     freed = _freed(held, content, kept)
     if freed is MISSING:
         return _changed(piece, named, "keep", "it cannot be changed alone", placement=held)
@@ -110,7 +117,7 @@ def plan_placement(
 def _leave_theirs(piece: Piece, found: Json | Missing, clients: tuple[str, ...]) -> Change:
     if found == piece.value:
         return _changed(piece, clients, "keep", "it was there before fleet came")
-    note = "you have one of your own" if piece.gives_way else "there is another of that name"
+    note = "you have one of your own" if piece.gives_way else _ANOTHER
     return _changed(piece, clients, "keep", note)
 
 
@@ -227,16 +234,17 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
         return change("same", "it is not there any more")
     held = _held(placement, found)
     if held is None:
-        return change("keep", "it was changed since")
+        return change("keep", "it was changed since, and is yours now")
     freed = _freed(held, found, kept)
-    if freed is None and str(Path(held.file).resolve()) != held.real:
-        freed = _cut(held, found)  # the user's own file by now, which is not ours to delete
+    is_theirs = place_of(held.file) != held.real  # moved and linked: by now it is not ours to delete
+    if freed is None and is_theirs:
+        freed = _cut(held, found)
     if freed is MISSING:
         return change("keep", "it cannot be taken out alone")
     _require_writable(Path(placement.file))
     if hash_of(found) == held.after:
         return change("remove", content=freed)
-    if held.before == ABSENT and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
+    if held.before == ABSENT and not is_theirs and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
         return change("remove")  # somebody wrote it anew, and nothing of theirs is in it
     return change("remove", "the file was changed since: only what is fleet's is taken out", freed)
 
@@ -272,8 +280,8 @@ def _cuts(held: Placement, text: str) -> Iterable[str]:
         yield text.replace(held.inserted, "")
     if held.format is Format.JSON:
         yield jsonc.without(text, held.path, made=held.made)
-    else:
-        yield toml_edits.without(text, held.path)
+    elif (rest := toml_edits.without(text, held.path)) is not None:
+        yield rest
 
 
 def _is_all_else_there(held: Placement, text: str, rest: str) -> bool:
@@ -360,7 +368,7 @@ def _named(file: str, format_: Format) -> Generator[None]:
     except InvalidInput as problem:
         raise InvalidInput(
             f"{file} cannot be read as {format_.upper()}: {problem.message}",
-            hint="mend it, or name other clients with --client; nothing was changed",
+            hint=f"{problem.hint or 'mend it'}, or name other clients with --client; nothing was changed",
         ) from problem
 
 
@@ -406,6 +414,12 @@ class KeptCopies:
         if not path.exists():
             replace_file(path, content, mode=0o600)
 
+    def forget_others(self, needed: Collection[str]) -> None:
+        """Delete the copies that nobody needs any more: users keep secrets in such files."""
+        for path in self._folder.glob("*"):
+            if path.name not in needed:
+                path.unlink()
+
     def content_of(self, hash_: str) -> bytes | None:
         """Return a kept file; raise `Unavailable` if the copy is lost."""
         if hash_ == ABSENT:
@@ -416,6 +430,12 @@ class KeptCopies:
         return content
 
 
+def _joined(one: Placement, other: Placement, place: str) -> Placement:
+    """Return what two placements are since the user has linked one's file to the other's."""
+    held = one if one.real == place else other
+    return replace(held, clients=tuple(dict.fromkeys((*one.clients, *other.clients))))
+
+
 class Register:
     """All placements, in a file of fleet's home."""
 
@@ -423,15 +443,20 @@ class Register:
         self._file = file
 
     def load(self) -> dict[str, Placement]:
-        """Return placements by their file."""
+        """Return placements by the place of their file."""
         content = read_content(str(self._file))
         if content is None:
             return {}
         try:
             told = cast("Sequence[dict[str, Any]]", json.loads(content))
-            return {entry["file"]: Placement.read(entry) for entry in told}
+            read = [Placement.read(entry) for entry in told]
         except (ValueError, TypeError, KeyError) as problem:
             raise Unavailable(f"{self._file} cannot be read: {problem}", hint="restore it") from problem
+        known: dict[str, Placement] = {}
+        for one in read:
+            place = place_of(one.file)
+            known[place] = _joined(known[place], one, place) if place in known else one
+        return known
 
     def save(self, placements: dict[str, Placement]) -> None:
         if not placements:

@@ -11,7 +11,10 @@ def project_at(folder: str) -> str | None:
 
     None where there is no repository.
     """
-    here = Path(os.path.realpath(folder))
+    try:
+        here = Path(os.path.realpath(folder))
+    except FileNotFoundError:  # the folder that this process is in is gone
+        return None
     for place in (here, *here.parents):
         git = place / ".git"
         if git.is_file():

@@ -230,9 +230,12 @@ class RunService:
         return [run for run in runs if run.project == folder]
 
     def get(self, name: str, *, folder: str = ".") -> Run:
-        """Return the newest run of that branch or id. A branch of this repository goes first."""
+        """Return the newest run of that branch or id, which may be its task's.
+
+        A branch of this repository goes first.
+        """
         found = self._of_branch(name, project_at(folder)) or [
-            run for run in self._runs.find() if name in (run.branch, run.id)
+            run for run in self._runs.find() if name in (run.branch, run.id, run.task)
         ]
         projects = {run.project for run in found}
         if len(projects) > 1:

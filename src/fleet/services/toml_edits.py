@@ -56,12 +56,16 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
     except InvalidInput:
         is_there = False
     if not is_there:
-        raise InvalidInput(f"[{'.'.join(path)}] cannot be added in its layout; add it by hand")
+        # Only an inline table is closed to what comes after it.
+        raise InvalidInput(
+            f"nothing can be added to {path[0]!r}, which is an inline table",
+            hint=f"put this into it by hand: {path[-1]} = {_literal(value)}",
+        )
     return len(text), piece
 
 
-def without(text: str, path: Sequence[str]) -> str:
-    """Return a text without the table at a path."""
+def without(text: str, path: Sequence[str]) -> str | None:
+    """Return a text without the table at a path; None if its layout does not allow that."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -72,8 +76,8 @@ def without(text: str, path: Sequence[str]) -> str:
             table = cast("dict[str, object]", table[name])
         del table[path[-1]]
         return tomlkit.dumps(document)
-    except (TOMLKitError, KeyError) as problem:
-        raise InvalidInput(f"[{'.'.join(path)}] cannot be taken out: {problem}") from problem
+    except (TOMLKitError, KeyError, TypeError):
+        return None
 
 
 def _literal(value: Json) -> str:

@@ -10,7 +10,7 @@
 #
 # The caller puts into DIR: `launch` (sh text, sourced; ends in exec), and if wanted `in` (the agent's stdin),
 # `marker` (FLEET_RUN=<id>, as exported by `launch`), `cgroup` (a folder that the agent moves itself into) and
-# `secrets` (sh text, sourced and emptied before `launch`).
+# `secrets` (sh text, sourced and emptied before `launch`, or when it is seen that nobody will).
 # The shim adds: `out`, `err` (the agent writes them itself, so nothing dies with a reader; in a pane, `err` is the
 # screen as a failed agent left it), and
 #   claim.PID.START.BOOT   a process on its way to becoming the agent. All is in the name, which appears at once.
@@ -115,22 +115,27 @@ look_at_claims() { # claims: none | live | dead | reboot
   done
 }
 
+tell_over() { # Nobody will read the secrets any more.
+  if [ -s "$d/secrets" ]; then { printf '' > "$d/secrets"; } 2>/dev/null; fi
+  echo "$1"
+}
+
 tell_running() { echo "running pid=$pid start=$start boot=$boot shim=$shim"; }
 
 state_of_child() { # The state once `child` names an agent; fails while the shim is about to record its end.
   if [ "$pid" = void ]; then
-    echo never
+    tell_over never
   elif [ "$was" != "$boot" ]; then
-    echo "lost reason=reboot"
+    tell_over "lost reason=reboot"
   elif is_alive "${shim%:*}" "${shim#*:}"; then
     is_alive "$pid" "$start" || [ "$rounds" -gt 150 ] || return 1
     tell_running
   elif is_alive "$pid" "$start"; then
     echo "orphaned pid=$pid start=$start boot=$boot"
   elif has_ended; then
-    echo "exited code=$code"
+    tell_over "exited code=$code"
   else
-    echo "lost reason=shimdied"
+    tell_over "lost reason=shimdied"
   fi
 }
 
@@ -139,7 +144,7 @@ state() {
   while :; do
     rounds=$((rounds + 1))
     if has_ended; then
-      echo "exited code=$code"
+      tell_over "exited code=$code"
       return
     elif read_child; then
       state_of_child && return
@@ -155,7 +160,7 @@ state() {
     esac
     # Nobody is on the way any more. What `child` says now is final, once it is there.
     settle
-    read_child || { echo never; return; }
+    read_child || { tell_over never; return; }
   done
 }
 

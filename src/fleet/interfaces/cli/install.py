@@ -49,15 +49,13 @@ def _dry_option(function: Function) -> Function:
 @click.option(
     "--skill",
     type=click.Choice(("all", "fleet", "pm", "none")),
-    default="all",
-    show_default=True,
-    help="Which skills to write.",
+    help="Which skills to write.  [default: all]",
 )
 @click.option("--no-skill", is_flag=True, help="The same as --skill none.")
 @_dry_option
 @json_option
 def install(
-    clients: tuple[str, ...], scope: str, skill: str, no_skill: bool, dry_run: bool, as_json: bool
+    clients: tuple[str, ...], scope: str, skill: str | None, no_skill: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Register fleet with your coding agents.
 
@@ -75,9 +73,14 @@ def install(
     from fleet.services.installing import SKILLS
 
     _refuse_agent()
-    skills = () if no_skill or skill == "none" else SKILLS if skill == "all" else (skill,)
-    done = installer().install(clients, Scope(scope), skills, is_dry=dry_run)
+    if no_skill and skill not in (None, "none"):
+        raise InvalidInput(f"--no-skill and --skill {skill} exclude each other", hint="leave one of them out")
+    skills = () if no_skill or skill == "none" else SKILLS if skill in (None, "all") else (skill,)
+    maker = installer()
+    done = maker.install(clients, Scope(scope), skills, is_dry=dry_run)
     _show(done, is_dry=dry_run, as_json=as_json)
+    if advice := maker.advice_on_path(Scope(scope), skills):
+        render.say(f"warning: {advice}")
     if not dry_run and any(change.is_made for change in done):
         render.say("start your client anew; `fleet uninstall` takes it all out again")
 
@@ -149,6 +152,9 @@ def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
         note = f" ({change.note})" if change.note else ""
         who = ", ".join(change.clients)
         render.out(render.printable(f"{words[change.verb]:9}  {change.file}  {change.what}, {who}{note}"))
+        if is_dry and change.is_made and change.placement and change.placement.path:
+            path, value = change.placement.path, change.placement.value
+            render.out(render.printable(f"{'':11}{'.'.join(path)} = {render.json_text(value)}"))
 
 
 @click.command()

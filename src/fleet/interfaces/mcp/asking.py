@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -26,16 +26,46 @@ def peer_of(context: Context) -> Peer:
     return context.request.scope[MARKS] if context.request else None
 
 
+def client_of(context: Context) -> str:
+    known = context.session.client_params
+    return f"{known.client_info.name} {known.client_info.version}" if known else ""
+
+
+class Asker(NamedTuple):
+    """Where a request came from, and what it is for."""
+
+    peer: Peer
+    client: str
+    method: str
+    on: str = ""
+
+
+def asker_of(context: Context, method: str, on: str = "") -> Asker:
+    return Asker(peer_of(context), client_of(context), method, on)
+
+
 @contextmanager
-def asked(desk: Desk, peer: Peer) -> Generator[Fleet]:
-    """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way."""
+def asked(desk: Desk, asker: Asker) -> Generator[Fleet]:
+    """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way.
+
+    It is recorded, as the call of a tool is.
+    """
+    fleet, caller, failed = desk.fleet(), None, None
     try:
-        fleet = desk.fleet()
-        desk.identify(fleet, peer)
+        caller = desk.identify(fleet, asker.peer)
         yield fleet
     except FleetError as error:
+        failed = type(error).__name__
         if isinstance(error, StoreUnusable):
-            desk.close()
+            desk.leave(fleet)
         # Which tools the client has is not known here: what a hint names is for a shell.
         told = f"{error.message}; {hint_here(error.hint, ())}" if error.hint else error.message
-        raise MCPError(types.INVALID_PARAMS, told.encode(errors="replace").decode()) from error
+        raise MCPError(types.INVALID_PARAMS, clean(told)) from error
+    finally:
+        told = {"method": asker.method, "on": clean(asker.on[:200]), "error": failed}
+        desk.record(caller, {**told, "client": clean(asker.client[:100])})
+
+
+def clean(text: str) -> str:
+    """Return a text without letters that cannot be written as UTF-8."""
+    return text.encode(errors="replace").decode()

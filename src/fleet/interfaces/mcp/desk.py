@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fleet.services.runs import DoorKeeper
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 LARGEST_CALL = 1 << 20  # characters of all arguments together
 DEEPEST_CALL = 20  # of what is within each other in them
@@ -89,6 +90,21 @@ class Desk:
         if store is not None:
             store.close()
 
+    def leave(self, fleet: Fleet) -> None:
+        """Leave the store that a fleet could not use; not another, which a later call has opened since."""
+        with self._opening:
+            if self._store is None or not fleet.is_using(self._store):
+                return
+            store, self._store = self._store, None
+        store.close()
+
+    def record(self, caller: Caller | None, event: Mapping[str, Json]) -> None:
+        """Keep that there was a call, and whose it was."""
+        try:
+            self.fleet().spawns.record(caller, {**event, "server": os.getpid()})
+        except FleetError as problem:
+            log.error("call.unrecorded", extra={**event, "reason": problem.message})
+
     def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str, peer: Peer) -> Visit:
         return Visit(self, tool, given or {}, client, peer)
 
@@ -115,7 +131,7 @@ class Visit:
 
     def answer(self) -> Answer | Refusal:
         """Do what the tool does. What goes wrong comes back in words, and never as a stack trace."""
-        return self._in_words(self._answer)
+        return self._noted(self._in_words(self._answer))
 
     def _answer(self) -> Answer:
         call = self._call = self._call or self._admitted()
@@ -150,35 +166,43 @@ class Visit:
             keeper = self._keeper = self._keeper or runs.door_keeper()
             runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
 
-        found = self._in_words(waited)
+        found = self._noted(self._in_words(waited))
         return found if isinstance(found, Refusal) else None
+
+    def _noted(self, answer: T) -> T:
+        """Keep whether the call has come to an error, as far as it is known yet."""
+        self._error = answer.error if isinstance(answer, Refusal) else ""
+        return answer
 
     # questions of agents
 
     def open_question(self, answer: Answer | Refusal) -> Question | None:
         """Return what an agent of what is waited for asks; None if it is not this caller's to answer."""
-        if isinstance(answer, Refusal) or self._call is None or self._call.caller.run:
+        call = self._call
+        if isinstance(answer, Refusal) or call is None or call.caller.run:
             return None
-        return self._call.fleet.tasks.question_about(_named_in(answer))
+        found = self._in_words(lambda: call.fleet.tasks.question_about(_named_in(answer)))
+        return None if isinstance(found, Refusal) else found  # the next answer tells of what is wrong
 
-    def reply(self, name: str, text: str) -> None:
+    def reply(self, name: str, text: str) -> Refusal | None:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
 
         def passed_on() -> None:
+            from fleet.interfaces.mcp.questions import give_answer
+
             call = self._call
             assert call
             check_access(call.caller, Access.PERSON)
-            self._replied = call.fleet.tasks.answer(name, text, by=call.caller.name).id
+            self._replied = give_answer(call, name, text).id
 
-        refusal = self._in_words(passed_on)
-        if isinstance(refusal, Refusal):
-            log.info("answer.refused", extra={"question": name[:80], "reason": refusal.details})
+        return self._in_words(passed_on)
 
     def is_unheard(self, answer: Answer | Refusal) -> bool:
         """Whether an agent of what is waited for has not got the answer yet that somebody gave."""
-        if isinstance(answer, Refusal) or self._call is None:
+        call = self._call
+        if isinstance(answer, Refusal) or call is None:
             return False
-        return self._call.fleet.tasks.is_answer_unheard(_named_in(answer))
+        return self._in_words(lambda: call.fleet.tasks.is_answer_unheard(_named_in(answer))) is True
 
     def _admitted(self) -> Call:
         """Check the arguments and the caller; return the call that can be dealt with."""
@@ -210,34 +234,29 @@ class Visit:
                 given["base_ref"] = admitted.base
         return Call(fleet=fleet, caller=caller, arguments=given, origin=admitted.spawn)
 
-    def _in_words(self, do: Callable[[], Answer | None]) -> Answer | Refusal:
+    def _in_words(self, do: Callable[[], T]) -> T | Refusal:
         try:
-            return do() or {}
+            return do()
         except FleetError as error:
-            if isinstance(error, StoreUnusable):
-                self._desk.close()
+            fleet = self._call.fleet if self._call else self._fleet
+            if fleet and isinstance(error, StoreUnusable):
+                self._desk.leave(fleet)
             refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
             details = f"unexpected {type(error).__name__}: {error}"
             refusal = Refusal(error="Failed", details=details, hint="this is a fault of fleet's")
-        self._error = refusal.error
         return _clean_refusal(refusal)
 
     def close(self) -> None:
         """Keep that there was this call, and whose it was."""
-        fleet = self._fleet or self._desk.fleet()
-        try:
-            fleet.spawns.record(self._caller, self._told())
-        except FleetError as problem:
-            log.error("call.unrecorded", extra={"tool": self._tool.name, "reason": problem.message})
+        self._desk.record(self._caller, self._told())
 
     def _told(self) -> dict[str, Json]:
         on = {name: str(self._given[name])[:200] for name in _NAMES if name in self._given}
         return {
             "tool": self._tool.name,
             "client": self._client[:100],
-            "server": os.getpid(),
             "answered": self._replied or None,
             "on": cast("dict[str, Json]", _sendable(cast("Json", on))),
             "error": self._error or None,

@@ -9,7 +9,7 @@ import anyio
 import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.asking import Context, clean
 
 if TYPE_CHECKING:
     from fleet.domain.question import Question
@@ -24,6 +24,7 @@ class Person:
         self._context = context
         said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
         self._replies = {name: reply for name, reply in said.items() if _is_said(reply)}
+        self._reasons: dict[str, str] = {}  # why what was said to a question was not taken
         self._silent = {name for name in said if name not in self._replies}
 
     def can_be_asked(self, question: Question) -> bool:
@@ -38,6 +39,10 @@ class Person:
     def _is_modern(self) -> bool:
         return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
+    def hear(self, question: Question, reason: str) -> None:
+        """Keep why an answer was not taken: they are told if they are asked again."""
+        self._reasons[question.id] = reason
+
     async def ask(self, question: Question, seconds: float) -> str | types.InputRequiredResult:
         """Return what they say, "" if they would rather not or take too long; or what to answer the call.
 
@@ -45,7 +50,9 @@ class Person:
         """
         if said := self._replies.pop(question.id, None):
             return _text_of(said, question)
-        form = types.ElicitRequestFormParams(message=_message(question), requested_schema=_form(question))
+        form = types.ElicitRequestFormParams(
+            message=self._message(question), requested_schema=_form(question)
+        )
         if self._is_modern:
             return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
         text = ""
@@ -56,6 +63,14 @@ class Person:
         if not text:
             self._silent.add(question.id)
         return text
+
+    def _message(self, question: Question) -> str:
+        reason = self._reasons.get(question.id)
+        refused = [f"Your answer was not taken: {reason}"] if reason else []
+        options = [f"{number}. {option}" for number, option in enumerate(question.options, start=1)]
+        asks = f"An agent asks ({question.id}, task {question.task}):"
+        told = "\n".join([*refused, asks, question.text, *options])
+        return clean(told[:LONGEST_QUESTION])
 
 
 def _form(question: Question) -> types.ElicitRequestedSchema:
@@ -84,9 +99,3 @@ def _text_of(reply: types.ElicitResult, question: Question) -> str:
     numbers = {option.strip(): str(at) for at, option in reversed([*enumerate(question.options, start=1)])}
     choice = _said_in(reply, "choice")
     return _said_in(reply, "answer") or numbers.get(choice, choice)
-
-
-def _message(question: Question) -> str:
-    options = [f"{number}. {option}" for number, option in enumerate(question.options, start=1)]
-    told = "\n".join([f"An agent asks ({question.id}, task {question.task}):", question.text, *options])
-    return told[:LONGEST_QUESTION].encode(errors="replace").decode()

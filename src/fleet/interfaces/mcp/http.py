@@ -38,18 +38,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host = host.strip("[]") or LOOPBACK
     if not port.isdecimal() or int(port) > 65535:
         raise InvalidInput(f"{text!r} is no HOST:PORT", hint="give a port, such as 7523, or 127.0.0.1:7523")
-    if _is_any(host):
-        raise InvalidInput(
-            f"{host} is every address that this machine has", hint="name the one that clients use"
-        )
     return host, int(port)
-
-
-def _is_any(host: str) -> bool:
-    try:
-        return ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Path], None]) -> None:
@@ -59,7 +48,7 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     file = home / "mcp-token"
     token = kept_token(file)
     desk = Desk()
-    listener = _listen(host, port)
+    listener = listen_on(host, port)
     bound = listener.getsockname()[1]
     try:
         app = make_app(chosen(sets), desk, token=token, host=host, port=bound)
@@ -77,7 +66,7 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
 def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: int) -> ASGIApp:
     is_loopback = host in ("localhost", LOOPBACK)
     places = [f"{name}:{port}" for name in (("localhost", LOOPBACK) if is_loopback else (_in_url(host),))]
-    app = make_server(sets, desk).streamable_http_app(
+    app = make_server(sets, desk, has_sessions=False).streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         max_request_body_size=LARGEST_BODY,
@@ -114,6 +103,8 @@ class TokenGuard:
             scope[MARKS] = await run_sync(marks_behind, tuple(scope["client"]), tuple(scope["server"]))
         except Refused as problem:
             return PlainTextResponse(f"{problem.message}; {problem.hint}\n", 403)
+        if scope["method"] == "GET":  # for a stream in which nothing would ever come, there being no sessions
+            return PlainTextResponse("there is no stream here: post\n", 405, headers={"Allow": "POST"})
         return None
 
     def _is_known(self, scope: Scope) -> bool:
@@ -121,15 +112,23 @@ class TokenGuard:
         return len(given) == 1 and secrets.compare_digest(given[0], self._wanted)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen_on(host: str, port: int) -> socket.socket:
+    """Listen at one address of this machine. Raises `InvalidInput` for what means all of them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except OSError as problem:
         raise Unavailable(
             f"{host}:{port} cannot be listened on: {problem.strerror}",
             hint="choose another; 0 takes any",
         ) from problem
+    # What was bound tells, for there are many ways to spell it: 0, 0x0, a name.
+    if ip_address(listener.getsockname()[0]).is_unspecified:
+        listener.close()
+        raise InvalidInput(
+            f"{host} is every address that this machine has", hint="name the one that clients use"
+        )
+    return listener
 
 
 def _in_url(host: str) -> str:

@@ -58,6 +58,8 @@ def _decide(call: Call) -> Answer:
     name, by, action = call.text("pair_id"), call.caller.name, call.text("action")
     if action == "cancel":
         return _told(call, call.fleet.pairs.cancel(name, by=by, run=call.run))
+    if action == "continue":
+        call.require_repository(call.fleet.pairs.get(name).project)
     decided = call.fleet.pairs.decide(
         name, Decision(action), by=by, run=call.run, word=call.text("words"), rounds=call.count("rounds", 1)
     )

@@ -6,8 +6,8 @@ import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
-from fleet.interfaces.mcp.asking import Context, asked, peer_of
-from fleet.interfaces.mcp.desk import Desk, Peer
+from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
+from fleet.interfaces.mcp.desk import Desk
 
 TEXT = """Run fleet's workflow {name!r} on this task:
 
@@ -30,7 +30,7 @@ _ARGUMENTS = [
 async def list_prompts(
     desk: Desk, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListPromptsResult:
-    known = await run_sync(_known, desk, peer_of(context))
+    known = await run_sync(_known, desk, asker_of(context, "prompts/list"))
     return types.ListPromptsResult(
         prompts=[
             types.Prompt(name=name, title=name, description=description, arguments=_ARGUMENTS)
@@ -42,7 +42,7 @@ async def list_prompts(
 async def get_prompt(
     desk: Desk, context: Context, wanted: types.GetPromptRequestParams
 ) -> types.GetPromptResult:
-    known = await run_sync(_known, desk, peer_of(context))
+    known = await run_sync(_known, desk, asker_of(context, "prompts/get", wanted.name))
     if wanted.name not in known:
         told = f"there is no prompt {wanted.name[:80]!r}; there are {', '.join(known)}"
         raise MCPError(types.INVALID_PARAMS, told)
@@ -57,6 +57,6 @@ async def get_prompt(
     return types.GetPromptResult(description=known[wanted.name], messages=[message])
 
 
-def _known(desk: Desk, peer: Peer) -> dict[str, str]:
-    with asked(desk, peer) as fleet:
+def _known(desk: Desk, asker: Asker) -> dict[str, str]:
+    with asked(desk, asker) as fleet:
         return {known.name: known.description for known in fleet.workflows.known()}

@@ -12,6 +12,7 @@ from fleet.interfaces.mcp.hints import hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
+    from fleet.domain.question import Question
     from fleet.services.decisions import Due
 
 MOST = 50  # of a kind
@@ -31,8 +32,14 @@ def _decision(call: Call, due: Due) -> dict[str, Json]:
 
 
 def _answer(call: Call) -> Answer:
-    name, answer = call.text("question_id"), call.text("answer")
-    return wire.question(call.fleet.tasks.answer(name, answer, by=call.caller.name))
+    return wire.question(give_answer(call, call.text("question_id"), call.text("answer")))
+
+
+def give_answer(call: Call, name: str, text: str) -> Question:
+    """Answer a question, if its agent may go on where it works."""
+    tasks = call.fleet.tasks
+    call.require_repository(tasks.get(tasks.question(name).task).project)
+    return tasks.answer(name, text, by=call.caller.name)
 
 
 TOOLS = (

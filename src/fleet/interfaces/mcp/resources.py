@@ -12,10 +12,8 @@ from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
 from fleet.domain.event import Json
-from fleet.interfaces import wire
-from fleet.interfaces.mcp import runs, shapes
-from fleet.interfaces.mcp.asking import Context, asked, peer_of
-from fleet.interfaces.mcp.desk import Desk, Peer
+from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of, clean
+from fleet.interfaces.mcp.desk import Desk
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
@@ -38,7 +36,7 @@ TEMPLATES = {
 async def list_resources(
     desk: Desk, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
-    found = await run_sync(_newest, desk, peer_of(context))
+    found = await run_sync(_newest, desk, asker_of(context, "resources/list"))
     listed = [
         types.Resource(
             uri=f"{RUNS}/{run.id}/result",
@@ -72,51 +70,77 @@ async def read_resource(
     desk: Desk, context: Context, wanted: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
     uri = str(wanted.uri)
-    text, kind = await run_sync(_read, desk, uri, peer_of(context))
+    text, kind = await run_sync(_read, desk, asker_of(context, "resources/read", uri))
     contents = types.TextResourceContents(uri=uri, text=text, mime_type=kind)
     return types.ReadResourceResult(contents=[contents])
 
 
-def _newest(desk: Desk, peer: Peer) -> list[tuple[Run, str | None]]:
-    with asked(desk, peer) as fleet:
+def _newest(desk: Desk, asker: Asker) -> list[tuple[Run, str | None]]:
+    with asked(desk, asker) as fleet:
         newest = [*reversed(fleet.runs.list())][:SHOWN]
         return [(run, fleet.errands.name_behind(run.id)) for run in newest]
 
 
-def _read(desk: Desk, uri: str, peer: Peer) -> tuple[str, str]:
-    with asked(desk, peer) as fleet:
-        return _read_from(fleet, uri)
+def _read(desk: Desk, asker: Asker) -> tuple[str, str]:
+    with asked(desk, asker) as fleet:
+        return _read_from(fleet, asker.on)
 
 
 def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
+    from fleet.interfaces.mcp import runs
+
     if uri == RUNS:
         newest = [*reversed(fleet.runs.list(everything=True))][:MOST_ENTRIES]
         return _json([runs.line(fleet, run) for run in newest]), "application/json"
-    place = _PLACE.fullmatch(uri)
-    if place is None:
-        raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
+    place = _place(uri)
     run, what = fleet.errands.find_run(place[1]), place[2] or ""
     return _READERS[what](fleet, run), TEMPLATES[f"/{what}" if what else ""][1]
 
 
+def check_uri(uri: str) -> None:
+    """Raise `MCPError` for a resource that cannot be."""
+    if uri != RUNS:
+        _place(uri)
+
+
+def _place(uri: str) -> re.Match[str]:
+    place = _PLACE.fullmatch(uri)
+    if place is None:
+        raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
+    return place
+
+
 def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+    return clean(json.dumps(value, ensure_ascii=False))
+
+
+def _state(_: Fleet, run: Run) -> str:
+    from fleet.interfaces import wire
+
+    return _json(wire.run(run))
 
 
 def _log(fleet: Fleet, run: Run) -> str:
+    from fleet.interfaces.mcp import runs
+
     return _json(runs.log_page(fleet, run, after=-1, limit=MOST_ENTRIES))
 
 
 def _diff(fleet: Fleet, run: Run) -> str:
     text = fleet.runs.diff_text(run)
     left_out = len(text) - MOST_DIFF
-    whole = text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters"
-    return whole.encode(errors="replace").decode()
+    return clean(text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters")
+
+
+def _result(_: Fleet, run: Run) -> str:
+    from fleet.interfaces.mcp import shapes
+
+    return _json(shapes.result(run))
 
 
 _READERS: Mapping[str, Callable[[Fleet, Run], str]] = {
-    "": lambda fleet, run: _json(wire.run(run)),
+    "": _state,
     "log": _log,
     "diff": _diff,
-    "result": lambda fleet, run: _json(shapes.result(run)),
+    "result": _result,
 }

@@ -12,7 +12,6 @@ from fleet.errors import InvalidInput
 Schema: TypeAlias = dict[str, Json]
 
 LONGEST_TEXT = 200_000
-LONGEST_NAME = 1_000
 MOST_ITEMS = 500
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

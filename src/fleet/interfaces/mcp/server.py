@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from fleet import __version__
 from fleet.domain.event import Json
 from fleet.interfaces.mcp import handles, prompts, resources
-from fleet.interfaces.mcp.asking import Context, peer_of
+from fleet.interfaces.mcp.asking import Context, clean, client_of, peer_of
 from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
 from fleet.interfaces.mcp.eliciting import Person
 from fleet.interfaces.mcp.incoming import conversation
@@ -53,7 +53,8 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options(told))
 
 
-def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
+def make_server(sets: tuple[str, ...], desk: Desk, *, has_sessions: bool = True) -> Server[Any]:
+    """Make a server; without sessions, an older client cannot be told of changes, and is not to hope so."""
     tools = Tools(tools_of(sets).values(), desk)
     watch = Watch(desk)
     server = Server[Any](
@@ -67,8 +68,8 @@ def make_server(sets: tuple[str, ...], desk: Desk) -> Server[Any]:
         on_list_resources=watch.list_resources,
         on_list_resource_templates=resources.list_templates,
         on_read_resource=partial(resources.read_resource, desk),
-        on_subscribe_resource=watch.subscribe_resource,
-        on_unsubscribe_resource=watch.unsubscribe_resource,
+        on_subscribe_resource=watch.subscribe_resource if has_sessions else None,
+        on_unsubscribe_resource=watch.unsubscribe_resource if has_sessions else None,
         on_subscriptions_listen=watch.listen,
         lifespan=watch.on,
     )
@@ -96,8 +97,9 @@ class Tools:
         tool = self._tools.get(wanted.name)
         if tool is None:
             known = ", ".join(self._tools)
+            await run_sync(self._desk.record, None, {"tool": clean(wanted.name[:80]), "error": "NotFound"})
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
-        visit = self._desk.begin(tool, wanted.arguments, _client_of(context), peer_of(context))
+        visit = self._desk.begin(tool, wanted.arguments, client_of(context), peer_of(context))
         try:
             person = Person(context, wanted.input_responses or {})
             if handles.is_wanted(context) and (
@@ -133,7 +135,7 @@ class Tools:
         tool = self._tools.get(handle.tool)
         if tool is None or tool.has_ended is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no task {wanted.task_id[:80]!r}")
-        visit = self._desk.begin(tool, handle.arguments, _client_of(context), peer_of(context))
+        visit = self._desk.begin(tool, handle.arguments, client_of(context), peer_of(context))
         person = Person(context, said)
         try:
             return await _state_of(handle, visit, person)
@@ -162,7 +164,8 @@ async def _state_of(handle: handles.Handle, visit: Visit, person: Person) -> dic
         said = await person.ask(question, 0)
         if isinstance(said, types.InputRequiredResult):
             return handle.told("input_required", inputRequests=_wire(said)["inputRequests"])
-        await run_sync(visit.reply, question.id, said)
+        if refusal := await run_sync(visit.reply, question.id, said):
+            raise MCPError(types.INVALID_PARAMS, f"the answer was not taken: {refusal.text}")
         return handle.told("working", _line_of(answer))
     answer = await run_sync(visit.answer)  # of now: what was heard meanwhile is not told any more
     if not visit.is_over(answer):
@@ -195,7 +198,8 @@ async def _dealt_with(
                 return said
             if not said:
                 break
-            await run_sync(visit.reply, question.id, said)
+            if refusal := await run_sync(visit.reply, question.id, said):
+                person.hear(question, refusal.details)
         await context.session.report_progress(patience - left, patience, _line_of(answer))
         answer = await run_sync(visit.wait, left) or await run_sync(visit.answer)
     return answer
@@ -203,11 +207,6 @@ async def _dealt_with(
 
 def _line_of(answer: Answer | Refusal) -> str:
     return "" if isinstance(answer, Refusal) else str(answer.get("summary_line") or answer.get("state"))
-
-
-def _client_of(context: Context) -> str:
-    known = context.session.client_params
-    return f"{known.client_info.name} {known.client_info.version}" if known else ""
 
 
 def described(tool: Tool) -> types.Tool:

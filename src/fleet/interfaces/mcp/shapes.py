@@ -27,11 +27,11 @@ class Signs(NamedTuple):
     exit_code: int | None
 
 
-def worker(detail: ErrandDetail, home: str, signs: Signs) -> dict[str, Json]:
+def worker(detail: ErrandDetail, turn: str | None, signs: Signs) -> dict[str, Json]:
+    """Return what is told of a worker; `turn` is the folder with the output of its newest turn."""
     errand, task, run, question, _ = detail
     now = time.time()
-    folder = f"{home}/runs/{run.id}" if run else None
-    turn = f"{folder}/turn-{max(1, run.turn)}" if run else None
+    folder = turn.rpartition("/")[0] if turn else None
     state = str(detail.state)
     ended = run.ended_at if run and run.has_ended else task.closed_at
     elapsed = age(((ended if detail.is_over else None) or now) - (task.started_at or task.created_at))

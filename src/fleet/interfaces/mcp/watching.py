@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fleet.errors import FleetError
 from fleet.interfaces.mcp import resources
-from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
 from fleet.interfaces.mcp.desk import Desk
 from fleet.interfaces.mcp.resources import RUNS, SHOWN, TEMPLATES
 
@@ -77,8 +77,14 @@ class Watch:
         self, context: Context, wanted: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes; whatever changes after its beginning is in it."""
-        await self._look()
+        await run_sync(self._admit, asker_of(context, "subscriptions/listen"))
+        await self.look()
         return await self._handler(context, wanted)
+
+    def _admit(self, asker: Asker) -> None:
+        with asked(self._desk, asker):
+            if asker.on:
+                resources.check_uri(asker.on)
 
     async def publish(self, event: ServerEvent) -> None:
         for listener in list(self._listeners.values()):
@@ -97,8 +103,10 @@ class Watch:
     async def subscribe_resource(
         self, context: Context, wanted: types.SubscribeRequestParams
     ) -> types.EmptyResult:
-        await self._look()
-        self._subscribed[str(wanted.uri)] = context.session
+        uri = str(wanted.uri)
+        await run_sync(self._admit, asker_of(context, "resources/subscribe", uri))
+        await self.look()
+        self._subscribed[uri] = context.session
         self._wanted.set()
         return types.EmptyResult()
 
@@ -113,7 +121,7 @@ class Watch:
     ) -> types.ListResourcesResult:
         """List resources; a client of an older protocol is told from then on when the list changes."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and context.request is None:
-            await self._look()
+            await self.look()
             self._reader = context.session
             self._wanted.set()
         return await resources.list_resources(self._desk, context, wanted)
@@ -123,18 +131,21 @@ class Watch:
     async def _keep_looking(self) -> None:
         while True:
             await self._wanted.wait()
-            await self._look()
+            await self.look()
             if not (self._listeners or self._subscribed or self._reader):
                 self._wanted = anyio.Event()
             await anyio.sleep(LOOK_EVERY_SECONDS)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Tell those who want to know now what has changed since the last look."""
         async with self._looking:
             try:
                 events = await run_sync(self._news)
             except FleetError as problem:  # it passes, or calls tell of it
                 log.info("watch.failed", extra={"reason": problem.message})
+                return
+            except Exception:  # a look that failed must not end the server
+                log.exception("watch.crashed")
                 return
             for event in events:
                 await self.publish(event)

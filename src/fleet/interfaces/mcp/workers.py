@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleet.domain.errand import OVER
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces.mcp import schema, shapes
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 WORKER = schema.text("id or task_name")
 STATUS = {"worker_id": schema.text(), "status": schema.text()}
-OVER = ("succeeded", "failed", "cancelled", "timed_out")
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
@@ -25,10 +25,10 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 def _told(call: Call, detail: ErrandDetail) -> Answer:
     from fleet.bootstrap import logs_of
 
-    run = detail.run
-    code = logs_of(call.fleet).exit_code(run.id, run.turn) if run and run.turn else None
-    signs = shapes.Signs(call.fleet.errands.last_sign(detail), code)
-    return shapes.worker(detail, str(call.fleet.home), signs)
+    run, logs = detail.run, logs_of(call.fleet)
+    code = logs.exit_code(run.id, run.turn) if run and run.turn else None
+    turn = str(logs.turn_folder(run.id, max(1, run.turn))) if run else None
+    return shapes.worker(detail, turn, shapes.Signs(call.fleet.errands.last_sign(detail), code))
 
 
 def _create(call: Call) -> Answer:
