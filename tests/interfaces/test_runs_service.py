@@ -53,8 +53,15 @@ class BusyStore(MemoryStore):
 
     overtake: Callable[[], object] = staticmethod(lambda: None)
 
-    def put(self, record: Record, *, stream: str = "", events: Sequence[Mapping[str, Json]] = ()) -> Record:
-        written = super().put(record, stream=stream, events=events)
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
+        written = super().put(record, stream=stream, events=events, expect=expect)
         if record.kind == PROMPT:
             self.overtake()
         return written
