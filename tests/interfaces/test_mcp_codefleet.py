@@ -499,7 +499,7 @@ def test_a_halted_merge_goes_on_or_is_ended_with_the_tool_that_the_refusal_names
     wish = {"repo_path": str(repository), "names": ["rose"], "update_checkout": True}
     gate = edited_meanwhile(repository, tmp_path)
     try:
-        with talk_within(system, ("merges",)) as talk:
+        with talk_within(system, ("merges", "trains")) as talk:
             begun = talk.call("merge_branches", gates=[gate], **wish)
             assert talk.call("get_merge", merge_id=begun["id"], wait_seconds=60)["state"] == "halted"
             git(repository, "checkout", "-q", "README.md")

@@ -500,14 +500,14 @@ def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
     desk = Desk()
     tool = tools_of(SETS)["list_questions"]
     slow, quick = (desk.begin(tool, {}, "", None) for _ in range(2))
-    assert slow.answer() == quick.answer() == {"questions": [], "count": 0}
+    assert slow.answer() == quick.answer() == {"questions": [], "decisions": [], "count": 0}
     desk.close()  # under both of them, as a store that has gone away
     opened = desk.fleet().store
     for visit in (slow, quick):
         assert isinstance(visit.answer(), Refusal)
         visit.close()
     assert desk.fleet().store is opened
-    assert desk.begin(tool, {}, "", None).answer() == {"questions": [], "count": 0}
+    assert desk.begin(tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
     assert [call["error"] for call in calls_in(system.home)] == ["StoreUnusable", "StoreUnusable"]
     desk.leave(desk.fleet())
     assert desk.fleet().store is opened, "a fleet that has not used it says nothing about it"

@@ -102,7 +102,7 @@ def test_a_coder_that_is_held_back_is_told_of_and_a_person_lets_it_go_on(
     lost = {"once": {"mark": str(tmp_path / "mark"), "steps": [{"login": "please log in"}]}}
     first = start(talk, system, "first", lost, {"say": "here again"})
     told = finish(talk, first)
-    assert told["status"] == "running", "it goes on where it was, once it may"
+    assert told["status"] == "pending", "it goes on where it was, once it may"
     second = start(talk, system, "second")
     stages = [{"name": "s", "executor": "scripted", "prompt_template": ROSE}]
     wish = {"name": "w", "repo_path": str(system.repository), "task_prompt": "x", "stages": stages}

@@ -20,9 +20,7 @@ TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects
 
 def _conflicts(call: Call) -> Answer:
     into, folder = call.text("into"), call.text("repo_path")
-    return _with_names(
-        call, wire.forecast(call.fleet.merges.forecast(_names(call), into=into, folder=folder))
-    )
+    return with_names(call, wire.forecast(call.fleet.merges.forecast(_names(call), into=into, folder=folder)))
 
 
 def _names(call: Call) -> tuple[str, ...]:
@@ -30,7 +28,7 @@ def _names(call: Call) -> tuple[str, ...]:
     return tuple(call.fleet.errands.id_meant(name, folder=folder) for name in call.words("names"))
 
 
-def _with_names(call: Call, told: Answer) -> Answer:
+def with_names(call: Call, told: Answer) -> Answer:
     """Return what is told of branches, each with the name of the worker that it is of."""
     rows = cast("list[dict[str, Json]]", told["branches"])
     named: list[Json] = [{"task_name": _name_of(call, row["run"]), **row} for row in rows]
@@ -56,28 +54,18 @@ def _merge(call: Call) -> Answer:
             )
         )
     )
-    return _with_names(call, train)
+    return with_names(call, train)
 
 
 def _show(call: Call) -> Answer:
     if name := call.text("merge_id"):
-        return _with_names(call, wire.train(call.fleet.merges.get(name)))
+        return with_names(call, wire.train(call.fleet.merges.get(name)))
     found = call.fleet.merges.list(everything=True)
     if not found:
         raise NotFound("there is no merge yet", hint="start one with `merge_branches`")
     *older, newest = found
     others: list[Json] = [one.id for one in reversed(older[-MOST_OTHERS:])]
-    return {**_with_names(call, wire.train(newest)), "others": others}
-
-
-def _control(call: Call) -> Answer:
-    name = call.text("merge_id")
-    call.require_repository(call.fleet.merges.get(name).project)
-    if call.text("action") == "cancel":
-        return _with_names(call, wire.train(call.fleet.merges.cancel(name, run=call.run)))
-    with_checkout = call.flag("update_checkout")
-    resumed = call.fleet.merges.resume(name, with_checkout=with_checkout, run=call.run)
-    return _with_names(call, wire.train(resumed))
+    return {**with_names(call, wire.train(newest)), "others": others}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
@@ -123,21 +111,5 @@ TOOLS = (
         takes={"merge_id": schema.text("default: the newest, with the ids of others")},
         gives=TRAIN,
         has_ended=_has_ended,
-    ),
-    Tool(
-        name="control_merge",
-        title="Control a merge",
-        description="Let a halted merge go on, or end one; what has landed stays.",
-        handle=_control,
-        access=Access.PERSON,
-        is_destructive=True,
-        reaches_out=True,
-        takes={
-            "merge_id": schema.text(),
-            "action": schema.choice("resume", "cancel"),
-            "update_checkout": CHECKOUT,
-        },
-        needs=("merge_id", "action"),
-        gives=TRAIN,
     ),
 )

@@ -11,7 +11,7 @@ from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.hints import in_these_words
 from fleet.interfaces.mcp.tool import Tool
 
-SETS = ("health", "workers", "workflows", "runs", "questions", "merges", "tasks", "pairs", "races")
+SETS = ("health", "workers", "workflows", "runs", "questions", "merges", "trains", "tasks", "pairs", "races")
 USUAL = ("health", "workers", "workflows", "runs", "questions", "merges")
 
 
