@@ -293,13 +293,44 @@ def test_agents_that_wait_for_their_own_agents_give_them_their_places(system: Sy
     marks = [tmp_path / f"child-{number}" for number in range(3)]
     parents = [wish(system, mark.name, {"wait_for": str(mark)}, DONE) for mark in marks]
     runs = [until(system, parent, lambda task: task.run is not None).run for parent in parents]
-    other = wish(system, "Waits its turn", EDIT, DONE, priority=4)
+    other = wish(system, "Waits its turn", EDIT, {"wait_for": str(tmp_path / "end")}, DONE)
     children = [
         start_child(system, mark.name, run, {"run": f"touch {mark}"})
         for mark, run in zip(marks, runs, strict=True)
         if run
     ]
-    for task in (*children, *parents, other):
+    for task in children:
+        until(system, task, is_closed)
+    (tmp_path / "end").touch()
+    for task in (*parents, other):
+        until(system, task, is_closed)
+
+
+def test_the_place_of_an_agent_that_has_started_others_is_nobody_elses(
+    system: System, tmp_path: Path
+) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    parent = wish(system, "Parent", {"wait_for": str(tmp_path / "end")}, DONE)
+    run = until(system, parent, lambda task: task.run is not None).run
+    assert run
+    other = wish(system, "Waits its turn", DONE)
+    first, second = (
+        start_child(system, name, run, {"touch": str(tmp_path / name)}, {"wait_for": str(tmp_path / "go")})
+        for name in ("first", "second")
+    )
+    wait_for(lambda: (tmp_path / "first").exists() or (tmp_path / "second").exists())
+    system.fleet(
+        "create", "beside", "-p", scenario({"say": "hello"}), "--wait"
+    )  # so it looked, several times
+    begun = [task for task in (first, second) if look(system, task).state is TaskState.IN_PROGRESS]
+    assert len(begun) == 1
+    assert look(system, other).state is TaskState.OPEN
+    (tmp_path / "go").touch()
+    for task in (first, second):
+        until(system, task, is_closed)
+    assert look(system, other).state is TaskState.OPEN
+    (tmp_path / "end").touch()
+    for task in (parent, other):
         until(system, task, is_closed)
 
 
