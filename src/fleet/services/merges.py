@@ -238,7 +238,8 @@ class MergeService:
 
     def list(self, *, everything: bool = False) -> list[Train]:
         """Return the trains, oldest first: those that are under way, or all."""
-        return [train for train in self._trains.find() if everything or not train.has_ended]
+        found = [train for train in self._trains.find() if everything or not train.has_ended]
+        return sorted(found, key=lambda train: train.created_at)  # ids of the same second tell no order
 
     def get(self, name: str) -> Train:
         return find_by_id(self._trains, name, "train")
