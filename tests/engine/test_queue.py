@@ -414,6 +414,21 @@ def test_a_task_of_a_project_that_is_gone_keeps_no_other_from_being_done(
     assert is_blocked(until(system, lost["id"], is_blocked))
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_an_agent_of_a_project_whose_first_settings_are_broken_is_followed_and_stopped(
+    system: System, is_restarted: bool
+) -> None:
+    system.fleet("create", "work", "-p", scenario({"say": "here"}, {"sleep": 60}))
+    system.wait_until("work", lambda run: run.said == "here")
+    (system.repository / ".fleet").mkdir()
+    (system.repository / ".fleet" / "config.toml").write_text("[limits\n")
+    if is_restarted:
+        system.fleet("run", "--stop")
+    system.fleet("kill", "work", "--force", cwd=system.home)
+    assert system.run("work").state is RunState.KILLED
+    assert '"config.broken"' in system.supervisor_log()
+
+
 def test_a_broken_configuration_is_told_and_stops_nothing(system: System) -> None:
     configure(system, "[limits]\nmax_concurrent = 2\n")
     until(system, wish(system, "Before", DONE), is_closed)
