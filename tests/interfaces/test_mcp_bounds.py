@@ -21,7 +21,7 @@ from fleet.domain.usage import Usage
 from fleet.engine.door import supervisor_environment
 from fleet.ports.lineage import Lineage
 from fleet.ports.races import Races
-from fleet.ports.tasks import Questions, QueueState, Tasks
+from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
 from fleet.ports.workflows import Workflows
 from tests.branches import branch_off
 from tests.interfaces.conftest import ended_run, record
@@ -172,6 +172,33 @@ def test_a_question_within_a_race_is_one_of_its_workflow(paused: System) -> None
         for name in ("w-1", "r-1", "r-1-1"):
             assert fleet.tasks.question_about({name}) == question
         assert fleet.tasks.question_about({"w-2"}) is None
+
+
+def test_a_question_of_a_task_that_is_over_is_nobodys_any_more(paused: System) -> None:
+    question = Question(id=QuestionId("q-1"), task=TaskId("t-1"), text="which?", asked_at=time.time())
+    with open_fleet(paused.home) as fleet:
+        task = Task(id=question.task, title="t", created_at=time.time(), state=TaskState.BLOCKED)
+        Tasks(fleet.store).add(replace(task, question=question.id))
+        Questions(fleet.store).add(question)
+        assert fleet.tasks.question_about({"t-1"}) == fleet.tasks.question_awaited({"t-1"}) == question
+        Tasks(fleet.store).update("t-1", lambda task: replace(task, question="", reason="it failed"))
+        assert fleet.tasks.question_about({"t-1"}) is None
+
+
+def test_a_hold_within_a_race_is_one_of_its_workflow(paused: System, tmp_path: Path) -> None:
+    broken = make_repository(tmp_path / "broken")
+    (broken / ".fleet").mkdir()
+    (broken / ".fleet/config.toml").write_text("[limits\n")
+    with open_fleet(paused.home) as fleet:
+        race = race_within("w-1", str(paused.repository))
+        Races(fleet.store).add(race)
+        now = time.time()
+        Tasks(fleet.store).add(Task(id=TaskId("a-1"), title="t", created_at=now, project=str(broken)))
+        Tasks(fleet.store).add(replace(racer(race, 1, now), id=TaskId("r-1-1"), coder="scripted"))
+        QueueState(fleet.store).hold(Hold(coder="scripted", until=0.0, reason="it crashed"))
+        for name in ("w-1", "r-1", "r-1-1"):
+            assert "scripted is held back" in fleet.errands.hold_on({name})
+        assert not fleet.errands.hold_on({"w-2", "a-1"})
 
 
 def test_who_wins_a_race_is_offered_only_if_it_is_what_came_of_the_workflow(paused: System) -> None:

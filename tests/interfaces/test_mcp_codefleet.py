@@ -551,6 +551,24 @@ def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
     assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["status"] == "succeeded"
 
 
+def test_an_approval_within_a_workflow_of_a_workflow_waits_where_others_do(
+    talk: Talk, shared: System
+) -> None:
+    ask = {"name": "agree", "kind": "approval", "prompt_template": "Shall we, there?"}
+    stages = [{"name": "outer", "stages": [{"name": "inner", "stages": [ask]}]}]
+    wish = {"name": "nest", "repo_path": str(shared.repository), "task_prompt": "x", "stages": stages}
+    name = talk.call("create_workflow", **wish)["workflow_id"]
+    assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["needs_person"] is True
+    (due,) = talk.call("list_questions")["decisions"]
+    assert (due["kind"], due["stage"], due["next"]) == ("approval", "agree", "`control_workflow`")
+    assert due["id"] != name
+    assert "Shall we, there?" in due["text"]
+    assert f"`fleet workflow approve {due['id']} agree`" in shared.fleet("questions").stdout
+    talk.call("control_workflow", workflow_id=due["id"], action="approve", stage=due["stage"])
+    assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["status"] == "succeeded"
+    assert not talk.call("list_questions")["decisions"]
+
+
 def test_more_workers_than_there_is_room_for_wait_in_a_queue(tmp_path: Path, repository: Path) -> None:
     system = System(tmp_path / "home", repository, {"FLEET_LIMITS_MAX_CONCURRENT": "1"})
     (tmp_path / "home" / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")

@@ -10,7 +10,7 @@ import pytest
 from fleet.domain.run import Run
 from tests.interfaces.conftest import agent_elsewhere
 from tests.interfaces.test_mcp_server import calls_in
-from tests.support import System
+from tests.support import System, wait_for
 from tests.talking import Talk, talk_within
 
 ASK = {"ask": "Red or white?"}
@@ -93,9 +93,12 @@ def test_an_agent_that_waits_is_not_taken_for_a_person(shared: System) -> None:
         talk_within(shared, env=marks_of(run), person=heard.append) as agent,
     ):
         name = worker(agent, shared, "lily")
-        told = agent.call("get_worker_status", worker_id=name, wait_seconds=60)
+        wait_for(lambda: agent.call("get_worker_status", worker_id=name)["question"], 60)
+        agent.progress.clear()
+        told = agent.call("get_worker_status", worker_id=name, wait_seconds=0.5)
     assert told["question"]
     assert heard == []
+    assert agent.progress, "it can do nothing about it but wait"
 
 
 def test_an_agent_answers_no_question_by_the_way_of_a_form(shared: System) -> None:

@@ -285,6 +285,16 @@ def test_what_an_agent_starts_is_paid_from_its_own_budget(paused: System) -> Non
         assert budget_of(paused, run) == 1.25
 
 
+def test_a_budget_that_nothing_could_be_started_with_is_refused_at_once(paused: System) -> None:
+    run = live_run(paused, "a")
+    with talk_within(paused) as person, talk_as(paused, run) as agent:
+        for talk in (person, agent):
+            told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=0.001)
+            assert (told["error"], "at least 0.01" in told["hint"]) == ("InvalidInput", True)
+        assert person.call("create_worker", **worker(paused.repository), budget_usd=0.01)["worker_id"]
+        assert person.call("list_workers")["count"] == 1
+
+
 def test_an_agent_that_has_nothing_left_starts_nothing(paused: System) -> None:
     run = live_run(paused, "a", budget_usd=0.255)
     with talk_as(paused, run) as talk:

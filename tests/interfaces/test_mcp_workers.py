@@ -95,6 +95,19 @@ def test_a_call_that_waits_comes_back_with_what_an_agent_asks_within_its_turn(
     assert (over["status"], over["question"]) == ("succeeded", None)
 
 
+def test_a_call_waits_on_while_an_agent_works_on_with_a_question_open(
+    system: System, talk: Talk, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    name = start(talk, system, "painter", {"run": "fleet ask 'Which colour?'"}, {"wait_for": str(mark)})
+    asked = wait_for(lambda: talk.call("get_worker_status", worker_id=name)["question"], 60)
+    told = talk.call("get_worker_status", worker_id=name, wait_seconds=0.5)
+    assert (told["status"], told["question"]) == ("running", asked), "it is told of"
+    assert talk.progress, "and waited with"
+    mark.touch()
+    assert finish(talk, name)["question"] == asked, "now its turn has ended, and nothing goes on without"
+
+
 def test_a_coder_that_is_held_back_is_told_of_and_a_person_lets_it_go_on(
     system: System, talk: Talk, tmp_path: Path
 ) -> None:
@@ -227,6 +240,15 @@ def test_a_branch_goes_before_a_worker_of_the_same_name(system: System, talk: Ta
     assert [(one["branch"], one["run"]) for one in told["branches"]] == [("rose", None)]
 
 
+def test_a_branch_goes_before_two_workers_of_the_same_name(system: System, talk: Talk) -> None:
+    system.fleet("pause")
+    for _ in range(2):
+        start(talk, system, "rose")
+    git(system.repository, "branch", "rose")
+    told = talk.call("check_conflicts", repo_path=str(system.repository), names=["rose"])
+    assert [(one["branch"], one["run"]) for one in told["branches"]] == [("rose", None)]
+
+
 def test_a_name_that_two_workers_have_is_refused_with_both_ids(system: System, talk: Talk) -> None:
     pair = [start(talk, system, "twin", {"sleep": 600}) for _ in range(2)]
     for tool, argument in (("cancel_worker", "worker_id"), ("get_run_logs", "run")):
@@ -269,3 +291,23 @@ def test_unwanted_work_of_all_attempts_is_given_up_and_can_be_brought_back(
     system.wait_until(over["branch_name"], lambda run: run.has_workspace)
     files = git(system.repository, "ls-tree", "--name-only", f"fleet/{name}+2").split()
     assert {"thorn.txt", "weed.txt"} <= set(files)
+
+
+def test_a_branch_that_somebody_committed_on_since_it_was_saved_is_not_given_up(
+    system: System, talk: Talk
+) -> None:
+    name = start(talk, system, "weed", {"edit": {"path": "weed.txt", "content": "a weed\n"}})
+    branch = finish(talk, name)["branch_name"]
+    talk.call("cleanup_worker", worker_id=name, remove_branch=False)
+    saved = git(system.repository, "rev-parse", branch).strip()
+    later = git(system.repository, "commit-tree", f"{branch}^{{tree}}", "-p", saved, "-m", "Later").strip()
+    git(system.repository, "branch", "--force", branch, later)
+
+    kept = talk.call("cleanup_worker", worker_id=name, discard_branch=True)
+    assert kept["branch_removed"] is False
+    (why,) = kept["errors"]
+    assert f"{branch} is kept: it has commits that are not in what was saved" in why
+    assert git(system.repository, "rev-parse", branch).strip() == later
+
+    git(system.repository, "branch", "--force", branch, saved)
+    assert talk.call("cleanup_worker", worker_id=name, discard_branch=True)["branch_removed"] is True

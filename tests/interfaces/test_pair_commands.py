@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleet.bootstrap import host_name, open_store
+from fleet.adapters.stores.memory import MemoryStore
+from fleet.bootstrap import host_name, open_fleet, open_store
 from fleet.domain.ids import new_pair_id
 from fleet.domain.pair import Pair, PairState, Round, Who
 from fleet.domain.review import Finding, Severity, Standing
 from fleet.ports.pairs import Pairs
+from fleet.ports.store import Record
+from fleet.services.decisions import decisions_due
 from tests.support import System, make_repository
 from tests.talking import Talk, talk_within
 
@@ -207,10 +211,11 @@ def test_a_person_accepts_or_rejects_what_is_undecided_once(paused: System) -> N
 
 def test_what_is_undecided_waits_where_questions_wait(paused: System) -> None:
     pair = record(paused)
-    assert f"`fleet pair decide {pair.id}`" in paused.fleet("questions").stdout
+    assert f"`fleet pair show {pair.id}`" in paused.fleet("questions").stdout
+    assert f"fleet pair decide {pair.id} --accept" in paused.fleet("pair", "show", pair.id).stderr
     assert "waiting for you" in paused.fleet("statusline").stdout
     with talk_within(paused, ("questions",)) as talk:
-        assert decision_about(pair, talk)["next"] == f"`fleet pair decide {pair.id}` in a shell"
+        assert decision_about(pair, talk)["next"] == f"`fleet pair show {pair.id}` in a shell"
     with talk_within(paused, ("questions", "pairs")) as talk:
         assert decision_about(pair, talk)["next"] == "`decide_pair`"
 
@@ -218,6 +223,22 @@ def test_what_is_undecided_waits_where_questions_wait(paused: System) -> None:
 def decision_about(pair: Pair, talk: Talk) -> dict[str, Any]:
     (due,) = [one for one in talk.call("list_questions")["decisions"] if one["id"] == pair.id]
     return due
+
+
+def test_what_is_due_is_found_without_reading_all_that_ever_was(tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    class Watched(MemoryStore):
+        def find(
+            self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
+        ) -> Sequence[Record]:
+            looked.append(field)
+            return super().find(kind, field, value, after=after, limit=limit)
+
+    store = Watched()
+    assert decisions_due(replace(open_fleet(tmp_path), make_store=lambda: store)) == []
+    assert looked
+    assert all(looked)
 
 
 def test_a_pair_is_cancelled_once(paused: System) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import load_settings
 from fleet.domain.ids import RunId, TaskId
-from fleet.domain.question import QuestionState
+from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound
@@ -27,7 +28,7 @@ from fleet.plugins import coder_named
 from fleet.ports import artifacts
 from fleet.ports.records import Runs
 from fleet.ports.store import Record
-from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services import beads
 from fleet.services.exchange import Draft, is_id
 from fleet.services.tasks import Edit, TaskService
@@ -690,6 +691,32 @@ def test_a_coder_that_is_held_back_is_released_and_a_mistyped_one_is_not_found(d
     assert desk.service.resume_coder("claude") is False
     with pytest.raises(NotFound):
         desk.service.resume_coder("cluade")
+
+
+def test_a_question_is_waited_for_as_long_as_somebody_does(desk: Desk) -> None:
+    task = desk.create()
+    asked = desk.service.ask(task.id, "Red or white?")
+    assert desk.service.question_awaited({task.id}) is None, "its agent may work on"
+    seen: list[Question | None] = []
+
+    def look(key: str) -> None:
+        if key == asked.id:
+            seen.append(desk.service.question_awaited({task.id}))
+
+    desk.store.overtake = look
+    waited = desk.service.await_answer(asked, seconds=0.3)
+    assert any(seen)
+    assert waited.state is QuestionState.PENDING
+    assert desk.service.question_awaited({task.id}) is None, "it has given up"
+
+
+def test_a_question_is_no_longer_waited_for_once_who_waits_was_killed(desk: Desk) -> None:
+    task = desk.create()
+    asked = desk.service.ask(task.id, "Red or white?")
+    for seconds, is_awaited in ((60, True), (-1, False)):
+        until = time.time() + seconds
+        Questions(desk.store).update(asked.id, lambda asked, until=until: replace(asked, awaited_until=until))
+        assert bool(desk.service.question_awaited({task.id})) is is_awaited
 
 
 # bringing in

@@ -29,6 +29,7 @@ class Question:
     answered_at: float | None = None
     place: int = 0  # its number among the questions of the task's file; 0: it is not in the file
     is_heard: bool = False  # its agent has the answer
+    awaited_until: float = 0.0  # till then its agent waits within its turn; put off as long as it does
 
     def give(self, answer: str, *, by: str, now: float) -> Question:
         """Return it answered. The first answer wins; the number of an option stands for the option."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fleet.domain.queue import LEAST_SHARE_USD, LEAST_USD
 from fleet.domain.run import Role, Run
-from fleet.errors import OverLimit, Refused
+from fleet.errors import InvalidInput, OverLimit, Refused
 
 RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
 MOST_KEYS = 8  # of a run; an agent of long ago is gone
@@ -96,6 +96,15 @@ def share_of(run: Run, wanted_usd: float) -> float:
             hint="ask for less with budget_usd, do it yourself, or ask a person",
         )
     return share
+
+
+def check_budget(wanted_usd: float) -> None:
+    """Raise `InvalidInput` for a budget that no agent would be started with. 0 is no limit."""
+    if 0 < wanted_usd < LEAST_SHARE_USD:
+        raise InvalidInput(
+            f"a budget of ${wanted_usd:g} is too little for any agent",
+            hint=f"give at least {LEAST_SHARE_USD:g} as budget_usd, or leave it out",
+        )
 
 
 def paying(run: Run, usd: float) -> Run:

@@ -153,6 +153,14 @@ class Workflow:
         return self.state is not WorkflowState.RUNNING
 
     @property
+    def asking(self) -> tuple[tuple[Stage, Progress], ...]:
+        """The stages that wait for a person's approval."""
+        if self.has_ended:
+            return ()
+        stages = zip(self.stages, self.progress, strict=True)
+        return tuple((stage, at) for stage, at in stages if at.state is StageState.ASKING)
+
+    @property
     def needs_person(self) -> bool:
         """Whether nothing will happen until a person does something."""
         if self.has_ended or startable(self):

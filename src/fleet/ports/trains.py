@@ -17,7 +17,7 @@ def line_key(host: str, project: str, target: str) -> str:
 
 
 def _index_of(train: Train) -> dict[str, str]:
-    found_by = {"project": train.project}
+    found_by = {"state": str(train.state), "project": train.project}
     if train.state is TrainState.OPEN:
         found_by["work"] = train.host
     if train.state is TrainState.HALTED and not train.is_told:

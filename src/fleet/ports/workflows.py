@@ -72,6 +72,8 @@ def _index_of(workflow: Workflow) -> dict[str, str]:
     found_by = {"project": workflow.project}
     if workflow.parent:
         found_by["parent"] = workflow.parent
+    if workflow.asking:
+        found_by["asking"] = "yes"
     if any(_is_untold(one) for one in workflow.progress):
         found_by["untold"] = workflow.host
     if not workflow.is_idle:

@@ -7,8 +7,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.pair import PairState
-from fleet.domain.train import TrainState
-from fleet.domain.workflow import StageState
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -20,7 +18,7 @@ class Due(NamedTuple):
     kind: str
     id: str  # of the workflow, pair or train
     text: str
-    command: str  # that goes on with it
+    command: str  # that goes on with it, or shows how
     stage: str = ""  # of the workflow
 
 
@@ -29,23 +27,20 @@ def decisions_due(fleet: Fleet) -> list[Due]:
 
 
 def _approvals(fleet: Fleet) -> Iterator[Due]:
-    for workflow in fleet.workflows.list(everything=False):
-        for stage, at in zip(workflow.stages, workflow.progress, strict=True):
-            if at.state is StageState.ASKING:
-                told = f"{workflow.name} asks for approval: {at.reason}"
-                command = f"fleet workflow approve {workflow.id} {quote(stage.name)}"
-                yield Due("approval", workflow.id, told, command, stage.name)
+    for workflow in fleet.workflows.asking():
+        for stage, at in workflow.asking:
+            told = f"{workflow.name} asks for approval: {at.reason}"
+            command = f"fleet workflow approve {workflow.id} {quote(stage.name)}"
+            yield Due("approval", workflow.id, told, command, stage.name)
 
 
 def _pairs(fleet: Fleet) -> Iterator[Due]:
-    for pair in fleet.pairs.list():
-        if pair.state is PairState.UNDECIDED:
-            told = f"{pair.id} is undecided: {pair.reason}"
-            yield Due("pair", pair.id, told, f"fleet pair decide {pair.id}")
+    for pair in fleet.pairs.list(PairState.UNDECIDED):
+        told = f"{pair.id} is undecided: {pair.reason}"
+        yield Due("pair", pair.id, told, f"fleet pair show {pair.id}")
 
 
 def _trains(fleet: Fleet) -> Iterator[Due]:
-    for train in fleet.merges.list():
-        if train.state is TrainState.HALTED:
-            told = f"{train.id} was halted: {train.reason}"
-            yield Due("merge", train.id, told, f"fleet train resume {train.id}")
+    for train in fleet.merges.halted():
+        told = f"{train.id} was halted: {train.reason}"
+        yield Due("merge", train.id, told, f"fleet train resume {train.id}")

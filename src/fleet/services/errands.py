@@ -201,8 +201,7 @@ class ErrandService:
     def id_meant(self, name: str, *, folder: str) -> str:
         """Return the id of the errand of a name; the name as it is, if none has it, or a branch does."""
         check_text(name)
-        named = self._named(name)
-        if not named or self._runs.is_branch(folder, name):
+        if self._runs.is_branch(folder, name) or not (named := self._named(name)):
             return name
         return named[-1].errand.id
 
@@ -303,7 +302,7 @@ class ErrandService:
         """Remove what all attempts at an errand left, saved first.
 
         A branch goes only if its work is in the current branch, or in that of a later attempt, unless it is
-        to be discarded; `fleet undo` brings it back.
+        to be discarded, and was saved whole: `fleet undo` brings it back.
         """
         detail = self.get(name)
         if not detail.is_over:
@@ -349,15 +348,26 @@ class ErrandService:
             return f"branch {run.branch} is kept: its workspace is there still"
         try:
             tip = self._repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
-            if not discard and not self._is_elsewhere(run, tip, newer):
-                return (
-                    f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
-                    " `merge_branches`, then call again, or give it up with `discard_branch`"
-                )
+            if not self._is_elsewhere(run, tip, newer):
+                if not discard:
+                    return (
+                        f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
+                        " `merge_branches`, then call again, or give it up with `discard_branch`"
+                    )
+                if not self._is_saved(run, tip):
+                    return (
+                        f"branch {run.branch} is kept: it has commits that are not in what was saved of its"
+                        " workspace, and `fleet undo` could not bring them back; merge it with"
+                        " `merge_branches`, or delete it with git"
+                    )
             self._repositories.drop_branch(run.project, run.branch, tip)
         except FleetError as problem:
             return f"branch {run.branch} is kept: {problem.message}"
         return ""
+
+    def _is_saved(self, run: Run, tip: str) -> bool:
+        """Whether a branch can be brought back: nobody has committed on it since it was saved."""
+        return bool(run.saved_ref) and self._repositories.contains(run.project, tip, run.saved_ref)
 
     def _is_elsewhere(self, run: Run, tip: str, newer: Sequence[Run]) -> bool:
         """Whether a run's work is in the current branch, or in what a later attempt left."""

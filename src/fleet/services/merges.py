@@ -236,10 +236,15 @@ class MergeService:
 
     # looking after trains
 
+    def halted(self) -> list[Train]:
+        """Return the trains that wait for a person, oldest first."""
+        return self._trains.find("state", str(TrainState.HALTED))
+
     def list(self, *, everything: bool = False) -> list[Train]:
         """Return the trains, oldest first: those that are under way, or all."""
-        found = [train for train in self._trains.find() if everything or not train.has_ended]
-        return sorted(found, key=lambda train: train.created_at)  # ids of the same second tell no order
+        # The ids of those that were begun in the same second are in no order.
+        found = sorted(self._trains.each(), key=lambda train: train.created_at)
+        return [train for train in found if everything or not train.has_ended]
 
     def get(self, name: str) -> Train:
         return find_by_id(self._trains, name, "train")

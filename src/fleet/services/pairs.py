@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_pair_id
-from fleet.domain.pair import Decision, Pair, Who, cancel, check_pair, decide, parse_who
+from fleet.domain.pair import Decision, Pair, PairState, Who, cancel, check_pair, decide, parse_who
 from fleet.domain.run import Role
 from fleet.errors import Conflict, FleetError, InvalidInput
 from fleet.ports.coder import Turn
@@ -130,9 +130,9 @@ class PairService:
 
     # looking
 
-    def list(self) -> list[Pair]:
-        """Return all pairs, oldest first."""
-        return self._pairs.find()
+    def list(self, state: PairState | None = None) -> list[Pair]:
+        """Return all pairs, or those in a state, oldest first."""
+        return self._pairs.find("state", str(state)) if state else self._pairs.find()
 
     def get(self, name: str) -> Pair:
         return find_by_id(self._pairs, name, "pair")

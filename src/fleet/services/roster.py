@@ -102,7 +102,7 @@ def activity_of(fleet: Fleet) -> str:
 
     working = sum(glance.is_live and glance.state != "waiting" for glance in Roster(fleet.store).look())
     asking = len(fleet.tasks.pending_questions()) + len(decisions_due(fleet))
-    queued = sum(task.state is TaskState.OPEN for task in fleet.tasks.list())
+    queued = len(fleet.tasks.list(TaskState.OPEN))
     counts = {"working": working, "waiting for you": asking, "queued": queued}
     told = [f"{count} {word}" for word, count in counts.items() if count]
     return f"fleet: {', '.join(told)}" if told else ""

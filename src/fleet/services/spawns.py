@@ -21,6 +21,7 @@ from fleet.domain.spawn import (
     Mark,
     Spawn,
     check_access,
+    check_budget,
     check_own,
     check_repository,
     holds_key,
@@ -151,6 +152,7 @@ class SpawnService:
         yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
+        check_budget(budget_usd)
         spawn = Spawn(
             # First the money is gone, then somebody has it: no kill in between makes it more.
             budget_usd=self._hand_on(caller.run, budget_usd) if caller.run else budget_usd,

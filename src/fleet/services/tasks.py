@@ -26,7 +26,7 @@ from fleet.domain.question import (
 from fleet.domain.queue import LEAST_USD, Lane, Ledger, day_of, refuse
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
-from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
+from fleet.errors import BadConfig, Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
 from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, read_strictly, write_plain
 from fleet.ports.door import Door
 from fleet.ports.lineage import Lineage
@@ -37,6 +37,7 @@ from fleet.services.exchange import Draft, Imported, Plan
 from fleet.services.projects import project_at
 
 LOOK_EVERY_SECONDS = 0.2
+AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits was last there
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
 # The entries of a task's log that tell when it came into its state.
@@ -632,11 +633,16 @@ class TaskService:
         return self._questions.find("state", str(QuestionState.PENDING))
 
     def question_about(self, names: Collection[str]) -> Question | None:
-        """Return an open question of one of the tasks, or of a part of one of the things, that are named.
+        """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
+        return next(self._questions_about(names, QuestionState.PENDING), None)
 
-        Its agent may have ended its turn, or wait for the answer within it.
-        """
-        return next(iter(self._questions_about(names, QuestionState.PENDING)), None)
+    def question_awaited(self, names: Collection[str]) -> Question | None:
+        """Return one that its agent waits for: its turn has ended with it, or it waits within its turn."""
+        now = time.time()
+        asked = self._questions_about(names, QuestionState.PENDING)
+        return next(
+            (one for one in asked if one.awaited_until > now or self._tasks.get(one.task).question), None
+        )
 
     def is_answer_unheard(self, names: Collection[str]) -> bool:
         """Whether a question of theirs was answered, and its task has not gone on yet."""
@@ -646,10 +652,12 @@ class TaskService:
     def _questions_about(self, names: Collection[str], state: QuestionState) -> Iterator[Question]:
         for question in self._questions.find("state", str(state)):
             task = self._tasks.peek(question.task)
-            if task is None or task.state is TaskState.CLOSED:
-                continue
-            if any(one in names for one in (task.id, *self._lineage.wholes_of(task.id))):
+            if task and not task.is_over and self._is_part_of(task, names):
                 yield question
+
+    def _is_part_of(self, task: Task, names: Collection[str]) -> bool:
+        """Whether a task, or something that it is a part of, is named."""
+        return any(one in names for one in (task.id, *self._lineage.wholes_of(task.id)))
 
     def hold_on(self, names: Collection[str]) -> Hold | None:
         """Return what holds back one of the tasks, or a part of one of the things, until a person says so."""
@@ -657,8 +665,15 @@ class TaskService:
             return None
         states = (TaskState.OPEN, TaskState.IN_PROGRESS)
         tasks = (task for state in states for task in self._tasks.each("state", str(state)))
-        named = (task for task in tasks if task.id in names or task.part_of in names)
-        return next((hold for task in named if (hold := self.hold_of(task)) and not hold.until), None)
+        held = ((task, self._readable_hold_of(task)) for task in tasks)
+        lasting = ((task, hold) for task, hold in held if hold and not hold.until)
+        return next((hold for task, hold in lasting if self._is_part_of(task, names)), None)
+
+    def _readable_hold_of(self, task: Task) -> Hold | None:
+        try:
+            return self.hold_of(task)
+        except BadConfig:  # of its project; whoever looks at the task itself is told
+            return None
 
     def hold_of(self, task: Task) -> Hold | None:
         """Return the hold that a task waits for; None if it waits for none, or its agent is at work."""
@@ -740,11 +755,17 @@ class TaskService:
         """Wait for an answer; return the question as it is then."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
+            self._keep_awaited(question)
             time.sleep(LOOK_EVERY_SECONDS)
             question = self._questions.get(question.id)
-        if question.state is QuestionState.ANSWERED:
-            self._questions.update(question.id, lambda asked: replace(asked, is_heard=True))
-        return question
+        return self._questions.update(question.id, _no_longer_awaited)
+
+    def _keep_awaited(self, question: Question) -> None:
+        """Say from time to time that somebody waits: they may be killed without a word."""
+        now = time.time()
+        if question.awaited_until < now + AWAITED_SECONDS / 2:
+            until = now + AWAITED_SECONDS
+            self._questions.update(question.id, lambda asked: replace(asked, awaited_until=until))
 
     # many at once
 
@@ -892,6 +913,11 @@ def _put_answer(path: Path, question: Question, block: str) -> None:
 def _cleaned(run: Run) -> Run:
     """Return a run whose workspace is to be removed, if it has ended; one under way is ended by the queue."""
     return run.want(Wanted.CLEAN) if run.has_ended and run.has_workspace else run
+
+
+def _no_longer_awaited(question: Question) -> Question:
+    is_heard = question.is_heard or question.state is QuestionState.ANSWERED
+    return replace(question, awaited_until=0.0, is_heard=is_heard)
 
 
 def _withdrawn(question: Question) -> Question:

@@ -212,6 +212,10 @@ class WorkflowService:
         """Return the tasks that a stage became, as far as it has."""
         return [task for name in workflow.units(index) if (task := self._tasks.peek(name))]
 
+    def asking(self) -> list[Workflow]:
+        """Return those with a stage that waits for approval, also those within others; oldest first."""
+        return sorted(self._workflows.each("asking", "yes"), key=lambda one: one.created_at)
+
     def within(self, workflow: Workflow) -> list[Workflow]:
         return self._workflows.find("parent", workflow.id)
 

@@ -121,7 +121,7 @@ class Visit:
         self._caller: Caller | None = None  # known before it is known what they may
         self._call: Call | None = None  # once it was admitted, and not before
         self._stamp = ""
-        self._needs_person = False  # as of the last answer
+        self._needs_person = False  # who calls, as of the last answer
         self._keeper: DoorKeeper | None = None
         self._replied = ""  # the question that was answered on the way
 
@@ -146,10 +146,17 @@ class Visit:
             raise
 
     def _with_needs(self, call: Call, answer: Answer) -> Answer:
-        """Return an answer with what keeps it until a person does something; and note whether that is so."""
+        """Return an answer with what keeps it until a person does something; and note whether that is so.
+
+        An agent can do nothing about it: it goes on waiting.
+        """
         names = _named_in(answer)
         hold = hint_here(call.fleet.errands.hold_on(names), RELEASING)
-        self._needs_person = bool(hold) or call.fleet.tasks.question_about(names) is not None
+        self._needs_person = call.caller.run is None and (
+            bool(hold)
+            or answer.get("needs_person") is True
+            or call.fleet.tasks.question_awaited(names) is not None
+        )
         return {**answer, "hold": hold} if hold else answer
 
     def is_over(self, answer: Answer | Refusal) -> bool:
@@ -181,7 +188,7 @@ class Visit:
         call = self._call
         if isinstance(answer, Refusal) or call is None or call.caller.run:
             return None
-        found = self._in_words(lambda: call.fleet.tasks.question_about(_named_in(answer)))
+        found = self._in_words(lambda: call.fleet.tasks.question_awaited(_named_in(answer)))
         return None if isinstance(found, Refusal) else found  # the next answer tells of what is wrong
 
     def reply(self, name: str, text: str) -> Refusal | None:

@@ -67,7 +67,7 @@ def _decide(call: Call) -> Answer:
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
-    return answer["has_ended"] is True or answer["state"] == "undecided" or answer["question"] is not None
+    return answer["has_ended"] is True or answer["state"] == "undecided"
 
 
 TOOLS = (

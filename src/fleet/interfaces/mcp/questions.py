@@ -8,7 +8,6 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.hints import hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from fleet.services.decisions import Due
 
 MOST = 50  # of a kind
+DECIDED_WITH = {"approval": "control_workflow", "pair": "decide_pair", "merge": "control_merge"}
 
 
 def _list(call: Call) -> Answer:
@@ -27,7 +27,8 @@ def _list(call: Call) -> Answer:
 
 
 def _decision(call: Call, due: Due) -> dict[str, Json]:
-    how = hint_here(f"`{due.command}`", call.tools)
+    tool = DECIDED_WITH[due.kind]
+    how = f"`{tool}`" if tool in call.tools else f"`{due.command}` in a shell"
     return {"kind": due.kind, "id": due.id, "stage": due.stage or None, "text": due.text, "next": how}
 
 

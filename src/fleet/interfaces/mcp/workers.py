@@ -19,7 +19,7 @@ STATUS = {"worker_id": schema.text(), "status": schema.text()}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
-    return answer["status"] in OVER or answer["question"] is not None
+    return answer["status"] in OVER
 
 
 def _told(call: Call, detail: ErrandDetail) -> Answer:
@@ -210,7 +210,7 @@ TOOLS = (
             "worker_id": WORKER,
             "remove_branch": schema.flag(default=True),
             "remove_worktree_dir": schema.flag(default=True),
-            "discard_branch": schema.flag("also unmerged; `fleet undo` restores"),
+            "discard_branch": schema.flag("also unmerged, if `fleet undo` can restore it"),
         },
         needs=("worker_id",),
         gives={

@@ -21,7 +21,7 @@ STATUS = {"workflow_id": schema.text(), "status": schema.text()}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
-    return answer["status"] in ("succeeded", "failed", "cancelled") or answer["needs_person"] is True
+    return answer["status"] in ("succeeded", "failed", "cancelled")
 
 
 def _create(call: Call) -> Answer:
