@@ -208,8 +208,9 @@ class System:
     def close(self) -> None:
         """Leave nothing behind, whatever the test did; fail it if something stays all the same."""
         with contextlib.suppress(Exception):  # a test may have broken the store or the supervisor
-            if any(run.has_work or run.has_workspace for run in self.all_runs()):
-                self.fleet("kill", "*", "--force", code=None, cwd=self.home, seconds=60)
+            here = [run for run in self.all_runs() if run.host != "elsewhere"]  # which no test has
+            if branches := [run.branch for run in here if run.has_work or run.has_workspace]:
+                self.fleet("kill", *branches, "--force", code=None, cwd=self.home, seconds=60)
         with contextlib.suppress(Exception):
             self.door.stop()
         self.require_silence()

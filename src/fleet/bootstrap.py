@@ -225,11 +225,26 @@ class SettingsCache:
         kept = self._kept.get(project)
         if kept and kept[0] == stamp:
             return kept[1]
-        settings = load_settings(self._home, Path(project) if project else None)
+        settings = self._load(project, kept[1] if kept else None)
         self._kept[project] = (stamp, settings)
         for warning in settings.warnings:
             self._log.error("config.broken", extra={"reason": warning})
         return settings
+
+    def _load(self, project: str, before: Settings | None) -> Settings:
+        """Load a project's settings; of a file that never was good, nothing counts.
+
+        Its agents must be followed and stopped all the same, and nobody is there to be told but the log.
+        """
+        from fleet.errors import BadConfig
+
+        try:
+            return load_settings(self._home, Path(project) if project else None)
+        except BadConfig as problem:
+            if not project:
+                raise
+            self._log.error("config.broken", extra={"reason": problem.message})
+            return before or self.of_project("")
 
 
 def _stamp(file: Path) -> object:

@@ -933,6 +933,8 @@ def test_in_a_terminal_the_agent_has_the_foreground_and_its_code_is_kept(pane: P
 SUSPENDABLE = """
 import pathlib, signal
 signal.signal(signal.SIGCONT, lambda *_: pathlib.Path("back").open("a").write("x"))
+signal.signal(signal.SIGALRM, lambda *_: None)  # or a signal just before it reads would be seen after that
+signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 pathlib.Path("up").touch()
 pathlib.Path("line").write_text(input())
 raise SystemExit(8)

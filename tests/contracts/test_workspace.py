@@ -399,6 +399,30 @@ class TestAHostileAgent:
         assert (folder / "untracked.txt").read_text() == "more\n"
         assert not (tmp_path / "ran").exists()
 
+    @pytest.mark.parametrize("made", ["nul", "folder", "pipe", "nothing"])
+    def test_that_spoils_what_names_its_repository_is_settled_all_the_same(
+        self, ground: Ground, made: str
+    ) -> None:
+        place, folder = ground.make()
+        (folder / "readme.md").write_text("changed\n")
+        named = ground.git_dir(place) / "commondir"
+        named.unlink()
+        if made == "nul":
+            named.write_bytes(b"/a\0b\n")
+        elif made == "folder":
+            (named / "within").mkdir(parents=True)
+        elif made == "pipe":
+            os.mkfifo(named)
+        if made == "folder":  # git itself cannot go on: then that is said
+            with pytest.raises(FleetError):
+                ground.workspaces.save_leftovers(place, "left")
+            named.joinpath("within").rmdir()
+            named.rmdir()
+        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.changes(place).files == ("readme.md",)
+        assert ground.workspaces.remove(place)
+        assert not list(ground.git_dir(place).parent.glob("*/commondir.*"))
+
     def test_that_turns_its_link_elsewhere_is_given_its_own_folders_alone(
         self, ground: Ground, tmp_path: Path
     ) -> None:

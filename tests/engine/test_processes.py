@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from fleet.shim.client import Shim
 from tests.support import System, is_alive, processes_with, scenario, wait_for
 
 SOON = 2.0  # seconds in which a status must be right
+CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 
 def running(system: System, *steps: dict[str, object], branch: str = "work") -> Run:
@@ -100,11 +103,37 @@ def test_after_a_kill_no_process_of_the_run_is_left(system: System, tmp_path: Pa
     assert system.run("work").state is RunState.KILLED
 
 
+def test_a_supervisor_that_an_agent_started_leaves_the_agents_control_group(
+    system: System, tmp_path: Path
+) -> None:
+    mount = next((place for place in CGROUPS if _can_make(place / "fleet-probe")), None)
+    if mount is None:
+        pytest.skip("this host lets us make no control groups")
+    group = mount / f"test-{os.getpid()}" / "fleet" / "run"
+    group.mkdir(parents=True)
+    try:
+        command = (sys.executable, "-m", "fleet", "run", "--background")
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+        subprocess.run(enter, env=system.environment, cwd=system.repository, check=True, capture_output=True)
+        place = Path(f"/proc/{system.supervisor_pid()}/cgroup").read_text()
+        assert f"test-{os.getpid()}" in place
+        assert "fleet/run" not in place
+    finally:
+        system.fleet("run", "--stop", code=None)
+        wait_for(lambda: _is_removed(group, group.parent, group.parent.parent))
+
+
+def _is_removed(*groups: Path) -> bool:
+    for group in groups:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+    return not groups[-1].exists()
+
+
 def test_an_escapee_that_wiped_its_environment_is_found_by_its_control_group(
     system: System, tmp_path: Path
 ) -> None:
-    probe = Path("/sys/fs/cgroup/unified/fleet-probe"), Path("/sys/fs/cgroup/fleet-probe")
-    if not any(_can_make(folder) for folder in probe):
+    if not any(_can_make(place / "fleet-probe") for place in CGROUPS):
         pytest.skip("this host lets us make no control groups")
     script = tmp_path / "escape.sh"
     script.write_text(f"(env -i setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' &) &\nsleep 300\n")

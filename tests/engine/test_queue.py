@@ -293,13 +293,44 @@ def test_agents_that_wait_for_their_own_agents_give_them_their_places(system: Sy
     marks = [tmp_path / f"child-{number}" for number in range(3)]
     parents = [wish(system, mark.name, {"wait_for": str(mark)}, DONE) for mark in marks]
     runs = [until(system, parent, lambda task: task.run is not None).run for parent in parents]
-    other = wish(system, "Waits its turn", EDIT, DONE, priority=4)
+    other = wish(system, "Waits its turn", EDIT, {"wait_for": str(tmp_path / "end")}, DONE)
     children = [
         start_child(system, mark.name, run, {"run": f"touch {mark}"})
         for mark, run in zip(marks, runs, strict=True)
         if run
     ]
-    for task in (*children, *parents, other):
+    for task in children:
+        until(system, task, is_closed)
+    (tmp_path / "end").touch()
+    for task in (*parents, other):
+        until(system, task, is_closed)
+
+
+def test_the_place_of_an_agent_that_has_started_others_is_nobody_elses(
+    system: System, tmp_path: Path
+) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    parent = wish(system, "Parent", {"wait_for": str(tmp_path / "end")}, DONE)
+    run = until(system, parent, lambda task: task.run is not None).run
+    assert run
+    other = wish(system, "Waits its turn", DONE)
+    first, second = (
+        start_child(system, name, run, {"touch": str(tmp_path / name)}, {"wait_for": str(tmp_path / "go")})
+        for name in ("first", "second")
+    )
+    wait_for(lambda: (tmp_path / "first").exists() or (tmp_path / "second").exists())
+    system.fleet(
+        "create", "beside", "-p", scenario({"say": "hello"}), "--wait"
+    )  # so it looked, several times
+    begun = [task for task in (first, second) if look(system, task).state is TaskState.IN_PROGRESS]
+    assert len(begun) == 1
+    assert look(system, other).state is TaskState.OPEN
+    (tmp_path / "go").touch()
+    for task in (first, second):
+        until(system, task, is_closed)
+    assert look(system, other).state is TaskState.OPEN
+    (tmp_path / "end").touch()
+    for task in (parent, other):
         until(system, task, is_closed)
 
 
@@ -381,6 +412,21 @@ def test_a_task_of_a_project_that_is_gone_keeps_no_other_from_being_done(
     system.fleet("resume")
     until(system, task_id, is_closed)
     assert is_blocked(until(system, lost["id"], is_blocked))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_an_agent_of_a_project_whose_first_settings_are_broken_is_followed_and_stopped(
+    system: System, is_restarted: bool
+) -> None:
+    system.fleet("create", "work", "-p", scenario({"say": "here"}, {"sleep": 60}))
+    system.wait_until("work", lambda run: run.said == "here")
+    (system.repository / ".fleet").mkdir()
+    (system.repository / ".fleet" / "config.toml").write_text("[limits\n")
+    if is_restarted:
+        system.fleet("run", "--stop")
+    system.fleet("kill", "work", "--force", cwd=system.home)
+    assert system.run("work").state is RunState.KILLED
+    assert '"config.broken"' in system.supervisor_log()
 
 
 def test_a_broken_configuration_is_told_and_stops_nothing(system: System) -> None:

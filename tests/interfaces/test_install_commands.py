@@ -10,7 +10,7 @@ import pytest
 from fleet.interfaces.cli import install
 from fleet.services import clients
 from tests.interfaces.conftest import ended_run, record
-from tests.support import System
+from tests.support import System, wait_for
 
 CLAUDE = '{\n  "numStartups": 7, // mine\n  "unknown": {}\n}\n'
 
@@ -144,6 +144,7 @@ def test_a_home_that_is_a_link_is_emptied_and_the_link_stays(
     system.env["FLEET_HOME"] = str(link)
     system.fleet("pause")
     system.fleet("task", "create", "water it")
+    wait_for(system.door.is_open)  # one that is still coming up would make its folder again
     system.fleet("uninstall", "--purge", "--yes")
     assert link.is_symlink()
     assert [*system.home.iterdir()] == []

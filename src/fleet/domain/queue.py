@@ -148,7 +148,6 @@ class Refusal:
     reach: Reach
     is_daily: bool = False  # the next day brings fresh money
     is_final: bool = False  # it may never start as it is
-    is_room: bool = False  # too many are under way
 
 
 def refuse(
@@ -156,8 +155,8 @@ def refuse(
 ) -> Refusal | None:
     """Return why no task may start in a lane now; None if one may.
 
-    Tasks whose agents have started others that are not done (`parents`) give their place to those: if they
-    kept it while they wait, all would wait for each other.
+    The tasks whose agents asked for it (`parents`) give their place to it: if they kept it while they wait,
+    all would wait for each other.
     """
     lanes = [at for name, at in ledger.running.items() if name not in parents]
     of_coder = sum(at.coder == lane.coder for at in lanes)
@@ -172,7 +171,7 @@ def refuse(
     for name, most, taken, reach in rooms:
         if most and taken >= most:
             reason = f"{taken} of {most} are under way ({name})"
-            return Refusal(reason=reason, reach=reach, is_room=True)
+            return Refusal(reason=reason, reach=reach)
     return _too_dear(ledger, lane, limits, day)
 
 

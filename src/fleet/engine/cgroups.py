@@ -11,6 +11,16 @@ from functools import cache
 from pathlib import Path
 
 _MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
+_OURS = "fleet"
+
+
+def leave() -> None:
+    """Move this process out of a run's group: a supervisor that an agent has started is not the run's."""
+    for mount in _MOUNTS:
+        group = _group_of_self(mount)
+        if group and group.parent.name == _OURS:
+            with contextlib.suppress(OSError):
+                (group.parent.parent / "cgroup.procs").write_text("0")
 
 
 def make(run_id: str) -> str:
@@ -43,11 +53,18 @@ def _parent() -> Path | None:
 
 def _own_group(mount: Path) -> Path | None:
     """Return a folder for our groups below the one that we are in ourselves."""
-    try:
-        own = Path("/proc/self/cgroup").read_text()
-        path = next(line[3:] for line in own.splitlines() if line.startswith("0::"))
-        place = mount / path.strip("/") / "fleet"
-        place.mkdir(exist_ok=True)
-    except (OSError, StopIteration):
+    if not (group := _group_of_self(mount)):
         return None
-    return place
+    try:
+        (group / _OURS).mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return group / _OURS
+
+
+def _group_of_self(mount: Path) -> Path | None:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((mount / line[3:].strip("/") for line in lines if line.startswith("0::")), None)

@@ -33,7 +33,7 @@ class Lanes:
 
     def enter(self, task: Task, coder: str) -> Refusal | None:
         """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
-        lane, limits = self._lane(task, coder), self.limits(task.project)
+        lane, limits, parents = self._lane(task, coder), self.limits(task.project), self.parents_of(task)
         refusal: Refusal | None = None
 
         def entered(ledger: Ledger) -> Ledger:
@@ -42,18 +42,15 @@ class Lanes:
                 refusal = None if ledger.running[task.id].host == lane.host else ELSEWHERE
                 return ledger
             shared = ledger.with_share(lane, is_part=bool(task.part_of))
-            refusal = self._refusal(ledger, shared, limits)
+            refusal = refuse(ledger, shared, limits, day_of(time.time()), parents=parents)
             return ledger if refusal else ledger.admit(task, shared)
 
         self._state.change_ledger(entered)
         return refusal
 
-    def _refusal(self, ledger: Ledger, lane: Lane, limits: Limits) -> Refusal | None:
-        today = day_of(time.time())
-        refusal = refuse(ledger, lane, limits, today)
-        if refusal is None or not refusal.is_room:
-            return refusal
-        return refuse(ledger, lane, limits, today, parents=self._lineage.parents_among(ledger.running))
+    def parents_of(self, task: Task) -> set[str]:
+        """Return the tasks whose agents wait for a task; none for what a person asked for."""
+        return self._lineage.parents_of(task.id) if task.origin or task.part_of else set()
 
     def _lane(self, task: Task, coder: str) -> Lane:
         left = self.limits(task.project).budget_of(task) - task.spent_usd

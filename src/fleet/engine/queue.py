@@ -462,7 +462,9 @@ class Queue:
             # What is wrong with one task, or with its project, must not keep the others from being started.
             self._one(lambda task: self._offer(task, full, waiting), task)
             if not self._has_room:
-                return
+                break
+        for task in self._waited_for():  # by agents, whose places are theirs where there is no other
+            self._one(lambda task: self._offer(task, set(), waiting), task)
 
     def _offer(self, task: Task, full: set[Room], waiting: _Waiting) -> None:
         """Start a ready task, if it may start here and now."""
@@ -551,6 +553,16 @@ class Queue:
             found = [task for page in pages.values() for task in page]
             yield from in_order(found, time.time(), self._limits_of_all())
             after = {priority: page[-1].id for priority, page in pages.items() if len(page) == PAGE}
+
+    def _waited_for(self) -> Iterator[Task]:
+        """Yield the ready tasks that agents have asked for."""
+        known = dict[tuple[str, str], bool]()
+        for task in in_order(self._tasks.find("wanted", "yes"), time.time(), self._limits_of_all()):
+            source = (task.origin, task.part_of)
+            if source not in known:
+                known[source] = bool(self._lanes.parents_of(task))
+            if known[source]:
+                yield task
 
     def _limits_of_all(self) -> Limits:
         return Limits(ageing_seconds=self._shop.settings_for("").ageing_seconds)

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleet.engine import cgroups
 from fleet.engine.door import supervisor_environment
 from fleet.errors import Conflict, FleetError
 
@@ -36,6 +37,7 @@ def main(home: Path, *, is_background: bool) -> int:
             return 0  # another one was faster, and it will see the wish
         print(f"error: {conflict.message}\nhint: {conflict.hint}", file=sys.stderr)
         return conflict.exit_code
+    cgroups.leave()
     fifo = door.open()  # before anything slow is loaded: from now on knocks are heard
     try:
         asyncio.new_event_loop().run_until_complete(_serve(home, fifo, is_background))

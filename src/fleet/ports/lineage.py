@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from fleet.domain.spawn import Spawn
 from fleet.ports.pairs import Pairs
@@ -34,18 +34,10 @@ class Lineage:
             yield spawn.run
             name = spawn.run
 
-    def parents_among(self, tasks: Iterable[str]) -> set[str]:
-        """Return those of the tasks whose agents have started something that is not done yet."""
-        runs = ((name, task.run) for name in tasks if (task := self._tasks.peek(name)))
-        return {name for name, run in runs if run and self._has_unfinished(run)}
-
-    def _has_unfinished(self, run: str) -> bool:
-        shelves = (self._tasks, self._workflows, self._pairs, self._races)
-        return any(
-            shelf.page("origin", spawn.id, limit=1)
-            for spawn in self._spawns.each("run", run)
-            for shelf in shelves
-        )
+    def parents_of(self, task_id: str) -> set[str]:
+        """Return the tasks whose agents asked for a task, directly or through others."""
+        found = (self._runs.peek(name) for name in self.runs_behind(task_id))
+        return {run.task for run in found if run and run.task}
 
     def spawn_behind(self, name: str) -> Spawn | None:
         """Return the spawn that something comes from, directly or as a part; None for what a person began."""

@@ -21,8 +21,6 @@ def _index_of(pair: Pair) -> dict[str, str]:
         found_by["work"] = pair.host
     if pair.state is PairState.UNDECIDED and not pair.is_told:
         found_by["untold"] = pair.host
-    if pair.origin and not pair.has_ended:
-        found_by["origin"] = pair.origin
     return found_by
 
 

@@ -20,8 +20,7 @@ def _index_of(race: Race) -> dict[str, str]:
     """What waits for a person alone keeps no supervisor up, and is found by another name."""
     if race.has_ended:
         return {}
-    found_by = {ASKS if race.is_asking and race.is_wanted else WORK: race.host}
-    return found_by | ({"origin": race.origin} if race.origin else {})
+    return {ASKS if race.is_asking and race.is_wanted else WORK: race.host}
 
 
 def _entries(bodies: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:

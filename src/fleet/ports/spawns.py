@@ -8,12 +8,7 @@ from fleet.domain.spawn import Spawn
 from fleet.ports.shelf import Form, Shelf
 from fleet.ports.store import Store
 
-SPAWN_FORM = Form(
-    kind="spawn",
-    make=Spawn,
-    decoders={"repositories": tuple},
-    index=lambda spawn: {"run": spawn.run} if spawn.run else {},
-)
+SPAWN_FORM = Form(kind="spawn", make=Spawn, decoders={"repositories": tuple}, index=lambda spawn: {})
 ERRAND_FORM = Form(
     kind="errand",
     make=Errand,

@@ -40,8 +40,8 @@ def _index_of(task: Task) -> dict[str, str]:
         found_by["stands"] = task.base_host
     if task.state is TaskState.CLOSED and not task.is_announced:
         found_by["unannounced"] = "yes"
-    if task.origin and not task.is_over:
-        found_by["origin"] = task.origin
+    if task.is_ready and (task.origin or task.part_of):
+        found_by["wanted"] = "yes"  # somebody may wait for it: an agent, if one is behind it
     return found_by
 
 

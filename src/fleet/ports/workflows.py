@@ -78,8 +78,6 @@ def _index_of(workflow: Workflow) -> dict[str, str]:
         found_by["untold"] = workflow.host
     if not workflow.is_idle:
         found_by["work"] = workflow.host
-    if workflow.origin and not workflow.has_ended:
-        found_by["origin"] = workflow.origin
     return found_by
 
 

@@ -541,18 +541,16 @@ class TaskService:
 
     def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
         """Return why there is no room or no money now for those of the tasks that are ready."""
-        from fleet.ports.lineage import Lineage
-
         ledger = self._state.ledger()
-        parents = Lineage(self._store).parents_among(ledger.running)
-        told = {task.id: self._refusal(task, ledger, parents) for task in tasks if task.is_ready}
+        told = {task.id: self._refusal(task, ledger) for task in tasks if task.is_ready}
         return {name: reason for name, reason in told.items() if reason}
 
-    def _refusal(self, task: Task, ledger: Ledger, parents: Collection[str]) -> str:
+    def _refusal(self, task: Task, ledger: Ledger) -> str:
         coder = self.choice(task).coder
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
+        parents = self._lineage.parents_of(task.id) if task.origin or task.part_of else set[str]()
         refusal = refuse(ledger, lane, limits, day_of(time.time()), parents=parents)
         return refusal.reason if refusal else ""
 

@@ -156,7 +156,7 @@ state() {
       none) [ -e "$d/child" ] || { echo absent; return; } ;;
       live) echo starting; return ;;
       # Its last seconds may not have reached the disk, so that this is all that is left of an agent that ran.
-      reboot) echo "lost reason=reboot"; return ;;
+      reboot) tell_over "lost reason=reboot"; return ;;
     esac
     # Nobody is on the way any more. What `child` says now is final, once it is there.
     settle

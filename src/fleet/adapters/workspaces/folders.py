@@ -45,16 +45,24 @@ def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
         if text and durable:
             file.flush()
             os.fsync(file.fileno())
-    draft.rename(path)
+    try:
+        draft.rename(path)
+    except OSError:  # a folder is in its place
+        remove_file(draft)
+        raise
 
 
 def read_text(path: Path) -> str:
-    """Return what a small file says, "" if it is not there."""
+    """Return what a small file says, "" if there is none. An agent may have put a pipe there."""
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return ""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return ""
+    with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
 
 
 def is_inside(name: str) -> bool:

@@ -115,7 +115,10 @@ class Site:
 
     def _belongs_here(self, git_dir: Path) -> bool:
         named = read_text(git_dir / COMMON).removesuffix("\n")
-        return bool(named) and os.path.realpath(git_dir / named) == str(self.common)
+        try:
+            return bool(named) and os.path.realpath(git_dir / named) == str(self.common)
+        except (OSError, ValueError):  # no path at all
+            return False
 
     def _find_git_dir(self) -> Path | None:
         folder = self.common / "worktrees"
