@@ -242,9 +242,8 @@ class MergeService:
 
     def list(self, *, everything: bool = False) -> list[Train]:
         """Return the trains, oldest first: those that are under way, or all."""
-        # The ids of those that were begun in the same second are in no order.
-        found = sorted(self._trains.each(), key=lambda train: train.created_at)
-        return [train for train in found if everything or not train.has_ended]
+        found = [train for train in self._trains.find() if everything or not train.has_ended]
+        return sorted(found, key=lambda train: train.created_at)  # ids of the same second tell no order
 
     def get(self, name: str) -> Train:
         return find_by_id(self._trains, name, "train")
