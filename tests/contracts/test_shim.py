@@ -630,8 +630,8 @@ def test_a_shim_is_no_process_of_the_run_it_was_called_from(local_turn: Turn) ->
 
 
 def find_cgroup() -> Path | None:
-    for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup/pids")):
-        if (root / "cgroup.procs").exists() and os.access(root, os.W_OK):
+    for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
+        if (root / "cgroup.controllers").exists() and os.access(root, os.W_OK):
             return root
     return None
 

@@ -16,9 +16,8 @@ _OURS = "fleet"
 
 def leave() -> None:
     """Move this process out of a run's group: a supervisor that an agent has started is not the run's."""
-    for mount in _MOUNTS:
-        group = _group_of_self(mount)
-        if group and group.parent.name == _OURS:
+    for group in _groups_of_self():
+        if group.parent.name == _OURS:
             with contextlib.suppress(OSError):
                 (group.parent.parent / "cgroup.procs").write_text("0")
 
@@ -45,26 +44,19 @@ def drop(run_id: str) -> None:
 
 @cache
 def _parent() -> Path | None:
-    for mount in _MOUNTS:
-        if (mount / "cgroup.controllers").is_file() and (place := _own_group(mount)):
-            return place
+    """Return the folder for our groups, below the one that we are in ourselves."""
+    for group in _groups_of_self():
+        with contextlib.suppress(OSError):
+            (group / _OURS).mkdir(exist_ok=True)
+            return group / _OURS
     return None
 
 
-def _own_group(mount: Path) -> Path | None:
-    """Return a folder for our groups below the one that we are in ourselves."""
-    if not (group := _group_of_self(mount)):
-        return None
-    try:
-        (group / _OURS).mkdir(exist_ok=True)
-    except OSError:
-        return None
-    return group / _OURS
-
-
-def _group_of_self(mount: Path) -> Path | None:
+def _groups_of_self() -> list[Path]:
+    """Return where this process is in each mounted tree; elsewhere, what we write would make a plain file."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
-        return None
-    return next((mount / line[3:].strip("/") for line in lines if line.startswith("0::")), None)
+        return []
+    ours = [line[3:].strip("/") for line in lines if line.startswith("0::")]
+    return [mount / name for mount in _MOUNTS if (mount / "cgroup.controllers").is_file() for name in ours]
