@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from fleet.domain.event import Json
 from fleet.errors import NotFound, Stale
@@ -22,7 +24,8 @@ class Entity(Protocol):
 
 
 Item = TypeVar("Item", bound=Entity)
-MOST_READ = 200  # items that a shelf remembers
+MOST_READ = 200  # items of a kind that are remembered
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class Shelf(Generic[Item]):
     def __init__(self, store: Store, form: Form[Item]) -> None:
         self._store = store
         self._form = form
-        self._read: OrderedDict[str, tuple[str, Item]] = OrderedDict()  # by key, with the version
+        self._read: OrderedDict[str, tuple[str, Item]] = _memory_of(store, form.kind)
 
     def get(self, key: str) -> Item:
         return self._decode(self._record(key))
@@ -71,7 +74,7 @@ class Shelf(Generic[Item]):
 
     def add(self, item: Item) -> None:
         """Write a new item; raise `Stale` if there is one of its id."""
-        self._store.put(self._record_of(item))
+        self._remember(self._store.put(self._record_of(item)), item)
 
     def update(
         self,
@@ -104,11 +107,12 @@ class Shelf(Generic[Item]):
                 return old
             try:
                 written = replace(self._record_of(new), version=record.version)
-                self._store.put(written, stream=stream, events=events, expect=expect)
+                stored = self._store.put(written, stream=stream, events=events, expect=expect)
             except Stale as lost:
                 if lost.kind == STREAM:
                     raise
                 continue
+            self._remember(stored, new)
             return new
 
     def find(self, field: str = "", value: str = "") -> list[Item]:
@@ -127,10 +131,13 @@ class Shelf(Generic[Item]):
         version, item = self._read.get(record.key, ("", None))
         if item is None or version != record.version:
             item = self._form.decode(record.body)
-            self._read[record.key] = (record.version, item)
-            if len(self._read) > MOST_READ:
-                self._read.popitem(last=False)
+            self._remember(record, item)
         return item
+
+    def _remember(self, record: Record, item: Item) -> None:
+        self._read[record.key] = (record.version, item)
+        if len(self._read) > MOST_READ:
+            self._read.popitem(last=False)
 
     def _record(self, key: str) -> Record:
         record = self._store.get(self._form.kind, key)
@@ -143,14 +150,28 @@ class Shelf(Generic[Item]):
         return Record(kind=form.kind, key=item.id, body=form.encode(item), fields=form.index(item))
 
 
+# What shelves of one kind have read from a store, with the versions. Many shelves share it.
+_memories: WeakKeyDictionary[Store, dict[str, OrderedDict[str, Any]]] = WeakKeyDictionary()
+
+
+def _memory_of(store: Store, kind: str) -> OrderedDict[str, Any]:
+    return _memories.setdefault(store, {}).setdefault(kind, OrderedDict())
+
+
 def encode_value(value: object) -> Json:
     """Turn a domain value into JSON: dataclasses to objects, tuples to lists."""
-    if isinstance(value, str):  # also every enum of ours
+    kind: type[Any] = type(value)
+    if kind in _PLAIN:
+        return cast("Json", value)
+    if isinstance(value, str):  # every enum of ours
         return str(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
     if isinstance(value, tuple):
         return [encode_value(item) for item in cast("tuple[object, ...]", value)]
     if isinstance(value, Mapping):
         return {str(name): encode_value(item) for name, item in cast("Mapping[str, object]", value).items()}
-    return {spec.name: encode_value(getattr(value, spec.name)) for spec in fields(cast("Any", value))}
+    return {name: encode_value(getattr(value, name)) for name in _field_names(kind)}
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(spec.name for spec in fields(kind))
