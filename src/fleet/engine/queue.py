@@ -423,6 +423,8 @@ class Queue:
         """Return the commit that a run's branch stands at; "" if there is none."""
         if run is None or not run.base_sha:
             return ""
+        if run.result and run.result.head:
+            return run.result.head
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
             found = self._shop.repositories.inspect(run.project, ref, ())

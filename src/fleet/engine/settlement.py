@@ -113,6 +113,7 @@ def _result(
         pushed=pushed,
         files_changed=changes.files,
         commits=changes.commits,
+        head=changes.head,
         next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
         usage=usage,
     )
@@ -182,7 +183,7 @@ async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
 
     What was written is in the workspace all the same: better to say so than to try for ever.
     """
-    nothing = Changes(commits=(), files=(), diff=run.diff)
+    nothing = Changes(diff=run.diff)
     if not run.has_workspace:
         return nothing, ""
     place = shop.place(run)

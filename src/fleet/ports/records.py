@@ -134,6 +134,7 @@ def decode_result(body: Mapping[str, Any]) -> Result:
         resets_at=body.get("resets_at"),
         files_changed=tuple(body.get("files_changed", ())),
         commits=tuple(decode_flat(Commit, commit) for commit in body.get("commits", ())),
+        head=body.get("head", ""),
         question=body.get("question", ""),
         tests=body.get("tests", ""),
         pushed=body.get("pushed", ""),

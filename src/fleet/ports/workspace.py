@@ -24,9 +24,10 @@ class Place:
 class Changes:
     """What a workspace's branch holds beyond its base."""
 
-    commits: tuple[Commit, ...]  # oldest first
-    files: tuple[str, ...]
-    diff: Diff
+    commits: tuple[Commit, ...] = ()  # oldest first
+    files: tuple[str, ...] = ()
+    diff: Diff = Diff()
+    head: str = ""  # the branch's last commit; "" if git could not tell
 
 
 class Workspaces(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.commits import read_commits, was_made_in
 from fleet.adapters.workspaces.copying import find_copies, recall
-from fleet.adapters.workspaces.folders import remove_file
+from fleet.adapters.workspaces.folders import read_text, remove_file
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.status import stage
 from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
@@ -28,12 +28,13 @@ _PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
 
 
 def changes(site: Site) -> Changes:
-    tip = _tip(site)
-    if tip == site.place.base_sha:
-        return Changes(commits=(), files=(), diff=Diff())
+    base = site.place.base_sha
+    tip = base if read_text(site.common / site.branch_ref).strip() == base else _tip(site)
+    if tip == base:
+        return Changes(head=tip)
     wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
-    logged = git(*wanted, f"{site.place.base_sha}..{tip}", cwd=site.common)
-    counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, tip, cwd=site.common)
+    logged = git(*wanted, f"{base}..{tip}", cwd=site.common)
+    counted = git("diff", "--numstat", "-z", *_PLAIN, base, tip, cwd=site.common)
     files = _parse_numstat(counted)
     commits = (line.partition(b" ") for line in logged.split(b"\0") if line)
     return Changes(
@@ -42,6 +43,7 @@ def changes(site: Site) -> Changes:
         ),
         files=tuple(files),
         diff=_sum(files),
+        head=tip,
     )
 
 

@@ -60,11 +60,14 @@ def save_leftovers(site: Site, message: str) -> str:
     if git_dir is None:
         return ""
     break_dead_locks(site, git_dir)
-    standing = _look(site, git_dir)
     status = _status(site, git_dir)
     is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
-    if standing.on_branch:
-        return _commit_or_save(site, git_dir, status, standing, message) if is_dirty else ""
+    on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
+    if on_branch and not is_dirty:
+        return ""
+    standing = _look(site, git_dir, on_branch=on_branch)
+    if on_branch:
+        return _commit_or_save(site, git_dir, status, standing, message)
     return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
 
 
@@ -97,10 +100,9 @@ def _outlive(lock: Path) -> None:
         time.sleep(0.02)
 
 
-def _look(site: Site, git_dir: Path) -> _Standing:
+def _look(site: Site, git_dir: Path, *, on_branch: bool) -> _Standing:
     head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
-    stands_on = read_text(git_dir / "HEAD").strip()
-    return _Standing(head=head, tip=tip, on_branch=stands_on == f"ref: {site.branch_ref}")
+    return _Standing(head=head, tip=tip, on_branch=on_branch)
 
 
 def _status(site: Site, git_dir: Path) -> Status:
