@@ -10,6 +10,7 @@ from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.queue import Lane, Ledger, Limits, Reach, Refusal, day_of, refuse
 from fleet.domain.run import Run
+from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
 from fleet.ports.lineage import Lineage
@@ -33,7 +34,8 @@ class Lanes:
 
     def enter(self, task: Task, coder: str) -> Refusal | None:
         """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
-        lane, limits, parents = self._lane(task, coder), self.limits(task.project), self.parents_of(task)
+        spawn, limits = self._spawn_behind(task), self.limits(task.project)
+        lane, parents = self._lane(task, coder, spawn), self.parents_of(task) if spawn else set[str]()
         refusal: Refusal | None = None
 
         def entered(ledger: Ledger) -> Ledger:
@@ -52,9 +54,11 @@ class Lanes:
         """Return the tasks whose agents wait for a task; none for what a person asked for."""
         return self._lineage.parents_of(task.id) if task.origin or task.part_of else set()
 
-    def _lane(self, task: Task, coder: str) -> Lane:
+    def _spawn_behind(self, task: Task) -> Spawn | None:
+        return self._lineage.spawn_behind(task.id) if task.origin or task.part_of else None
+
+    def _lane(self, task: Task, coder: str, spawn: Spawn | None) -> Lane:
         left = self.limits(task.project).budget_of(task) - task.spent_usd
-        spawn = self._lineage.spawn_behind(task.id)
         has_purse = spawn is not None and spawn.budget_usd > 0
         return Lane(
             coder=coder,

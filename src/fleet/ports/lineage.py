@@ -41,9 +41,13 @@ class Lineage:
 
     def spawn_behind(self, name: str) -> Spawn | None:
         """Return the spawn that something comes from, directly or as a part; None for what a person began."""
-        for one in (name, *self.wholes_of(name)):
-            if origin := self._origin_of(one)[0]:
+        for _ in range(LONGEST_LINE):
+            origin, whole = self._origin_of(name)
+            if origin:
                 return self._spawns.peek(origin)
+            if not whole:
+                break
+            name = whole
         return None
 
     def wholes_of(self, name: str) -> Iterator[str]:

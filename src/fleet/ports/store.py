@@ -13,7 +13,8 @@ from fleet.domain.event import Json
 class Record:
     """A document under a kind and a key, with the fields it can be found by.
 
-    `version` is opaque, and of one write alone; "" stands for "not stored yet".
+    `version` is opaque, and of one write alone; "" stands for "not stored yet". A body that was stored may be
+    decoded only when it is looked into, which raises `StoreUnusable` if it is damaged.
     """
 
     kind: str

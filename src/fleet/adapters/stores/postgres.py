@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from fleet.adapters.stores.text import check_names, check_values, decode, encode
+from fleet.adapters.stores.text import Page, check_names, check_values, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
 from fleet.ports.store import STREAM, Record
@@ -427,8 +427,8 @@ class PostgresStore:
     # words
 
     def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
-        fields = cast("list[dict[str, str]]", self._decode(row[2] for row in rows))
-        bodies = self._decode(row[3] for row in rows)
+        fields = Page([row[2] for row in rows], self._decode).bodies()
+        bodies = Page([row[3] for row in rows], self._decode).bodies()
         return [
             Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
             for place, (key, version, _, _) in enumerate(rows)

@@ -16,9 +16,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-from fleet.adapters.stores.text import check_names, check_values, decode, encode
+from fleet.adapters.stores.text import Page, check_names, check_values, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import Stale, StoreUnusable
 from fleet.ports.store import STREAM, Record
@@ -252,8 +252,8 @@ class SqliteStore:
             )
 
     def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
-        fields = cast("list[dict[str, str]]", self._decode(row[2] for row in rows))
-        bodies = self._decode(row[3] for row in rows)
+        fields = Page([row[2] for row in rows], self._decode).bodies()
+        bodies = Page([row[3] for row in rows], self._decode).bodies()
         return [
             Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
             for place, (key, version, _, _) in enumerate(rows)
