@@ -47,20 +47,22 @@ class Director(Protocol[Work]):
 class Sight:
     is_busy: bool  # something is under way
     has_moved: bool  # it is worth to look again at once
+    was_changed: bool = False  # by somebody else, under our hands: it is worth to look again soon
 
 
 class Direction:
     def __init__(self, shop: Workshop) -> None:
         self._directors: tuple[Director[Any], ...] = _directors(shop)
+        self._was_changed = False
 
     def look(self) -> Sight:
         """Bring everything further that can be."""
-        is_busy = has_moved = False
+        is_busy = has_moved = self._was_changed = False
         for director in self._directors:
             for work in director.live():
                 is_busy = True
                 has_moved = self._advance(director, work) or has_moved
-        return Sight(is_busy=is_busy, has_moved=has_moved)
+        return Sight(is_busy=is_busy, has_moved=has_moved, was_changed=self._was_changed)
 
     def _advance(self, director: Director[Any], work: Named) -> bool:
         """Bring one work further; what is wrong with it must not stop the others."""
@@ -69,6 +71,7 @@ class Direction:
         except StoreUnusable:
             raise  # it is not about this work
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
+            self._was_changed = True
             log.info("work.changed", extra={"work_id": work.id, "reason": changed.message})
         except FleetError as problem:
             log.error("work.problem", extra={"work_id": work.id, "reason": problem.message})

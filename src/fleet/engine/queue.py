@@ -41,6 +41,7 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 DISK_SECONDS = 30.0  # between two looks at a full disk
+RETRY_SECONDS = 2.0  # until the next look at what somebody changed under our hands
 Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
 
@@ -63,12 +64,13 @@ class Queue:
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self.is_draining = False
         self._has_room = True
+        self._was_changed = False  # a task, under our hands
         self._holds: Mapping[str, Hold] = {}
         self._is_first_look = True
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
-        self._holds = self._state.holds()
+        self._holds, self._was_changed = self._state.holds(), False
         if self._is_first_look:
             self._clean_up_after_the_last_one()
             self._is_first_look = False
@@ -90,6 +92,8 @@ class Queue:
                 waiting.until(hold.until)
         if held and self._is_disk_low():
             waiting.until(time.time() + DISK_SECONDS)
+        if self._was_changed:
+            waiting.until(time.time() + RETRY_SECONDS)
         return Outlook(is_busy=self._is_busy(held, waiting), next_at=waiting.next_at)
 
     def holds_any(self) -> bool:
@@ -113,6 +117,7 @@ class Queue:
         except Fenced as lost:
             log.warning("task.fenced", extra={"task_id": task.id, "reason": lost.message})
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
+            self._was_changed = True
             log.info("task.changed", extra={"task_id": task.id, "reason": changed.message})
         except StoreUnusable:
             raise  # it is not about this task

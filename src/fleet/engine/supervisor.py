@@ -20,7 +20,7 @@ from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.direction import Direction, Sight
 from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
-from fleet.engine.queue import Outlook, Queue
+from fleet.engine.queue import RETRY_SECONDS, Outlook, Queue
 from fleet.engine.trials import Bench
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
@@ -114,7 +114,7 @@ class Supervisor:
     async def _wait(self) -> None:
         if self._is_stopping:
             return
-        patience = LOOK_EVERY_SECONDS
+        patience = RETRY_SECONDS if self._sight.was_changed else LOOK_EVERY_SECONDS
         if self._outlook.next_at is not None:
             patience = min(patience, max(0.0, self._outlook.next_at - time.time()) + 0.01)
         if self._idle_seconds is not None:

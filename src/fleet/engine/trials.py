@@ -22,6 +22,7 @@ from fleet.errors import FleetError, OverLimit, Unavailable
 log = logging.getLogger(__name__)
 
 SAID_KEPT = 4000  # bytes of a command's last words
+RETRY_SECONDS = 2.0
 
 
 class Bench:
@@ -49,8 +50,9 @@ class Bench:
         try:
             async with self._room:
                 await _try_out(self._shop, trial_id)
-        except Exception as problem:  # the store is away, say: the next look tries again, and none sooner
+        except Exception as problem:  # the store is away, say: a later look tries again
             log.error("trial.failed", extra={"trial_id": trial_id, "reason": str(problem)})
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._shop.nudge_supervisor)
         else:
             self._shop.nudge_supervisor()
         finally:
