@@ -904,6 +904,26 @@ def test_a_damaged_body_is_told_apart_from_a_bug(file: Path, body: str) -> None:
             [dict(record.body) for record in store.find("run")]
 
 
+def test_damaged_fields_are_told_apart_from_a_bug_by_whoever_changes_the_record(file: Path) -> None:
+    with contextlib.closing(SqliteStore(file)) as store:
+        kept = store.put(a_run(fields={"color": "red"}))
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("""UPDATE record SET fields = '{"color": 1'""")
+        for change in (store.put, store.remove):
+            with pytest.raises(StoreUnusable, match="damaged"):
+                change(kept)
+
+
+def test_a_record_is_known_by_its_version_before_its_body_is_decoded(file: Path) -> None:
+    with contextlib.closing(SqliteStore(file)) as store:
+        kept = store.put(a_run(n=1))
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("""UPDATE record SET body = '{"n": 1'""")
+        found = store.get("run", "r1")
+        assert found is not None
+        assert found.version == kept.version
+
+
 def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     for path in (tmp_path / "taken" / "fleet.db", tmp_path):

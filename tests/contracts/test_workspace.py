@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from fleet.errors import (
     Unavailable,
     UnusableRepository,
 )
-from fleet.ports.workspace import Place
+from fleet.ports.workspace import Changes, Place
 from tests.contracts.workspace_fixtures import (
     Ground,
     end,
@@ -750,7 +751,7 @@ class TestChanges:
         ground.workspaces.save_leftovers(place, "left")
         before = ground.workspaces.changes(place)
         ground.workspaces.remove(place, delete_branch=True)
-        assert ground.workspaces.changes(place) == before
+        assert ground.workspaces.changes(place) == replace(before, head="")
         assert ground.workspaces.measure(place) == before.diff
 
     def test_of_a_workspace_that_never_was_are_not_found(self, ground: Ground) -> None:
@@ -762,9 +763,22 @@ class TestChanges:
         git(workspace, "checkout", "-q", "--detach")
         git(workspace, "branch", "-q", "-D", "work")
         assert ground.workspaces.save_leftovers(place, "left") == ""
-        assert ground.workspaces.changes(place).commits == ()
+        assert ground.workspaces.changes(place) == Changes()
         git(workspace, "commit", "-q", "--allow-empty", "-m", "without a branch")
         assert [commit.subject for commit in ground.workspaces.changes(place).commits] == ["without a branch"]
+
+    def test_tell_where_the_branch_stands(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        assert ground.workspaces.changes(place) == Changes(head=place.base_sha)
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "further")
+        assert ground.workspaces.changes(place).head == git(workspace, "rev-parse", "work")
+
+    def test_are_told_whatever_an_agent_made_of_its_branchs_file(self, ground: Ground) -> None:
+        place, _ = ground.make()
+        file = ground.repository / ".git" / "refs" / "heads" / "work"
+        file.unlink()
+        file.symlink_to(file.name)
+        assert ground.workspaces.changes(place) == Changes()
 
     def test_a_diff_of_a_removed_workspace_hides_very_many_ignored_files(self, ground: Ground) -> None:
         place, workspace = ground.make()

@@ -251,6 +251,14 @@ def test_a_doer_that_changes_nothing_is_left_to_a_person(system: System, critic:
     assert (pair.state, critic.calls) == (PairState.UNDECIDED, [])
 
 
+def test_what_a_gate_commits_is_part_of_what_is_reviewed_and_approved(system: System, critic: Critic) -> None:
+    critic.is_to({"verdict": "APPROVED"})
+    commit = "git -c user.name=gate -c user.email=gate@example.org commit -q --allow-empty -m gated"
+    pair = end(system, critic, doing(ONE), gates=(commit,))
+    assert pair.state is PairState.APPROVED
+    assert git(system.repository, "log", "-1", "--format=%s", pair.head) == "gated"
+
+
 def test_gates_that_never_pass_let_no_review_begin(system: System, critic: Critic) -> None:
     critic.is_to({"verdict": "APPROVED"})
     pair = end(system, critic, doing(ONE), gates=("grep never a.txt",))

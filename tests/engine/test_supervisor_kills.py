@@ -25,14 +25,14 @@ GIVE_UP_SECONDS = 60
 
 
 class Standstill:
-    """Counts the time in which the machine itself stood still: not even a few bytes reached its disk."""
+    """Knows when the machine itself stood still: not even a few bytes came to its disk."""
 
     WRITE_EVERY_SECONDS = 0.05
     NOTICED_SECONDS = 0.3  # whatever takes less is what a busy machine is like
 
     def __init__(self, file: Path) -> None:
-        self.seconds = 0.0
         self._file = file
+        self._writes = [(time.monotonic(), time.monotonic())]  # those that took long, and the last one
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -44,15 +44,24 @@ class Standstill:
         self._is_over.set()
         self._thread.join()
 
+    def seconds_since(self, moment: float) -> float:
+        """Return for how long it stood still since a moment; a standstill that goes on counts until now."""
+        now, writes = time.monotonic(), list(self._writes)
+        spans = [*writes, (writes[-1][1], now)]
+        return sum(
+            end - max(begin, moment) for begin, end in spans if self._is_long(begin, end) and end > moment
+        )
+
+    def _is_long(self, begin: float, end: float) -> bool:
+        return end - begin > self.NOTICED_SECONDS
+
     def _watch(self) -> None:
         with self._file.open("wb", buffering=0) as file:
-            began = time.monotonic()
             while not self._is_over.wait(self.WRITE_EVERY_SECONDS):
                 file.write(b"still here\n")
                 os.fdatasync(file.fileno())
-                took, began = time.monotonic() - began, time.monotonic()
-                if took > self.NOTICED_SECONDS:
-                    self.seconds += took
+                before = [span for span in self._writes if self._is_long(*span)]
+                self._writes = [*before, (self._writes[-1][1], time.monotonic())]
 
 
 def steps(gate: Path, starts: Path) -> str:
@@ -164,7 +173,7 @@ def await_recovery(system: System, word: str, seed: int, standstill: Standstill)
     """Wait until every agent is followed again, and every ended one has its result."""
     pid = system.supervisor_pid()
     wait_for(lambda: f'"supervisor.up", "pid": {pid}' in system.supervisor_log(), 60, "the next one is up")
-    up_at, stood_still = time.monotonic(), standstill.seconds
+    up_at = time.monotonic()
 
     def is_recovered(run: Run) -> bool:
         return run.said == word or (run.has_ended and run.result is not None)
@@ -180,7 +189,7 @@ def await_recovery(system: System, word: str, seed: int, standstill: Standstill)
             late = [(run.branch, str(run.state), run.said) for run in missing]
         assert seconds < GIVE_UP_SECONDS, f"{word!r} never came: {late}\n{system.supervisor_log()[-4000:]}"
         time.sleep(0.01)
-    took, stood_still = time.monotonic() - up_at, standstill.seconds - stood_still
+    took, stood_still = time.monotonic() - up_at, standstill.seconds_since(up_at)
     told = f"{word!r} came after {took:.1f} s, of which the machine stood still for {stood_still:.1f}: {late}"
     assert took - stood_still < RECOVERY_SECONDS, f"{told}\n{system.supervisor_log()[-4000:]}"
 

@@ -99,7 +99,7 @@ class Result:
     resets_at: float | None = None  # when the provider's limit ends, where it said so
     files_changed: tuple[str, ...] = ()
     commits: tuple[Commit, ...] = ()
-    head: str = ""  # its branch's last commit; "" if git could not tell
+    head: str = ""  # its branch's last commit; "" if only git can tell
     question: str = ""  # what a person must answer first
     tests: str = ""  # what the gates said
     pushed: str = ""  # ref of the remote that has its work

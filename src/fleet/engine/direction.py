@@ -18,7 +18,7 @@ from fleet.engine.sprints import SprintDirector
 from fleet.engine.trains import TrainDirector
 from fleet.engine.workflows import WorkflowDirector
 from fleet.engine.workshop import Workshop
-from fleet.errors import Conflict, FleetError, StoreUnusable
+from fleet.errors import Conflict, FleetError, Stale, StoreUnusable
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Direction:
         except StoreUnusable:
             raise  # it is not about this work
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
-            self._was_changed = True
+            self._was_changed = self._was_changed or isinstance(changed, Stale)
             log.info("work.changed", extra={"work_id": work.id, "reason": changed.message})
         except FleetError as problem:
             log.error("work.problem", extra={"work_id": work.id, "reason": problem.message})

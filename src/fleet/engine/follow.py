@@ -21,7 +21,7 @@ from fleet.domain.watch import Halt, Watch, judge_live, look_within
 from fleet.engine.lines import LineReader
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.engine.tmux import submit
-from fleet.engine.workshop import Workshop
+from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ LOOK_AGAIN_SECONDS = 300.0  # a safety net: changes are noticed by themselves
 END_SECONDS = 0.02  # within this a shim has usually written down that its agent ended
 LOOK_BUSY_SECONDS = 5.0  # how long an agent may talk before it is asked whether it is still there
 BREATH_SECONDS = 0.2  # between two looks at a talkative agent
-RETRY_SECONDS = 2.0
 RECORD_EVERY_SECONDS = 1.0
 MEASURE_EVERY_SECONDS = 10.0
 CONFIRM_SECONDS = 2.0  # how long a pasted prompt may stay unconfirmed before Enter is pressed again …

@@ -31,7 +31,7 @@ from fleet.engine.artifacts import Artifacts
 from fleet.engine.lanes import Lanes, cost_of
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.steps import reason_of
-from fleet.engine.workshop import Workshop
+from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
 from fleet.ports.artifacts import read_plain
 from fleet.ports.records import BRANCH, branch_key
@@ -41,7 +41,6 @@ from fleet.ports.tasks import Hold, QueueState, Tasks
 log = logging.getLogger(__name__)
 
 DISK_SECONDS = 30.0  # between two looks at a full disk
-RETRY_SECONDS = 2.0  # until the next look at what somebody changed under our hands
 Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
 
@@ -117,7 +116,7 @@ class Queue:
         except Fenced as lost:
             log.warning("task.fenced", extra={"task_id": task.id, "reason": lost.message})
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
-            self._was_changed = True
+            self._was_changed = self._was_changed or isinstance(changed, Stale)
             log.info("task.changed", extra={"task_id": task.id, "reason": changed.message})
         except StoreUnusable:
             raise  # it is not about this task
@@ -209,6 +208,8 @@ class Queue:
         return shutil.disk_usage(self._shop.home).free >> 20 < least
 
     def _make_run(self, task: Task) -> None:
+        if task.is_shared and self._is_crowded(task):
+            return
         try:
             run = self._run_for(task)
             self._claim_branch(run)
@@ -227,8 +228,6 @@ class Queue:
         coder = self._shop.coder_for(task.coder_used, task.project)
         if shutil.which(coder.facts.binary) is None:
             raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
-        if task.is_shared:
-            self._refuse_crowd(task)
         start = self._foundation(task)
         # What was pushed need not be here yet: it is fetched before the workspace is made.
         base = "HEAD" if start.base_ref else start.base or "HEAD"
@@ -258,11 +257,10 @@ class Queue:
             host=self._shop.host,
         )
 
-    def _refuse_crowd(self, task: Task) -> None:
-        """Raise `Stale`, which passes, while another agent works in the same checkout of the user."""
-        for run in self._shop.runs.find("project", task.project):
-            if run.is_shared and run.has_work and run.task != task.id:
-                raise Stale("checkout", task.project)
+    def _is_crowded(self, task: Task) -> bool:
+        """Whether another agent works in the same checkout of the user; its end brings the next look."""
+        runs = self._shop.runs.find("project", task.project)
+        return any(run.is_shared and run.has_work and run.task != task.id for run in runs)
 
     def _foundation(self, task: Task) -> Task:
         """Return the task whose work a run begins from: its own so far, or that of what it waited for.

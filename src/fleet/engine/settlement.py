@@ -113,7 +113,7 @@ def _result(
         pushed=pushed,
         files_changed=changes.files,
         commits=changes.commits,
-        head=changes.head,
+        head="" if gates.summary else changes.head,  # a gate may have committed
         next_steps=(f"answer it: fleet prompt {run.branch} …",) if verdict.status is RunState.BLOCKED else (),
         usage=usage,
     )

@@ -20,9 +20,9 @@ from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.direction import Direction, Sight
 from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.notices import Notices
-from fleet.engine.queue import RETRY_SECONDS, Outlook, Queue
+from fleet.engine.queue import Outlook, Queue
 from fleet.engine.trials import Bench
-from fleet.engine.workshop import Workshop
+from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)

@@ -16,13 +16,12 @@ from fleet.domain.process import AgentProcess
 from fleet.domain.trial import Answer, Trial, TrialState
 from fleet.engine.follow import wait_for_change
 from fleet.engine.steps import reason_of
-from fleet.engine.workshop import Workshop
+from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, OverLimit, Unavailable
 
 log = logging.getLogger(__name__)
 
 SAID_KEPT = 4000  # bytes of a command's last words
-RETRY_SECONDS = 2.0
 
 
 class Bench:
@@ -52,7 +51,8 @@ class Bench:
                 await _try_out(self._shop, trial_id)
         except Exception as problem:  # the store is away, say: a later look tries again
             log.error("trial.failed", extra={"trial_id": trial_id, "reason": str(problem)})
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._shop.nudge_supervisor)
+            if isinstance(problem, Unavailable):
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._shop.nudge_supervisor)
         else:
             self._shop.nudge_supervisor()
         finally:

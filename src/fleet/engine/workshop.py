@@ -41,6 +41,7 @@ from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
 DEFAULT_GRACE_SECONDS = 10.0
+RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
 
 
 @dataclass(kw_only=True)

@@ -135,6 +135,7 @@ class Shelf(Generic[Item]):
         return item
 
     def _remember(self, record: Record, item: Item) -> None:
+        self._read.pop(record.key, None)  # so that it is the last to be forgotten
         self._read[record.key] = (record.version, item)
         if len(self._read) > MOST_READ:
             self._read.popitem(last=False)

@@ -13,7 +13,7 @@ from fleet.domain.event import Json
 class Record:
     """A document under a kind and a key, with the fields it can be found by.
 
-    `version` is opaque, and of one write alone; "" stands for "not stored yet". A body that was stored may be
+    `version` is opaque, and of one write alone; "" stands for "not stored yet". What was stored may be
     decoded only when it is looked into, which raises `StoreUnusable` if it is damaged.
     """
 
@@ -30,6 +30,7 @@ STREAM = "stream"  # the kind of what is stale where it is not a record
 class Store(Protocol):
     """Every call is atomic, durable when it returns, and safe beside other processes' calls.
 
+    A store is told apart from others by what it is, and can be referred to weakly.
     Calls block, for a short time; asynchronous callers use a thread. When the storage itself
     cannot be used (corrupt, of a newer fleet, unreachable) any call raises `StoreUnusable`.
     """

@@ -27,7 +27,7 @@ class Changes:
     commits: tuple[Commit, ...] = ()  # oldest first
     files: tuple[str, ...] = ()
     diff: Diff = Diff()
-    head: str = ""  # the branch's last commit; "" if git could not tell
+    head: str = ""  # the branch's last commit; "" if only git can tell
 
 
 class Workspaces(Protocol):

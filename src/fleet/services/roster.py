@@ -66,7 +66,7 @@ class Roster:
 
 def glance(record: Record) -> Glance:
     """Read a record of a run; what has its default value is not in it."""
-    body = cast("Mapping[str, Any]", record.body)
+    body = cast("dict[str, Any]", dict(record.body.items()))  # to ask a body for each field would cost more
     get = body.get
     diff: Mapping[str, Any] = get("diff", _NOTHING)
     usage: Mapping[str, Any] = get("usage", _NOTHING)

@@ -88,7 +88,7 @@ class SqliteStore:
                 (record.kind, record.key, version, fields, body),
             )
             if old_fields != fields:
-                _drop_index(connection, record, old_fields)
+                _drop_index(connection, record, self._decode([old_fields])[0])
                 _add_index(connection, record)
             if told:
                 _add_events(connection, stream, _claim_number(connection, stream, expect), told)
@@ -100,7 +100,7 @@ class SqliteStore:
         with self._transaction() as connection:
             old_fields = _claim_version(connection, record)
             connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (record.kind, record.key))
-            _drop_index(connection, record, old_fields)
+            _drop_index(connection, record, self._decode([old_fields])[0])
 
     def find(
         self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
@@ -333,10 +333,10 @@ def _claim_version(connection: sqlite3.Connection, record: Record) -> str:
     return fields
 
 
-def _drop_index(connection: sqlite3.Connection, record: Record, fields: str) -> None:
+def _drop_index(connection: sqlite3.Connection, record: Record, fields: Mapping[str, Json]) -> None:
     connection.executemany(
         "DELETE FROM record_field WHERE kind = ? AND field = ? AND value = ? AND key = ?",
-        [(record.kind, field, value, record.key) for field, value in decode([fields])[0].items()],
+        [(record.kind, field, value, record.key) for field, value in fields.items()],
     )
 
 

@@ -63,6 +63,9 @@ class Body(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._decoded)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._decoded
+
     def items(self) -> ItemsView[str, Any]:  # of a list of a thousand records, every field is asked for
         return self._decoded.items()
 

@@ -28,10 +28,10 @@ _PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
 
 
 def changes(site: Site) -> Changes:
-    base = site.place.base_sha
-    tip = base if read_text(site.common / site.branch_ref).strip() == base else _tip(site)
+    base, noted = site.place.base_sha, _noted_tip(site)
+    tip = base if noted == base else _tip(site)
     if tip == base:
-        return Changes(head=tip)
+        return Changes(head=noted if noted == tip else "")
     wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
     logged = git(*wanted, f"{base}..{tip}", cwd=site.common)
     counted = git("diff", "--numstat", "-z", *_PLAIN, base, tip, cwd=site.common)
@@ -43,7 +43,7 @@ def changes(site: Site) -> Changes:
         ),
         files=tuple(files),
         diff=_sum(files),
-        head=tip,
+        head=noted if noted == tip else "",
     )
 
 
@@ -107,6 +107,14 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
         return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="surrogateescape")
     finally:
         remove_file(index)
+
+
+def _noted_tip(site: Site) -> str:
+    """Return what the branch's own file says; "" if there is none, or the agent made something else of it."""
+    try:
+        return read_text(site.common / site.branch_ref).strip()
+    except OSError:
+        return ""
 
 
 def _tip(site: Site) -> str:
