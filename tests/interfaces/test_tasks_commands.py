@@ -15,7 +15,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.task import Task
 from fleet.ports.tasks import Hold, QueueState, Tasks
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
-from tests.support import System, make_repository
+from tests.support import System, make_repository, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +289,34 @@ def test_from_anywhere_all_tasks_are_seen_and_closed_ones_are_counted(queue: Sys
     assert {here, other} <= ready
     assert closed not in ready
     assert "and more" in queue.fleet("ready", "-n", "1").stderr
+
+
+def test_the_list_tells_below_what_holds_the_queue_back(system: System) -> None:
+    system.fleet("pause", "the build is broken")
+    create(system, "held", "--coder", "codex")
+    store = open_store(system.home)
+    try:
+        QueueState(store).hold(Hold(coder="codex", until=0.0, reason="not logged in"))
+    finally:
+        store.close()
+    listed = system.fleet("task", "list")
+    assert "the queue is paused: the build is broken (`fleet resume`)\n" in listed.stderr
+    assert "codex is held back until you say so: not logged in (`fleet resume codex`)\n" in listed.stderr
+    assert "held back" not in listed.stdout
+    assert "paused" not in system.fleet("task", "list", "--json").stderr
+
+
+@pytest.mark.parametrize("words", [["task", "list"], ["questions"], ["tasks"], ["ready"]])
+def test_whoever_looks_at_waiting_tasks_starts_a_supervisor(paused: System, words: list[str]) -> None:
+    assert "supervisor" not in paused.fleet(*words).stderr  # there is nothing to work on
+    create(paused, "waits")
+    paused.supervisor_pid()
+    paused.fleet("run", "--stop")
+    paused.fleet(*words, "--json")
+    assert paused.door.holder() is None
+    assert "no supervisor was up; started one\n" in paused.fleet(*words).stderr
+    wait_for(paused.door.is_open)
+    assert "supervisor" not in paused.fleet(*words).stderr
 
 
 def test_the_files_of_a_task_are_printed_and_missed_clearly(queue: System) -> None:

@@ -118,6 +118,7 @@ def questions(as_json: bool) -> None:
     Example:
       fleet questions
     """
+    from fleet.interfaces.cli.queue import wake_queue
     from fleet.services.decisions import decisions_due
 
     with opened() as fleet:
@@ -127,6 +128,7 @@ def questions(as_json: bool) -> None:
             return
         titles = {question.task: _title(fleet.tasks.get(question.task).title) for question in found}
         others = decisions_due(fleet)
+        wake_queue(fleet)
     for question in found:
         age = render.age(time.time() - question.asked_at)
         render.out(

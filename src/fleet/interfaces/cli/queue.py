@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -53,14 +53,14 @@ def ready(limit: int, as_json: bool) -> None:
             render.out_json([wire.task(task) for task in shown])
             return
         choices = [fleet.tasks.choice(task) for task in shown]
-        _out_lines(_queue_lines(fleet))
+        _out_lines(queue_lines(fleet))
         rows = [_ready_row(task, choice) for task, choice in zip(shown, choices, strict=True)]
         if rows:
             render.show_table(("id", "pri", "age", "coder", "title", "cwd"), rows, right=("pri", "age"))
         more = f", and more (see them with -n {limit * 2})" if len(found) > limit else ""
         render.say(f"{render.plural(len(shown), 'task')} may start{more}")
         if shown:
-            _wake(fleet)
+            wake_queue(fleet)
         else:
             render.say('add one with `fleet task create "…"`, or see what waits with `fleet task list`')
 
@@ -76,19 +76,20 @@ def _ready_row(task: Task, choice: Choice) -> tuple[str, ...]:
     )
 
 
-def _wake(fleet: Fleet) -> None:
+def wake_queue(fleet: Fleet) -> None:
+    """Start a supervisor if there are tasks to work on and none is up, and say so."""
     if fleet.tasks.wake():
         render.say("no supervisor was up; started one")
 
 
-def _queue_lines(fleet: Fleet) -> list[str]:
+def queue_lines(fleet: Fleet, stream: TextIO | None = None) -> list[str]:
     """Return what keeps all tasks, or those of a coder, from being started."""
     lines: list[str] = []
     paused = fleet.tasks.paused()
     if paused is not None:
         why = f": {render.printable(paused)}" if paused else ""
-        lines.append(render.paint(f"the queue is paused{why} (`fleet resume`)", "yellow"))
-    return lines + [render.paint(_hold_line(hold), "yellow") for hold in fleet.tasks.holds()]
+        lines.append(render.paint(f"the queue is paused{why} (`fleet resume`)", "yellow", stream=stream))
+    return lines + [render.paint(_hold_line(hold), "yellow", stream=stream) for hold in fleet.tasks.holds()]
 
 
 def _hold_line(hold: Hold) -> str:
@@ -125,7 +126,7 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
     with opened() as fleet:
         if watch:
             keep_showing(
-                lambda width: [*_queue_lines(fleet), *_underway(fleet, limit, width), "", _tally(fleet)],
+                lambda width: [*queue_lines(fleet), *_underway(fleet, limit, width), "", _tally(fleet)],
                 hint="call `fleet tasks` again and again",
             )
         elif as_json:
@@ -133,10 +134,10 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
             bodies = [wire.underway(task, fleet.tasks.choice(task), _activity(fleet, task)) for task in found]
             render.out_json(wire.queue(fleet.tasks.paused(), fleet.tasks.holds(), bodies))
         else:
-            _out_lines(_queue_lines(fleet))
+            _out_lines(queue_lines(fleet))
             render.out_lines(_underway(fleet, limit, render.terminal_width()))
             render.say(_tally(fleet, limit))
-            _wake(fleet)
+            wake_queue(fleet)
 
 
 def _activity(fleet: Fleet, task: Task) -> Activity:
@@ -224,7 +225,7 @@ def show(name: str, as_json: bool) -> None:
         detail = fleet.tasks.detail(name)
         folder = str(fleet.tasks.folder_of(detail.task))
         if not as_json:
-            _wake(fleet)
+            wake_queue(fleet)
     if as_json:
         render.out_json(wire.detail(detail))
         return

@@ -23,7 +23,7 @@ from fleet.interfaces.cli.common import (
     own_task,
     task_argument,
 )
-from fleet.interfaces.cli.queue import STATE_COLOURS
+from fleet.interfaces.cli.queue import STATE_COLOURS, queue_lines, wake_queue
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -404,11 +404,14 @@ def list_tasks(state: str | None, label: str, everything: bool, as_json: bool) -
             return
         choices = {task.id: fleet.tasks.choice(task).coder for task in shown}
         refusals = fleet.tasks.refusals(shown)
-    render.out_lines(_table(shown, choices, refusals))
-    hidden = len(labelled) - len(shown)
-    render.say(_counted(shown) + (f" · {hidden} closed (see them with --all)" if hidden else ""))
-    if not found and not state:
-        render.say('add one with `fleet task create "…"`')
+        render.out_lines(_table(shown, choices, refusals))
+        hidden = len(labelled) - len(shown)
+        render.say(_counted(shown) + (f" · {hidden} closed (see them with --all)" if hidden else ""))
+        if not found and not state:
+            render.say('add one with `fleet task create "…"`')
+        for line in queue_lines(fleet, sys.stderr):
+            render.say(line)
+        wake_queue(fleet)
 
 
 def _table(tasks: Sequence[Task], coders: Mapping[TaskId, str], refusals: Mapping[TaskId, str]) -> list[str]:
