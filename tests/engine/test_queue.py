@@ -379,6 +379,7 @@ def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: 
     until(system, first, lambda task: task.state is TaskState.IN_PROGRESS)
     second = wish(system, "Second", DONE)
     system.fleet("run", "--drain")
+    wait_for(lambda: "draining" in system.fleet("run", "--status").stdout, what="its status says so")
     gate.touch()
     until(system, first, is_closed)
     wait_for(lambda: system.door.holder() is None, 30, "the supervisor has left")

@@ -321,6 +321,7 @@ def test_a_failing_setup_command_fails_the_run_and_quick_skips_it(shared: System
 
 @pytest.mark.parametrize("words", [["run", "--status"], ["run", "--status", "--json"]])
 def test_the_supervisor_tells_since_when_it_works(shared: System, words: list[str]) -> None:
+    shared.fleet("run", "--background")
     out = shared.fleet(*words).stdout
     pid = shared.supervisor_pid()
     assert str(pid) in out
@@ -346,6 +347,7 @@ def test_the_foreground_supervisor_ends_with_ctrl_c(system: System) -> None:
     with system.start("run", stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert b"is up" in process.stderr.readline()
+        wait_for(lambda: f'"supervisor.up", "pid": {process.pid}' in system.supervisor_log())
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert system.door.holder() is None

@@ -284,6 +284,7 @@ def test_a_flag_that_does_not_fit_is_named(home: Path) -> None:
         ("[setup]\ncommands = 'a'", 2, "setup.commands must be a list of texts"),
         ("[limits]\nmin_free_mb = true", 2, "limits.min_free_mb must be a whole number"),
         ("[limits]\nmin_free_mb = -5", 2, "must not be negative"),
+        ("[tasks]\ncontext_pct = 900", 2, "tasks.context_pct must be from 0 to 100, not 900"),
         ("[stop]\ngrace_seconds = nan", 2, "from 0 up"),
         ("[tmux]\nprefix = ''", 2, "tmux.prefix must not be empty"),
         ("\n[coders]\nclaude = 1", 3, "must be a table"),

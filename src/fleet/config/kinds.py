@@ -80,6 +80,13 @@ def check_whole(value: object) -> int:
     return value
 
 
+def check_percent(value: object) -> int:
+    part = check_whole(value)
+    if part > 100:
+        raise ValueError(f"must be from 0 to 100, not {part}")
+    return part
+
+
 def check_seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _refuse("a number of seconds", value)
@@ -175,6 +182,7 @@ MONEY = Kind("USD", check_money, _parse_number)
 DATABASE = Kind("text", check_database, str, without_password)
 TRUTH = Kind("true or false", check_truth, _parse_truth)
 WHOLE = Kind("whole number", check_whole, _parse_number)
+PERCENT = Kind("whole number", check_percent, _parse_number)
 SECONDS = Kind("seconds", check_seconds, _parse_number)
 LIST = Kind("list of texts", check_list, _parse_list)
 FOLDERS = Kind("list of texts", check_folders, _parse_folders)

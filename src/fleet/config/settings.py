@@ -16,6 +16,7 @@ from fleet.config.kinds import (
     MODE,
     MONEY,
     NAME,
+    PERCENT,
     QUEUE,
     SECONDS,
     TEXT,
@@ -198,7 +199,10 @@ class Settings:
         "tasks.turn_seconds", SECONDS, 0, "a task's agent that works longer than this is stopped; 0: no limit"
     )
     context_pct = Setting(
-        "tasks.context_pct", WHOLE, 90, "a task is handed over to a fresh agent at this part of its context"
+        "tasks.context_pct",
+        PERCENT,
+        90,
+        "a task is handed over to a fresh agent at this part of its context; 0: never",
     )
     gate_seconds = Setting("tasks.gate_seconds", SECONDS, 1800, "a gate says no when it takes longer")
     push_to = Setting(

@@ -45,6 +45,7 @@ class Holder(NamedTuple):
     is_background: bool
     version: str
     is_up: bool = False  # it has what it needs, and works
+    is_draining: bool = False  # it starts no more tasks, and stops with the last one
 
 
 class HomeDoor:
@@ -78,10 +79,7 @@ class HomeDoor:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
         import subprocess  # most commands find a supervisor, and need not load it
 
-        make_private(self.log_path.parent)
-        if self.log_path.exists() and self.log_path.stat().st_size > BIGGEST_LOG:
-            self.log_path.replace(self.log_path.with_suffix(".log.1"))
-        with os.fdopen(os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        with os.fdopen(self.open_log(), "ab") as log:
             # By way of a shell that ends at once: whoever called us has no child to wait for.
             subprocess.run(
                 [
@@ -186,6 +184,13 @@ class HomeDoor:
 
     # from inside
 
+    def open_log(self) -> int:
+        """Open the supervisor's log at its end, and return the descriptor; a big one is put aside first."""
+        make_private(self.log_path.parent)
+        if self.log_path.exists() and self.log_path.stat().st_size > BIGGEST_LOG:
+            self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        return os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
     def take(self, *, is_background: bool, version: str, patience_seconds: float = 5) -> int:
         """Take the lock and return its descriptor; raise `Conflict` if a supervisor works already.
 
@@ -212,10 +217,17 @@ class HomeDoor:
         return lock
 
     def mark_up(self) -> None:
-        """Add to the note in the lock that its holder works. Of one write, nobody reads a half."""
+        """Add to the note in the lock that its holder works."""
+        self._add_to_note("up")
+
+    def mark_draining(self) -> None:
+        self._add_to_note("draining")
+
+    def _add_to_note(self, word: str) -> None:
+        """Of one write, nobody reads a half."""
         with self.lock_path.open("r+b") as lock:
             note = json.loads(lock.read())
-            os.pwrite(lock.fileno(), json.dumps(note | {"up": True}).encode(), 0)
+            os.pwrite(lock.fileno(), json.dumps(note | {word: True}).encode(), 0)
 
     def open(self) -> int:
         """Open the door: from now on knocks are heard. Returns the descriptor to read them from."""
@@ -269,6 +281,7 @@ def _holder_from(note: bytes) -> Holder:
             is_background=body["background"],
             version=body["version"],
             is_up=body.get("up", False),
+            is_draining=body.get("draining", False),
         )
     except (ValueError, KeyError, TypeError):  # it has the lock and has not signed yet
         return Holder(pid=0, since=time.time(), is_background=True, version="")

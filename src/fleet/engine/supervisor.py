@@ -98,6 +98,8 @@ class Supervisor:
     def drain(self) -> None:
         """Start no more tasks; stop once those that are under way have come to rest."""
         self._queue.is_draining = True
+        self._door.mark_draining()
+        log.info("supervisor.draining")
         self._knocked.set()
 
     def _listen(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.engine import cgroups
-from fleet.engine.door import supervisor_environment
+from fleet.engine.door import HomeDoor, supervisor_environment
 from fleet.errors import Conflict, FleetError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def main(home: Path, *, is_background: bool) -> int:
         signal.signal(number, _end)
     os.environ.clear()
     os.environ.update(supervisor_environment(_environment, home))
-    _set_up_logging(is_background)
     door = bootstrap.door_of(home)
+    _set_up_logging(door, is_background)
     try:
         door.take(is_background=is_background, version=bootstrap.version())
     except Conflict as conflict:
@@ -99,10 +99,15 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _set_up_logging(is_background: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO if is_background else logging.WARNING, handlers=[handler])
+def _set_up_logging(door: HomeDoor, is_background: bool) -> None:
+    """Log to the home's log, which stderr is in the background; else a person sees there what is wrong."""
+    handlers = [logging.StreamHandler(sys.stderr)]
+    if not is_background:
+        handlers[0].setLevel(logging.WARNING)
+        handlers.append(logging.StreamHandler(os.fdopen(door.open_log(), "a")))
+    for handler in handlers:
+        handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=handlers)
     logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every job that was there already
 
 

@@ -172,7 +172,13 @@ def paths(files: Mapping[str, Path | None]) -> dict[str, Json]:
 
 
 def supervisor(
-    *, pid: int | None, since: float | None, is_background: bool | None, version: str | None, log: str
+    *,
+    pid: int | None,
+    since: float | None,
+    is_background: bool | None,
+    version: str | None,
+    is_draining: bool,
+    log: str,
 ) -> dict[str, Json]:
     return {
         "is_up": pid is not None,
@@ -180,6 +186,7 @@ def supervisor(
         "since": moment(since),
         "is_background": is_background,
         "version": version,
+        "is_draining": is_draining,
         "log": log,
     }
 

@@ -122,7 +122,9 @@ class Doctor:
             require_room(self._home, wanted)
         except DiskFull as full:
             return _failed("disk", full)
-        found = f"{free_megabytes(self._home)} MB free, {wanted} MB must stay free"
+        found = f"{free_megabytes(self._home)} MB free"
+        if settings:
+            found += f", {wanted} MB must stay free"
         return Check(name="disk", verdict=Verdict.OK, found=found, is_needed=True)
 
     def _check_store(self, settings: Settings | None) -> list[Check]:

@@ -60,6 +60,7 @@ def _tell_status(*, as_json: bool) -> int:
                 since=holder.since if holder else None,
                 is_background=holder.is_background if holder else None,
                 version=holder.version if holder else None,
+                is_draining=holder.is_draining if holder else False,
                 log=str(door.log_path),
             )
         )
@@ -67,11 +68,15 @@ def _tell_status(*, as_json: bool) -> int:
         render.out("no supervisor is up")
     else:
         kind = "background" if holder.is_background else "foreground"
-        word = "up" if holder.is_up else "coming up"
+        word = "draining, up" if holder.is_draining else "up" if holder.is_up else "coming up"
         render.out(
             f"{word} for {render.age(time.time() - holder.since)} (since {render.date(holder.since)}), "
             f"pid {holder.pid}, {kind}, fleet {holder.version}"
         )
+        if holder.is_draining:
+            render.say(
+                "it starts no more tasks; when it has stopped, `fleet run --background` starts another"
+            )
         render.say(f"its log is {door.log_path}")
     return 0 if holder else 7
 
