@@ -131,6 +131,45 @@ def test_released_without_a_message_it_is_settled_and_rests_until_it_gets_a_prom
     assert again.result.summary == "prompt 2"
 
 
+@pytest.mark.parametrize(
+    ("steps", "status"), [((HALF,), "completed"), (({"say": "nothing to do"},), "completed_no_changes")]
+)
+def test_an_agent_that_had_done_its_turn_and_waited_is_handed_back_and_not_failed(
+    headless: System, steps: tuple[dict[str, object], ...], status: str
+) -> None:
+    headless.fleet("create", "work", "-p", scenario(*steps), "--mode", "tmux")
+    waiting = headless.wait_until("work", is_up)
+    told = headless.json("release", "work", "--wait")
+    assert (told["state"], told["state_reason"], told["mode"]) == (status, "handed back", "headless")
+    assert headless.run("work").session == waiting.session
+    assert not tmux_servers(waiting)
+
+
+def test_an_agent_whose_turn_had_failed_is_told_as_failed_when_it_is_handed_back(headless: System) -> None:
+    headless.fleet("create", "work", "-p", scenario(HALF, {"error": "no such model"}), "--mode", "tmux")
+    headless.wait_until("work", is_up)
+    told = headless.json("release", "work", "--wait", code=1)
+    assert (told["state"], told["mode"]) == ("failed", "headless")
+    assert "no such model" in told["state_reason"]
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_an_agent_that_somebody_else_had_ended_is_told_as_failed_when_it_is_handed_back(
+    headless: System, deadly: signal.Signals
+) -> None:
+    headless.fleet("create", "work", "-p", scenario(HALF), "--mode", "tmux")
+    agent = headless.wait_until("work", is_up).agent
+    assert agent is not None
+    supervisor = headless.suspend_supervisor()  # it does not see the end before it sees the wish
+    os.kill(agent.pid, deadly)
+    wait_for(lambda: not is_alive(agent.pid), what="the agent is dead")
+    headless.fleet("release", "work")
+    os.kill(supervisor, signal.SIGCONT)
+    ended = headless.wait_until("work", lambda run: run.is_at_rest)
+    assert (ended.state, ended.mode) == (RunState.FAILED, Mode.HEADLESS)
+    assert f"ended by signal {deadly:d}" in ended.state_reason
+
+
 def test_a_prompt_that_waits_is_carried_out_on_the_screen(headless: System) -> None:
     run = in_the_middle(headless)
     headless.fleet("prompt", "work", "the next thing")

@@ -87,6 +87,7 @@ FIELDS = st.sampled_from(
         "turn",
         "fresh",
         "code",
+        "broken_off",
     ]
 )
 EVENTS = st.builds(
@@ -326,6 +327,27 @@ def test_a_turn_that_was_broken_off_for_good_is_not_undone_by_a_later_word() -> 
     story = told(ended(ok=False, reason="interrupted", final=True), ended(ok=True))
     verdict = judge_turn(story, EXITED, has_changes=True, closes_stream=True)
     assert (verdict.status, verdict.reason) == (RunState.FAILED, "interrupted")
+
+
+BROKEN_OFF = Event(kind=Kind.NOTE, data={"broken_off": True})
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((start(), BROKEN_OFF), True),
+        ((start(), ended(ok=True), BROKEN_OFF), True),
+        ((start(), ended(ok=False), BROKEN_OFF), False),
+        ((start(), BROKEN_OFF, ended(ok=False)), False),
+        ((start(), Event(kind=Kind.ASKED, text="red?"), BROKEN_OFF), False),
+        ((start(), Event(kind=Kind.NOTE, text="broken_off")), False),
+        ((start(), BROKEN_OFF, start()), False),
+    ],
+)
+def test_a_turn_ends_by_a_switch_if_it_had_no_bad_end_of_its_own(
+    events: tuple[Event, ...], expected: bool
+) -> None:
+    assert told(*events).ended_by_switch is expected
 
 
 def test_a_question_blocks_whatever_else_happened() -> None:

@@ -33,6 +33,7 @@ class Story:
     ended_well: bool | None = None  # what the stream itself said of the turn's end; None: nothing
     reason: str = ""
     cause: Cause = Cause.NONE  # why the turn failed, as far as its stream has told
+    is_broken_off: bool = False  # its agent was alive when we ended it, for it to go on in another mode
     is_over: bool = False  # the turn was broken off for good: no later word of success undoes that
     last_error: str = ""
     question: str = ""
@@ -79,6 +80,8 @@ class Story:
                 return replace(self, is_ready=True, needs_approval="")
             case Kind.NEEDS_APPROVAL:
                 return replace(self, needs_approval=event.text or "an answer")
+            case Kind.NOTE if event.data.get("broken_off") is True:
+                return replace(self, is_broken_off=True)
             case _:
                 return self
 
@@ -93,6 +96,7 @@ class Story:
             ended_well=None,
             reason="",
             cause=Cause.NONE,
+            is_broken_off=False,
             is_over=False,
             last_error="",
             question="",
@@ -172,6 +176,11 @@ class Story:
         ):
             return replace(self, limited=True)
         return replace(self, limited=True, resets_at=float(resets_at))
+
+    @property
+    def ended_by_switch(self) -> bool:
+        """Whether the turn has no bad end, and no question, of its own: only that we broke it off."""
+        return self.is_broken_off and self.ended_well is not False and not self.question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

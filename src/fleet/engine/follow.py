@@ -159,7 +159,9 @@ class Follower:
             run = await self._keep_record(await shop.get(self._run_id))
             if process.has_ended:
                 return await self._finish(run, process)
-            if self._is_to_stop(run) or await self._is_over_limit(run):
+            if self._is_to_stop(run):
+                process = await self._end(run)
+            elif await self._is_over_limit(run):
                 process = await shop.shim.stop(self._folder, grace_seconds=shop.grace_seconds(run))
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
@@ -184,6 +186,20 @@ class Follower:
         if not run.is_to_switch or run.session or self._story.session:
             return run.is_to_switch
         return time.time() - run.state_since > SESSION_SECONDS and bool(self._told_session())
+
+    async def _end(self, run: Run) -> AgentProcess:
+        """End the agent. That it is only to go on in another mode is noted first, if it is still alive.
+
+        Its exit code could not tell: one that was killed by somebody else has the same.
+        """
+        shim = self._shop.shim
+        if run.wanted is Wanted.RUN and not self._story.is_broken_off:
+            process = await shim.state(self._folder)
+            if process.has_ended:
+                return process
+            text = f"its agent is ended, to go on in mode {run.mode_wanted}"
+            await self._add([Event(kind=Kind.NOTE, text=text, data={"broken_off": True})])
+        return await shim.stop(self._folder, grace_seconds=self._shop.grace_seconds(run))
 
     async def _wait(self, run: Run, process: AgentProcess) -> None:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}

@@ -209,16 +209,10 @@ async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: b
     except FleetError as problem:  # the coder was taken out of the configuration meanwhile
         return Verdict(status=RunState.FAILED, reason=reason_of(problem), cause=Cause.SETUP)
     story = (await shop.log(run.id)).story
-    if run.mode_wanted is not None and run.is_to_switch and _was_broken_off(story, process):
+    if run.mode_wanted is not None and run.is_to_switch and story.ended_by_switch:
         status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
         return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
     return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
-
-
-def _was_broken_off(story: Story, process: AgentProcess) -> bool:
-    """Tell whether it was us who ended a turn: it came to no end of its own, good or bad."""
-    has_own_end = story.ended_well is not None or bool(story.question)
-    return not has_own_end and (process.code is None or process.code == 0 or process.code > 128)
 
 
 async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
