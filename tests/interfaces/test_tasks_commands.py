@@ -434,6 +434,16 @@ def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
     assert "not this run's any more" in fenced.stderr
 
 
+def test_a_question_is_answered_by_the_id_of_its_task_however_short(queue: System) -> None:
+    lines = [json.dumps({"id": name, "title": "short"}) for name in ("d1", "d1-d1")]
+    queue.fleet("task", "import", "-", stdin="\n".join(lines).encode())
+    queue.fleet("answer", "d1", "yes", code=3)
+    queue.fleet("ask", "And there?", "--task", "d1-d1")
+    queue.fleet("answer", "d1", "yes", code=3)
+    asked = queue.json("ask", "Really?", "--task", "d1")
+    assert queue.fleet("answer", "d1", "yes").stdout == f"answered {asked['id']}: yes\n"
+
+
 def test_an_agent_that_waits_gets_the_answer_or_exit_code_5(queue: System) -> None:
     name = create(queue, "waiting")
     none = queue.fleet("ask", "Soon?", "--wait", "0.1", "--task", name, code=5)

@@ -711,13 +711,7 @@ class TaskService:
         check_text(name)
         if name and (question := self._questions.peek(QuestionId(name))):
             return question
-        if len(name) < SHORTEST_END:
-            raise NotFound(f"there is no question {name!r}", hint="see them with `fleet questions`")
-        found = [
-            question
-            for question in self.pending_questions()
-            if question.id.endswith(name) or question.task.endswith(name)
-        ]
+        found = self._open_questions(name) if name else []
         if len(found) > 1:
             raise Conflict(
                 f"{name!r} may mean {' or '.join(question.id for question in found)}",
@@ -726,6 +720,19 @@ class TaskService:
         if not found:
             raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
         return found[0]
+
+    def _open_questions(self, name: str) -> list[Question]:
+        """Return those of the task of that id; where there is none, those that an end of an id may mean."""
+        pending = self.pending_questions()
+        if self._tasks.peek(name):
+            return [question for question in pending if question.task == name]
+        if len(name) < SHORTEST_END:
+            return []
+        return [
+            question
+            for question in pending
+            if any(one.endswith(name) for one in (question.id, question.task))
+        ]
 
     def choose(self, name: str, number: int, *, by: str) -> Question:
         """Answer a question with one of its options, counted from 1."""
