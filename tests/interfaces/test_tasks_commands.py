@@ -252,6 +252,18 @@ def test_dependencies_are_added_removed_and_drawn_and_never_form_a_circle(queue:
     assert f"waits for {build}  build (open)" in queue.fleet("show", ship).stdout
 
 
+def test_what_is_under_way_or_closed_is_not_said_to_wait(queue: System) -> None:
+    first, busy, done = create(queue, "first"), create(queue, "busy"), create(queue, "done")
+    hold_task(queue, busy, "elsewhere")
+    told = queue.fleet("task", "dep", "add", busy, first).stdout
+    assert told == f"{busy} is under way already; from its next attempt it waits for {first}\n"
+    queue.fleet("task", "close", done)
+    told = queue.fleet("task", "dep", "add", done, first).stdout
+    assert told == f"{done} is closed already; if it is reopened it waits for {first}\n"
+    queue.fleet("task", "close", first)
+    assert queue.json("show", done)["state"] == "closed"
+
+
 def test_show_tags_what_is_inherited_and_names_the_next_command(queue: System) -> None:
     name = create(queue, "plain", "-d", "many\nlines")
     shown = queue.fleet("show", name[-5:])

@@ -372,8 +372,17 @@ def dep(action: str, name: str, on: str, as_json: bool) -> None:
     if as_json:
         render.out_json(wire.task(changed))
     else:
-        waits = ", ".join(changed.unmet) or "nothing"
-        render.out(f"{changed.id} waits for {waits}")
+        render.out(_waiting(changed))
+
+
+def _waiting(task: Task) -> str:
+    """Return what a task waits for; one that is under way does not wait, whatever is added."""
+    waits = ", ".join(task.unmet) or "nothing"
+    if task.unmet and task.state is TaskState.IN_PROGRESS:
+        return f"{task.id} is under way already; from its next attempt it waits for {waits}"
+    if task.unmet and task.state is TaskState.CLOSED:
+        return f"{task.id} is closed already; if it is reopened it waits for {waits}"
+    return f"{task.id} waits for {waits}"
 
 
 # looking
