@@ -319,6 +319,13 @@ def test_a_failing_setup_command_fails_the_run_and_quick_skips_it(shared: System
         (shared.repository / ".fleet" / "config.toml").unlink()
 
 
+def test_the_log_tells_of_a_tool_that_failed(shared: System) -> None:
+    shared.fleet("create", "tools", "-p", scenario({"run": "true"}, {"run": "false"}), "--wait")
+    told = [line.split()[1:] for line in shared.fleet("logs", "tools", "-n", "0").stdout.splitlines()]
+    steps = [words for words in told if words[0].startswith("tool")]
+    assert steps == [["tool", "run:", "true"], ["tool", "run:", "false"], ["tool_done", "it", "failed"]]
+
+
 @pytest.mark.parametrize("words", [["run", "--status"], ["run", "--status", "--json"]])
 def test_the_supervisor_tells_since_when_it_works(shared: System, words: list[str]) -> None:
     shared.fleet("run", "--background")

@@ -15,7 +15,11 @@ _UNTOLD = frozenset({Kind.USAGE, Kind.SESSION, Kind.TOOL_DONE, Kind.READY})
 
 
 def is_told(entry: Entry) -> bool:
-    return entry.event.kind not in _UNTOLD
+    return entry.event.kind not in _UNTOLD or _is_failed_tool(entry)
+
+
+def _is_failed_tool(entry: Entry) -> bool:
+    return entry.event.kind is Kind.TOOL_DONE and entry.event.data.get("ok") is False
 
 
 def words_of(entry: Entry, date: Callable[[float], str | None]) -> str:
@@ -24,6 +28,8 @@ def words_of(entry: Entry, date: Callable[[float], str | None]) -> str:
         case Kind.TOOL:
             summary = event.data.get("summary")
             return f"{event.text}: {summary}" if summary else event.text
+        case Kind.TOOL_DONE:
+            return "it failed" if _is_failed_tool(entry) else ""
         case Kind.STATE | Kind.TURN_END:
             reason = event.data.get("reason")
             return f"{event.text} ({reason})" if reason else event.text

@@ -129,7 +129,7 @@ class RunService:
             if run.branch not in branches:
                 continue
             if not run.is_removed:
-                hint = f"`fleet prompt {run.branch} …` talks to its agent, `fleet kill {run.branch}` ends it"
+                hint = f"`fleet prompt {run.branch} …` talks to it, `fleet kill {run.branch} -d` ends it"
             elif run.saved_ref:
                 hint = f"`fleet undo {run.branch}` brings its agent's workspace back; or choose another name"
             else:
@@ -184,7 +184,7 @@ class RunService:
         if held and (holder := self._holder(held)):
             raise BranchTaken(
                 f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
-                hint=f"`fleet prompt {holder.branch} …` talks to it, `fleet kill {holder.branch}` ends it",
+                hint=f"`fleet prompt {holder.branch} …` talks to it, `fleet kill {holder.branch} -d` ends it",
             )
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         try:
