@@ -216,4 +216,15 @@ def test_without_bd_the_error_says_what_to_do(beads: System, tmp_path: Path) -> 
     beads.env["PATH"] = str(tmp_path / "bin")
     done = beads.fleet("bd", "list", code=7)
     assert "no `bd` on PATH" in done.stderr
-    assert "tasks.queue" in done.stderr
+    assert "keep tasks in fleet: `unset FLEET_TASKS_QUEUE`" in done.stderr
+
+
+def test_without_bd_the_hint_changes_the_file_that_decides(beads: System, tmp_path: Path) -> None:
+    (tmp_path / "bin" / "bd").unlink()
+    beads.env |= {"PATH": str(tmp_path / "bin"), "FLEET_TASKS_QUEUE": ""}
+    beads.fleet("config", "set", "tasks.queue", "beads", "--user")
+    assert "`fleet config set tasks.queue fleet --user`" in beads.fleet("bd", "list", code=7).stderr
+    beads.fleet("config", "set", "tasks.queue", "beads")
+    assert "`fleet config set tasks.queue fleet`" in beads.fleet("bd", "list", code=7).stderr
+    beads.fleet("config", "set", "tasks.queue", "fleet")
+    beads.fleet("bd", "list")

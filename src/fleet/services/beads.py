@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, InvalidInput, Unavailable
 from fleet.services.exchange import is_id
@@ -159,8 +160,9 @@ class Created:
 class RealBeads:
     """bd itself, run in fleet's home."""
 
-    def __init__(self, home: Path, check_coder: Callable[[str], None]) -> None:
-        self._home = home
+    def __init__(self, settings: Settings, check_coder: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._home = settings.home
         self._check_coder = check_coder
 
     def run(self, arguments: Sequence[str]) -> int:
@@ -200,7 +202,7 @@ class RealBeads:
         if found is None:
             raise Unavailable(
                 "the setting tasks.queue is beads, and there is no `bd` on PATH",
-                hint="install beads, or keep tasks in fleet: `fleet config set tasks.queue fleet --user`",
+                hint=f"install beads, or keep tasks in fleet: {_way_back(self._settings)}",
             )
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         return [found, *arguments]
@@ -212,6 +214,15 @@ class RealBeads:
         draft = folder / "task.json.new"
         draft.write_text(json.dumps({name: value for name, value in facts.items() if value}) + "\n")
         draft.replace(folder / "task.json")
+
+
+def _way_back(settings: Settings) -> str:
+    """Return what makes fleet keep the tasks, wherever it is said that it does not."""
+    source = settings.sources["tasks.queue"].name
+    if source.startswith("environment "):
+        return f"`unset {source.removeprefix('environment ')}`"
+    is_users = source == str(user_file(settings.home))
+    return f"`fleet config set tasks.queue fleet{' --user' * is_users}`"
 
 
 def is_create(arguments: Sequence[str]) -> bool:

@@ -74,7 +74,7 @@ def _code_of(error: FleetError) -> str:
 def _pass_through(fleet: Fleet, arguments: Sequence[str]) -> int:
     from fleet.services.beads import RealBeads, is_create
 
-    real = RealBeads(fleet.home, fleet.tasks.check_coder)
+    real = RealBeads(fleet.settings, fleet.tasks.check_coder)
     if not is_create(arguments):
         return real.run(arguments)
     created = real.create(arguments, cwd=os.getcwd())  # noqa: PTH109 (loading pathlib takes 5 ms)
