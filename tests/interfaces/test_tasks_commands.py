@@ -318,6 +318,16 @@ def test_the_list_tells_below_what_holds_the_queue_back(system: System) -> None:
     assert "paused" not in system.fleet("task", "list", "--json").stderr
 
 
+def test_what_no_host_can_do_is_not_ready_until_one_can(paused: System) -> None:
+    name = create(paused, "heavy", "--needs", "gpu")
+    assert paused.json("ready") == paused.json("bd", "ready") == []
+    assert "waits for a host that is gpu" in paused.fleet("task", "list").stdout
+    paused.fleet("config", "set", "host.labels", "gpu", "--user")
+    assert [task["id"] for task in paused.json("ready")] == [name]
+    assert [task["id"] for task in paused.json("bd", "ready")] == [name]
+    assert "waits for a host" not in paused.fleet("task", "list").stdout
+
+
 @pytest.mark.parametrize("words", [["task", "list"], ["questions"], ["tasks"], ["ready"]])
 def test_whoever_looks_at_waiting_tasks_starts_a_supervisor(paused: System, words: list[str]) -> None:
     assert "supervisor" not in paused.fleet(*words).stderr  # there is nothing to work on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -462,15 +463,30 @@ class TaskService:
             found, key=lambda task: (task.created_at, task.id)
         )  # ids that were brought in tell no time
 
-    def ready(self, limit: int) -> list[Task]:
-        """Return the tasks that may start now, those that go first first."""
+    def ready(self, limit: int, *, host: str) -> list[Task]:
+        """Return the tasks that may start now, those that go first first.
+
+        What this host cannot do is left out, unless others share the work: what they have is not known.
+        """
         from fleet.domain.queue import Limits, in_order
         from fleet.domain.task import PRIORITIES
 
         now = time.time()
         pages = (self._tasks.page("ready", str(priority), limit=limit + 100) for priority in PRIORITIES)
-        due = [task for page in pages for task in page if task.not_before <= now]
+        is_shared = bool(self._settings().database_url)
+        due = [
+            task
+            for page in pages
+            for task in page
+            if task.not_before <= now and (is_shared or self.is_for(host, task))
+        ]
         return list(in_order(due, now, Limits(ageing_seconds=self._settings().ageing_seconds)))[:limit]
+
+    def is_for(self, host: str, task: Task) -> bool:
+        """Whether this host, of that name, has the names or labels that a task needs."""
+        return not task.needs or {host, os.uname().nodename, *self._settings_of("").host_labels}.issuperset(
+            task.needs
+        )
 
     def run_of(self, task: Task) -> Run | None:
         return self._runs.peek(task.run) if task.run else None

@@ -228,7 +228,7 @@ def ready(limit: int, as_json: bool) -> None:
       fleet bd ready --json
     """
     with opened() as fleet:
-        found = fleet.tasks.ready(limit)
+        found = fleet.tasks.ready(limit, host=fleet.host)
     _tell_list(found, as_json=as_json)
 
 

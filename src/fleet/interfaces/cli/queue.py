@@ -47,7 +47,7 @@ def ready(limit: int, as_json: bool) -> None:
       fleet ready -n 10
     """
     with opened() as fleet:
-        found = fleet.tasks.ready(limit + 1)
+        found = fleet.tasks.ready(limit + 1, host=fleet.host)
         shown = found[:limit]
         if as_json:
             render.out_json([wire.task(task) for task in shown])

@@ -412,7 +412,11 @@ def list_tasks(state: str | None, label: str, everything: bool, as_json: bool) -
             render.out_json([wire.task(task) for task in shown])
             return
         choices = {task.id: fleet.tasks.choice(task).coder for task in shown}
-        refusals = fleet.tasks.refusals(shown)
+        refusals = fleet.tasks.refusals(shown) | {
+            task.id: f"waits for a host that is {' and '.join(task.needs)}"
+            for task in shown
+            if task.state is TaskState.OPEN and not fleet.tasks.is_for(fleet.host, task)
+        }
         render.out_lines(_table(shown, choices, refusals))
         hidden = len(labelled) - len(shown)
         render.say(_counted(shown) + (f" · {hidden} closed (see them with --all)" if hidden else ""))
@@ -460,8 +464,6 @@ def _why(task: Task, refusal: str) -> str:
         return render.printable(task.close_reason or "")
     if task.state is TaskState.OPEN and task.unmet:
         return f"waits for {render.plural(len(task.unmet), 'task')}"
-    if task.state is TaskState.OPEN and task.needs:
-        return f"waits for a host that is {render.printable(' and '.join(task.needs))}"
     return render.printable(refusal or task.reason)
 
 
