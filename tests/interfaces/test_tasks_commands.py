@@ -104,6 +104,16 @@ def test_the_summary_is_the_line_that_people_know(queue: System) -> None:
     assert "the queue is paused" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["task", "create"], ["bd", "create"], ["task", "edit"]])
+def test_a_coder_that_is_not_installed_is_taken_with_a_warning(paused: System, words: list[str]) -> None:
+    (paused.home / "config.toml").write_text('[coders.missing]\ncommand = ["no-such-program"]\n')
+    about = create(paused, "plain") if words[-1] == "edit" else "far away"
+    done = paused.fleet(*words, about, "--coder", "missing")
+    warning = "warning: coder 'missing' needs 'no-such-program', which is not on PATH; run `fleet doctor`\n"
+    assert warning in done.stderr
+    assert "warning" not in paused.fleet(*words, about, "--coder", "scripted").stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -463,7 +463,7 @@ class TaskService:
             found, key=lambda task: (task.created_at, task.id)
         )  # ids that were brought in tell no time
 
-    def ready(self, limit: int, *, host: str) -> list[Task]:
+    def ready(self, limit: int, *, host: str = "") -> list[Task]:
         """Return the tasks that may start now, those that go first first.
 
         What this host cannot do is left out, unless others share the work: what they have is not known.

@@ -157,6 +157,7 @@ def create(
       fleet bd create "Fix the login" --deps t-1a2b3c4d5e --coder codex --model gpt-5
     """
     from fleet.interfaces.cli.create import read_text
+    from fleet.interfaces.cli.tasks import warn_of_missing
     from fleet.services.beads import TYPE_LABEL, parse_deps, parse_priority
     from fleet.services.tasks import Edit
 
@@ -174,6 +175,7 @@ def create(
     with opened() as fleet:
         make = fleet.tasks.draft if dry_run else fleet.tasks.create
         made = make(title or named or "", edit, folder=cwd, deps=waits)
+        warn_of_missing(fleet, coder)
     for other in others:
         render.say(f"warning: {other} is not kept; here tasks only wait for each other")
     _tell_created(made, is_dry=dry_run, as_json=as_json)

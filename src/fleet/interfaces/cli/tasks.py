@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 import click
 
 from fleet.domain.task import TIERS, Task, TaskState
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import CoderMissing, FleetError, InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
     from fleet.interfaces.cli.tree import Twig
+    from fleet.services.fleet import Fleet
     from fleet.services.tasks import Edit
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -203,6 +204,7 @@ def create(title: str, **wishes: Unpack[Wishes]) -> None:
     with opened() as fleet:
         made = fleet.tasks.create(title, _edit(wishes), folder=wishes["cwd"] or ".", deps=wishes["deps"])
         is_paused = fleet.tasks.paused() is not None
+        warn_of_missing(fleet, made.coder)
     if wishes["as_json"]:
         render.out_json(wire.task(made))
         return
@@ -212,6 +214,18 @@ def create(title: str, **wishes: Unpack[Wishes]) -> None:
     elif is_paused:
         render.say("the queue is paused; start it with `fleet resume`")
     render.say(f"see it with `fleet show {made.id}`, and what is under way with `fleet tasks`")
+
+
+def warn_of_missing(fleet: Fleet, coder: str | None) -> None:
+    """Say so if a task names a coder whose program is not here; another host may have it."""
+    from fleet.plugins import coder_named
+    from fleet.services.programs import require_binary
+
+    try:
+        if coder:
+            require_binary(coder_named(coder, fleet.settings).facts)
+    except CoderMissing as missing:
+        render.say(f"warning: {missing.message}; {missing.hint}")
 
 
 def summary(task: Task) -> str:
@@ -273,6 +287,7 @@ def edit(name: str, title: str | None, **wishes: Unpack[Wishes]) -> None:
         raise InvalidInput("say what to change", hint="see `fleet task edit --help`")
     with opened() as fleet:
         edited = fleet.tasks.edit(name, wanted, folder=wishes["cwd"], deps=wishes["deps"], run=own_run())
+        warn_of_missing(fleet, wishes["coder"])
     _tell(edited, "changed", as_json=wishes["as_json"])
 
 
