@@ -98,9 +98,9 @@ class Supervisor:
     def drain(self) -> None:
         """Start no more tasks; stop once those that are under way have come to rest."""
         self._queue.is_draining = True
-        self._door.mark_draining()
-        log.info("supervisor.draining")
         self._knocked.set()
+        log.info("supervisor.draining")
+        self._door.mark_draining()  # last: where it cannot be told, it is done all the same
 
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._fifo, self._hear)

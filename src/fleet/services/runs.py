@@ -129,7 +129,7 @@ class RunService:
             if run.branch not in branches:
                 continue
             if not run.is_removed:
-                hint = f"`fleet prompt {run.branch} …` talks to it, `fleet kill {run.branch} -d` ends it"
+                hint = _ways_on(run)
             elif run.saved_ref:
                 hint = f"`fleet undo {run.branch}` brings its agent's workspace back; or choose another name"
             else:
@@ -184,7 +184,7 @@ class RunService:
         if held and (holder := self._holder(held)):
             raise BranchTaken(
                 f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
-                hint=f"`fleet prompt {holder.branch} …` talks to it, `fleet kill {holder.branch} -d` ends it",
+                hint=_ways_on(holder),
             )
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         try:
@@ -651,3 +651,9 @@ def exit_code_of(runs: Sequence[Run]) -> int:
 def _needs_person(run: Run) -> bool:
     """Whether it cannot go on without a person; one that merely waits for its next prompt gives no reason."""
     return run.state is RunState.BLOCKED or (run.state is RunState.WAITING and bool(run.state_reason))
+
+
+def _ways_on(run: Run) -> str:
+    """Return what a person can do whose branch is taken by a run."""
+    talk, end = f"`fleet prompt {run.branch} …` talks to it", f"`fleet kill {run.branch} -d` ends it"
+    return f"{talk}, {end} and deletes its branch"
