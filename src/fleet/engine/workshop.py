@@ -84,17 +84,17 @@ class Workshop:
     # records
 
     async def get(self, run_id: RunId) -> Run:
-        return await self._in_store_thread(self.runs.get, run_id)
+        return await self._ask(self.runs.get, run_id)
 
     async def prompt(self, run_id: RunId, number: int) -> str | None:
-        return await self._in_store_thread(self.runs.prompt, run_id, number)
+        return await self._ask(self.runs.prompt, run_id, number)
 
     async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
         return await self._in_store_thread(self.runs.update, run_id, change)
 
     async def is_to_be_closed(self, task_id: TaskId) -> bool:
         """Tell whether a task's agent says that it is done, by command or in its plan."""
-        return await self._in_store_thread(self._says_closed, task_id)
+        return await self._ask(self._says_closed, task_id)
 
     def _says_closed(self, task_id: TaskId) -> bool:
         task = Tasks(self.store).peek(task_id)
@@ -104,30 +104,30 @@ class Workshop:
 
     async def gates_of(self, run: Run) -> tuple[str, ...]:
         """Return the commands that decide whether a run's work is good, as its task has them now."""
-        task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
+        task = await self._ask(Tasks(self.store).peek, run.task) if run.task else None
         return task.gates if task else ()
 
     async def inputs_of(self, run: Run) -> tuple[Input, ...]:
-        task = await self._in_store_thread(Tasks(self.store).peek, run.task) if run.task else None
+        task = await self._ask(Tasks(self.store).peek, run.task) if run.task else None
         return task.inputs if task else ()
 
     async def why_superseded(self, run: Run) -> str:
         """Tell why a run's word counts no more, if its task is closed or somebody else's by now; else ""."""
         if run.task is None:
             return ""
-        task = await self._in_store_thread(Tasks(self.store).peek, run.task)
+        task = await self._ask(Tasks(self.store).peek, run.task)
         return task.why_superseded(run.id, run.token) if task else f"there is no task {run.task} any more"
 
     async def working(self) -> list[Run]:
         """Return the runs of this host that the engine has something to do for."""
-        return await self._in_store_thread(self.runs.find, "work", self.host)
+        return await self._ask(self.runs.find, "work", self.host)
 
     async def trial(self, trial_id: TrialId) -> Trial:
-        return await self._in_store_thread(self.trials.get, trial_id)
+        return await self._ask(self.trials.get, trial_id)
 
     async def trying(self) -> list[Trial]:
         """Return the trials of this host that are to be made."""
-        return await self._in_store_thread(self.trials.find, "work", self.host)
+        return await self._ask(self.trials.find, "work", self.host)
 
     async def update_trial(self, trial_id: TrialId, change: Callable[[Trial], Trial]) -> Trial:
         return await self._in_store_thread(self.trials.update, trial_id, change)
@@ -162,6 +162,12 @@ class Workshop:
         """Drop what is remembered of a run whose job is done."""
         self._logs.pop(run_id, None)
         self.nudges.pop(run_id, None)
+
+    async def _ask(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+        """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""
+        if self.database_url:
+            return await self._in_store_thread(function, *arguments)
+        return function(*arguments)
 
     async def _in_store_thread(self, function: Callable[..., Answer], *arguments: object) -> Answer:
         loop = asyncio.get_running_loop()

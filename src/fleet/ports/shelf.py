@@ -40,12 +40,7 @@ class Form(Generic[Item]):
 
     def encode(self, item: Item) -> dict[str, Json]:
         """Return an item as a JSON document; what has its default value is left out."""
-        body: dict[str, Json] = {}
-        for name, spec in self.make.__dataclass_fields__.items():
-            value = getattr(item, name)
-            if name == "id" or value != spec.default:
-                body[name] = encode_value(value)
-        return body
+        return {"id": item.id, **_encode_unusual(item)}
 
     def decode(self, body: Mapping[str, Json]) -> Item:
         known = self.make.__dataclass_fields__  # a newer fleet may have written more
@@ -161,18 +156,38 @@ def _memory_of(store: Store, kind: str) -> OrderedDict[str, Any]:
 
 def encode_value(value: object) -> Json:
     """Turn a domain value into JSON: dataclasses to objects, tuples to lists."""
+    return _encode(value, _encode_all)
+
+
+def _encode(value: object, encode: Callable[[object], dict[str, Json]]) -> Json:
+    """Turn a value into JSON, with the dataclasses in it as `encode` has them."""
     kind: type[Any] = type(value)
     if kind in _PLAIN:
         return cast("Json", value)
     if isinstance(value, str):  # every enum of ours
         return str(value)
     if isinstance(value, tuple):
-        return [encode_value(item) for item in cast("tuple[object, ...]", value)]
+        return [_encode(item, encode) for item in cast("tuple[object, ...]", value)]
     if isinstance(value, Mapping):
-        return {str(name): encode_value(item) for name, item in cast("Mapping[str, object]", value).items()}
-    return {name: encode_value(getattr(value, name)) for name in _field_names(kind)}
+        items = cast("Mapping[str, object]", value).items()
+        return {str(name): _encode(item, encode) for name, item in items}
+    return encode(value)
+
+
+def _encode_all(value: object) -> dict[str, Json]:
+    return {name: _encode(getattr(value, name), _encode_all) for name in _defaults(type(value))}
+
+
+def _encode_unusual(value: object) -> dict[str, Json]:
+    """Leave out what has its default value."""
+    unusual = dict[str, Json]()
+    for name, default in _defaults(type(value)).items():
+        own = getattr(value, name)
+        if own is not default and own != default:
+            unusual[name] = _encode(own, _encode_unusual)
+    return unusual
 
 
 @cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(spec.name for spec in fields(kind))
+def _defaults(kind: type[Any]) -> Mapping[str, object]:
+    return {spec.name: spec.default for spec in fields(kind)}
