@@ -28,7 +28,11 @@ def test_an_agent_that_leaves_a_writer_on_its_output_is_settled(system: System) 
 def test_a_flood_that_outruns_its_reader_is_stopped_at_the_limit(system: System) -> None:
     with (system.home / "config.toml").open("a") as config:
         config.write("[limits]\nmax_output_mb = 100\n")
-    define_coder(system, "flood", "yes $(printf '%4000s' '' | tr ' ' y) & exit 0\n")
+    flood = """yes $(printf '%4000s' '' | tr ' ' y) &
+        until [ "$(wc -c < "$FLEET_RUN_DIR/turn-1/out")" -gt 110000000 ]; do :; done
+        exit 0
+    """
+    define_coder(system, "flood", flood)
     system.fleet("create", "work", "-a", "flood", "-p", "go", "--wait", code=1, seconds=60)
     assert "max_output_mb" in system.run("work").state_reason
     assert not processes_with(f"FLEET_RUN={system.run('work').id}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Self
@@ -239,6 +241,27 @@ def test_a_lost_journal_loses_no_work_and_starts_nothing_twice(system: System, t
     system.fleet("wait", *(run.branch for run in runs))
     spoken = [f"line {number} — ünïcödé" for number in range(LINES)] * 2
     check_exactly_once(system, system.all_runs(), starts, [spoken] * AGENTS)
+
+
+def test_a_turn_that_an_older_fleet_journalled_in_several_steps_goes_on(
+    system: System, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    system.fleet("create", "work", "-p", scenario({"say": "ready"}, {"wait_for": str(gate)}, {"say": "done"}))
+    run = system.wait_until("work", lambda run: run.said == "ready")
+    kill_supervisor(system)
+    with closing(sqlite3.connect(system.home / "engine.db")) as journal, journal:
+        journal.execute(
+            "INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output)"
+            " VALUES (?, 1, 'start', '[1, false]')",
+            (run.id,),
+        )
+    system.door.knock()
+    again = system.wait_until("work", lambda run: run.job == 2)
+    assert again.agent == run.agent
+    gate.touch()
+    ended = system.wait_until("work", lambda run: run.has_ended)
+    assert (ended.state, ended.said) == (RunState.COMPLETED_NO_CHANGES, "done")
 
 
 def test_the_stored_output_is_byte_for_byte_what_the_agent_wrote(system: System, tmp_path: Path) -> None:

@@ -111,6 +111,21 @@ def test_prompts_wait_for_their_turn_and_come_once_though_the_supervisor_dies(
     ]
 
 
+def test_a_screen_that_was_sent_more_prompts_is_found_again_by_the_next_supervisor(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"say": "one"}))
+    screen.wait_until("work", is_waiting)
+    screen.fleet("prompt", "work", scenario({"say": "two"}))
+    run = screen.wait_until("work", lambda run: run.turn == 2 and is_waiting(run))
+    os.kill(screen.supervisor_pid(), signal.SIGKILL)
+    for file in screen.home.glob("engine.db*"):
+        file.unlink()
+    screen.fleet("prompt", "work", scenario({"say": "three"}))
+    again = screen.wait_until("work", lambda run: run.turn == 3 and is_waiting(run))
+    assert again.agent == run.agent
+    assert len(prompts_of(screen, run)) == 3
+    assert states_of(screen, run) == ["preparing", *["running", "waiting"] * 3]
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.35])
 def test_a_supervisor_that_dies_while_it_pastes_neither_loses_nor_doubles_the_prompt(
     screen: System, delay: float

@@ -41,7 +41,7 @@ MAY_BECOME: dict[RunState, frozenset[RunState]] = {
     RunState.QUEUED: frozenset({RunState.PREPARING, RunState.SETTLING}),
     RunState.PREPARING: frozenset({RunState.RUNNING, RunState.SETTLING}),
     **{state: frozenset(_LIVE - {state} | {RunState.SETTLING}) for state in _LIVE},
-    RunState.SETTLING: ENDED | {RunState.RUNNING},  # started over, if the journal was lost meanwhile
+    RunState.SETTLING: ENDED,
     # An ended run goes on when it is given another prompt.
     **dict.fromkeys(ENDED, frozenset({RunState.PREPARING})),
 }

@@ -1,8 +1,8 @@
 """The durable workflows, on DBOS. Nothing else in fleet knows it.
 
-A workflow's id is the name of a run's job, so starting it twice is starting it once. Its code is
-deterministic; everything else is in steps, each of which may be repeated. A workflow that was cut
-off goes on at the step it was in, in the next supervisor.
+A workflow's id is the name of a run's job, so starting it twice is starting it once. One that was cut
+off is begun again in the next supervisor, and goes on from where the run's record says that it was:
+all that it does may be repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError, SetWorkflowID
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
+from dbos import error as journal_errors
 
 from fleet.domain.ids import RunId
 from fleet.domain.job import Job, job_id, next_job
@@ -31,8 +32,7 @@ Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
-# Journalled workflows belong to a version. It stays the same over upgrades of fleet and of dbos, and
-# changes that old journals cannot follow go through DBOS.patch(): see docs/adr/0003.
+# Journalled workflows belong to a version, which stays the same over upgrades: see docs/adr/0003.
 APPLICATION_VERSION = "1"
 STRANDED_SECONDS = 60.0  # recovery at start-up takes a second or two
 STORE_RETRY_SECONDS = 2.0
@@ -101,47 +101,54 @@ def is_driving() -> bool:
 @DBOS.workflow(max_recovery_attempts=MOST_RECOVERIES)
 async def serve_run(run_id: str, job: int, kind: str) -> None:
     """Do one job for a run."""
-    run, name = RunId(run_id), job_id(run_id, job)
+    name = job_id(run_id, job)
     _driving.add(name)
     try:
-        match Job(kind):
-            case Job.TURN:
-                await _take_turn(run, job)
-            case Job.REMOVE:
-                await _change_workspace(remove, run, job)
-            case Job.RESTORE:
-                await _change_workspace(restore, run, job)
+        await do_job(RunId(run_id), job, Job(kind))
+    except journal_errors.DBOSUnexpectedStepError:  # an older fleet had journalled more of it
+        await steps.abandon(shop(), RunId(run_id), job)
+        shop().nudge_supervisor()
     finally:
         _driving.discard(name)
         _asked.pop(name, None)
-        shop().nudge_supervisor()
+
+
+@DBOS.step()
+async def do_job(run: RunId, job: int, kind: Job) -> None:
+    """Do all of a job. It is one step: how far it came is in the run's own record."""
+    match kind:
+        case Job.TURN:
+            await _take_turn(run, job)
+        case Job.REMOVE:
+            await _change_workspace(_remove, run, job)
+        case Job.RESTORE:
+            await _change_workspace(_restore, run, job)
+    shop().nudge_supervisor()  # what follows from it need not wait until the journal has it
 
 
 async def _take_turn(run: RunId, job: int) -> None:
-    turn, failure = 0, ""
+    failure = ""
     try:
-        turn, pastes_first = await start(run)
+        turn, pastes_first = await _start(run)
         if turn:
-            await follow(run, turn, pastes_first)
+            await _follow(run, turn, pastes_first)
     except Exception as error:  # whatever went wrong, the run ends with a result
         failure = _told(run, error)
     try:
-        await settle(run, turn, job, failure)
+        await _settle(run, job, failure)
     except Exception as error:  # a gate that cannot be asked, say: without it, then
-        await settle(run, turn, job, _told(run, error))
+        await _settle(run, job, _told(run, error))
 
 
-async def _change_workspace(step: Callable[[RunId, int], Awaitable[None]], run: RunId, job: int) -> None:
+async def _change_workspace(change: Callable[[RunId, int], Awaitable[None]], run: RunId, job: int) -> None:
     try:
-        await step(run, job)
+        await change(run, job)
     except Exception as error:  # the run stays as it was, and says why
-        await give_up(run, job, _told(run, error))
+        await _give_up(run, job, _told(run, error))
 
 
 def _told(run: RunId, error: Exception) -> str:
-    if not isinstance(
-        error, FleetError | PortableWorkflowError
-    ):  # the latter: as it is read from the journal
+    if not isinstance(error, FleetError):
         log.exception("job.crashed", extra={"run_id": run}, exc_info=error)
     return steps.reason_of(error)
 
@@ -170,10 +177,8 @@ def _patiently(
     return patient
 
 
-@DBOS.step()
 @_patiently
-async def start(run_id: RunId) -> tuple[int, bool]:
-    """Prepare and launch: both may be repeated, and one entry in the journal is cheaper than two."""
+async def _start(run_id: RunId) -> tuple[int, bool]:
     with _rush.one_more():
         if not await steps.prepare(shop(), run_id):
             return 0, False
@@ -209,31 +214,26 @@ class _Rush:
 _rush = _Rush()
 
 
-@DBOS.step()
 @_patiently
-async def follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
+async def _follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
     await steps.follow(shop(), run_id, turn, pastes_first)
 
 
-@DBOS.step()
 @_patiently
-async def settle(run_id: RunId, turn: int, job: int, failure: str) -> str:
-    return await settlement.settle(shop(), run_id, turn, job, failure)
+async def _settle(run_id: RunId, job: int, failure: str) -> None:
+    await settlement.settle(shop(), run_id, job, failure)
 
 
-@DBOS.step()
 @_patiently
-async def remove(run_id: RunId, job: int) -> None:
+async def _remove(run_id: RunId, job: int) -> None:
     await steps.remove(shop(), run_id, job)
 
 
-@DBOS.step()
 @_patiently
-async def restore(run_id: RunId, job: int) -> None:
+async def _restore(run_id: RunId, job: int) -> None:
     await steps.restore(shop(), run_id, job)
 
 
-@DBOS.step()
 @_patiently
-async def give_up(run_id: RunId, job: int, reason: str) -> None:
+async def _give_up(run_id: RunId, job: int, reason: str) -> None:
     await steps.give_up(shop(), run_id, job, reason)

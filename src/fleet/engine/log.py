@@ -43,6 +43,7 @@ class RunLog:
     thread: Executor
     last: int = 0
     turn: int = 0
+    opened: int = 0  # the turn that the process was started for; it may have been sent more since
     story: Story = Story()
     position: Position = Position()
 
@@ -112,7 +113,7 @@ class RunLog:
         if event.kind is Kind.TURN_START:
             self.turn = _int(event.data.get("turn"))
             if _opens_process(event):
-                self.position = Position()
+                self.position, self.opened = Position(), self.turn
         else:
             self.position = Position(out=_int(body.get("offset")), hooks=_int(body.get("hooks")))
         self.story = self.story.take(event)

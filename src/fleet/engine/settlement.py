@@ -31,14 +31,14 @@ STOPPED = "stopped on request"
 SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
 
-async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: str = "") -> str:
-    """Ask git what came of it, record the result, and close the job. Return the status."""
+async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> None:
+    """Ask git what came of it, record the result, and close the job."""
     run = await shop.get(run_id)
     if run.job > job:
-        return run.state  # done before, and cut off just before it was journalled
-    if run.is_underway:  # also if it was to be attached to anew, and that failed
-        turn = turn or run.turn
-    run = await shop.become(run_id, RunState.SETTLING)
+        return  # done before, and cut off just before it was journalled
+    turn = (await shop.log(run_id)).opened if run.is_underway else 0
+    run = await shop.become(run_id, RunState.SETTLING, reason=failure or None)
+    failure = run.state_reason  # also what it was before it was cut off
     process = await _end_processes(shop, run, turn)
     changes, trouble = await _collect(shop, run)
     superseded = await shop.why_superseded(run)
@@ -86,7 +86,6 @@ async def settle(shop: Workshop, run_id: RunId, turn: int, job: int, failure: st
     if run.task is not None:
         await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.inputs_folder(run.task))))
     shop.forget(run_id)
-    return verdict.status
 
 
 async def _after_gates(shop: Workshop, run: Run, verdict: Verdict, gates: Gates) -> Verdict:

@@ -38,10 +38,10 @@ TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet s
 async def prepare(shop: Workshop, run_id: RunId) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
     run = await shop.get(run_id)
-    if run.is_underway:
-        return True  # its journal was lost; its agent was not
     if run.state is RunState.SETTLING:
-        return False  # this was tried, and failed before there was an agent
+        return False  # it came that far before it was cut off
+    if run.is_underway:
+        return True
     run = await shop.become(run_id, RunState.PREPARING, also=partial(_with_places, shop))
     if run.wanted is not Wanted.RUN:
         return False
@@ -139,22 +139,24 @@ def _setup_script(commands: Sequence[str]) -> str:
 
 
 async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
-    """Start the agent on its next prompt, or attach to it if it was started.
+    """Start the agent on its next prompt, unless it was started.
 
-    Return the turn (0: nothing was started), and whether its prompt is still to be pasted into the
-    agent's screen.
+    Return the turn that it was started on (0: nothing was), and whether that turn's prompt goes into the
+    agent's screen by a paste.
     """
     run = await shop.get(run_id)
     if run.wanted is not Wanted.RUN and not run.is_underway:
         return 0, False
     history = await shop.log(run_id)
-    turn = run.turn if run.is_underway else run.turn + 1
+    turn = history.opened if run.is_underway else run.turn + 1
     prompt = await shop.prompt(run_id, turn)
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
     folder = shop.turn_folder(run_id, turn)
     run = await _in_wanted_mode(shop, run, folder)
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
+    if run.is_underway:
+        return turn, plan.paste
     process = await _start(shop, run, turn, plan, prompt)
     events = (turn_start(turn, prompt, fresh=True),) if history.turn < turn else ()
 
@@ -269,8 +271,6 @@ async def _token_for(shop: Workshop, run: Run) -> dict[str, str]:
 
     A start that is repeated gives out another one: whichever reaches the agent, its hash is there.
     """
-    if run.is_underway:
-        return {}  # its agent was started, and has one
     token = new_token()
     await shop.update(run.id, lambda run: replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:]))
     return {TOKEN: token}
@@ -370,5 +370,4 @@ def reason_of(error: Exception) -> str:
     """Put an error into one line for a record; its hint goes with it."""
     if isinstance(error, FleetError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
-    told = getattr(error, "message", "")  # an error of ours that was read from the journal has one
-    return str(told) or f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}"

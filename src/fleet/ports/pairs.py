@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
 
 from fleet.domain.ids import PairId
 from fleet.domain.pair import Pair, PairState, Round, Step, Who
 from fleet.domain.review import Finding, Severity, Standing
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Store
 
 
@@ -24,39 +21,18 @@ def _index_of(pair: Pair) -> dict[str, str]:
     return found_by
 
 
-def _who(body: Mapping[str, Any]) -> Who:
-    return Who(**body)
-
-
-def _steps(bodies: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
-    return tuple(Step(**body) for body in bodies)
-
-
-def _rounds(bodies: Iterable[Mapping[str, Any]]) -> tuple[Round, ...]:
-    return tuple(replace(Round(**body), edits=tuple(body["edits"])) for body in bodies)
-
-
-def _findings(bodies: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
-    return tuple(_finding(body) for body in bodies)
-
-
-def _finding(body: Mapping[str, Any]) -> Finding:
-    found = Finding(**body)
-    return replace(found, severity=Severity(found.severity), standing=Standing(found.standing))
-
-
 PAIR_FORM = Form(
     kind="pair",
     make=Pair,
     decoders={
         "id": PairId,
-        "doer": _who,
-        "reviewer": _who,
-        "steps": _steps,
+        "doer": value_of(Who),
+        "reviewer": value_of(Who),
+        "steps": tuple_of(Step),
         "gates": tuple,
         "state": PairState,
-        "findings": _findings,
-        "rounds": _rounds,
+        "findings": tuple_of(Finding, severity=Severity, standing=Standing),
+        "rounds": tuple_of(Round, edits=tuple),
     },
     index=_index_of,
     missing_hint="see them with `fleet pair list`",

@@ -21,7 +21,7 @@ from fleet.domain.run import (
     WorkspaceState,
 )
 from fleet.domain.usage import Usage
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Record, Store
 
 RUN = "run"
@@ -99,6 +99,20 @@ def branch_key(project: str, branch: str) -> str:
     return f"{project}\n{branch.casefold()}"
 
 
+def _cause(word: str) -> Cause:
+    return Cause(word) if word in _CAUSES else Cause.CRASH  # a newer fleet may know more of them
+
+
+_CAUSES = frozenset(Cause)
+_result = value_of(
+    Result,
+    status=RunState,
+    cause=_cause,
+    files_changed=tuple,
+    commits=tuple_of(Commit),
+    next_steps=tuple,
+    usage=value_of(Usage),
+)
 _DECODERS: dict[str, Callable[[Any], object]] = {
     "id": RunId,
     "batch": BatchId,
@@ -111,43 +125,14 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
     "workspace_state": WorkspaceState,
     "flags": tuple,
     "keys": tuple,
-    "agent": lambda body: decode_flat(ProcessId, body),
-    "usage": lambda body: decode_flat(Usage, body),
-    "diff": lambda body: decode_flat(Diff, body),
-    "result": lambda body: decode_result(body),
+    "agent": value_of(ProcessId),
+    "usage": value_of(Usage),
+    "diff": value_of(Diff),
+    "result": _result,
 }
 
 
 RUN_FORM = Form(kind=RUN, make=Run, decoders=_DECODERS, index=index_of, missing_hint="run `fleet list --all`")
-
-
-def decode_flat(kind: type[Flat], body: Mapping[str, Any]) -> Flat:
-    return kind(**{name: value for name, value in body.items() if name in kind.__dataclass_fields__})
-
-
-def decode_result(body: Mapping[str, Any]) -> Result:
-    return Result(
-        status=RunState(body["status"]),
-        summary=body.get("summary", ""),
-        reason=body.get("reason", ""),
-        cause=_cause(body.get("cause", "")),
-        resets_at=body.get("resets_at"),
-        files_changed=tuple(body.get("files_changed", ())),
-        commits=tuple(decode_flat(Commit, commit) for commit in body.get("commits", ())),
-        head=body.get("head", ""),
-        question=body.get("question", ""),
-        tests=body.get("tests", ""),
-        pushed=body.get("pushed", ""),
-        next_steps=tuple(body.get("next_steps", ())),
-        usage=decode_flat(Usage, body.get("usage", {})),
-    )
-
-
-def _cause(word: str) -> Cause:
-    return Cause(word) if word in _CAUSES else Cause.CRASH  # a newer fleet may know more of them
-
-
-_CAUSES = frozenset(Cause)
 
 
 def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str, Json]:

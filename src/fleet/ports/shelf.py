@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from fleet.domain.event import Json
@@ -24,6 +24,8 @@ class Entity(Protocol):
 
 
 Item = TypeVar("Item", bound=Entity)
+Part = TypeVar("Part")
+Decoder: TypeAlias = Callable[[Any], object]
 MOST_READ = 200  # items of a kind that are remembered
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -34,7 +36,7 @@ class Form(Generic[Item]):
 
     kind: str
     make: type[Item]
-    decoders: Mapping[str, Callable[[Any], object]]  # for fields that are not plain JSON
+    decoders: Mapping[str, Decoder]  # for fields that are not plain JSON
     index: Callable[[Item], Mapping[str, str]]  # what an item can be found by
     missing_hint: str = ""
 
@@ -43,13 +45,29 @@ class Form(Generic[Item]):
         return {"id": item.id, **_encode_unusual(item)}
 
     def decode(self, body: Mapping[str, Json]) -> Item:
-        known = self.make.__dataclass_fields__  # a newer fleet may have written more
-        values = {
-            name: self.decoders[name](value) if name in self.decoders and value is not None else value
-            for name, value in body.items()
-            if name in known
-        }
-        return self.make(**values)
+        return _decode(self.make, body, self.decoders)
+
+
+def value_of(make: type[Part], **decoders: Decoder) -> Callable[[Mapping[str, Any]], Part]:
+    """Return what decodes a dataclass within an item, given decoders for what is not plain JSON in it."""
+    return lambda body: _decode(make, body, decoders)
+
+
+def tuple_of(
+    make: type[Part], **decoders: Decoder
+) -> Callable[[Iterable[Mapping[str, Any]]], tuple[Part, ...]]:
+    """Return what decodes several of them."""
+    return lambda bodies: tuple(_decode(make, body, decoders) for body in bodies)
+
+
+def _decode(make: type[Part], body: Mapping[str, Any], decoders: Mapping[str, Decoder]) -> Part:
+    known = _defaults(make)  # a newer fleet may have written more
+    values = {
+        name: decoders[name](value) if name in decoders and value is not None else value
+        for name, value in body.items()
+        if name in known
+    }
+    return make(**values)
 
 
 class Shelf(Generic[Item]):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from fleet.domain.ids import SprintId
 from fleet.domain.pair import Who
 from fleet.domain.phases import Phase, PlannedTask, Sprint, SprintState, Verified
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Store
 
 
@@ -19,36 +16,17 @@ def _index_of(sprint: Sprint) -> dict[str, str]:
     return found_by
 
 
-def _who(body: Mapping[str, Any]) -> Who:
-    return Who(**body)
-
-
-def _plan(bodies: Iterable[Mapping[str, Any]]) -> tuple[Phase, ...]:
-    return tuple(
-        Phase(
-            title=body["title"],
-            tasks=tuple(PlannedTask(**task) for task in body["tasks"]),
-            verify=body["verify"],
-        )
-        for body in bodies
-    )
-
-
-def _verified(bodies: Iterable[Mapping[str, Any]]) -> tuple[Verified, ...]:
-    return tuple(Verified(**body) for body in bodies)
-
-
 SPRINT_FORM = Form(
     kind="sprint",
     make=Sprint,
     decoders={
         "id": SprintId,
-        "doer": _who,
-        "reviewer": _who,
+        "doer": value_of(Who),
+        "reviewer": value_of(Who),
         "gates": tuple,
         "state": SprintState,
-        "plan": _plan,
-        "verified": _verified,
+        "plan": tuple_of(Phase, tasks=tuple_of(PlannedTask)),
+        "verified": tuple_of(Verified),
     },
     index=_index_of,
     missing_hint="see them with `fleet sprint list`",

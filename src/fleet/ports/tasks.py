@@ -15,7 +15,7 @@ from fleet.domain.queue import Lane, Ledger
 from fleet.domain.run import Role
 from fleet.domain.task import Claim, Input, Task, TaskState
 from fleet.errors import Fenced, Stale
-from fleet.ports.shelf import Form, Shelf, encode_value
+from fleet.ports.shelf import Form, Shelf, encode_value, tuple_of, value_of
 from fleet.ports.store import Record, Store, find_all
 
 TASK = "task"
@@ -61,7 +61,7 @@ TASK_FORM = Form(
         "needs": tuple,
         "role": Role,
         "flags": tuple,
-        "inputs": lambda bodies: tuple(Input(**body) for body in bodies),
+        "inputs": tuple_of(Input),
         "state": TaskState,
         "run": RunId,
     },
@@ -270,9 +270,7 @@ class QueueState:
             return
 
 
-def _decode_lane(body: Mapping[str, Any]) -> Lane:
-    known = Lane.__dataclass_fields__  # a newer fleet may have written more
-    return Lane(**{name: value for name, value in body.items() if name in known})
+_decode_lane = value_of(Lane)
 
 
 def _decode_ledger(body: Mapping[str, Any]) -> Ledger:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from fleet.domain.ids import TrainId
 from fleet.domain.train import Car, CarState, Link, Train, TrainState
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
 
 
@@ -27,30 +24,15 @@ def _index_of(train: Train) -> dict[str, str]:
     return found_by
 
 
-def _cars(bodies: Iterable[Mapping[str, Any]]) -> tuple[Car, ...]:
-    return tuple(_car(body) for body in bodies)
-
-
-def _car(body: Mapping[str, Any]) -> Car:
-    values = {name: value for name, value in body.items() if name in Car.__dataclass_fields__}
-    values["state"] = CarState(body["state"])
-    values["files"] = tuple(body["files"])
-    return Car(**values)
-
-
-def _links(bodies: Iterable[Mapping[str, Any]]) -> tuple[Link, ...]:
-    return tuple(Link(branch=body["branch"], tip=body["tip"], commit=body["commit"]) for body in bodies)
-
-
 TRAIN_FORM = Form(
     kind="train",
     make=Train,
     decoders={
         "id": TrainId,
-        "cars": _cars,
+        "cars": tuple_of(Car, state=CarState, files=tuple),
         "gates": tuple,
         "state": TrainState,
-        "stack": _links,
+        "stack": tuple_of(Link),
         "flaky": tuple,
     },
     index=_index_of,

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from fleet.domain.ids import TrialId
 from fleet.domain.trial import Answer, Patch, Trial, TrialState
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
 
 
 def _index_of(trial: Trial) -> dict[str, str]:
     return {} if trial.has_ended else {"work": trial.host}
-
-
-def _patches(bodies: Iterable[Mapping[str, Any]]) -> tuple[Patch, ...]:
-    return tuple(Patch(commit=body["commit"], paths=tuple(body["paths"])) for body in bodies)
-
-
-def _answers(bodies: Iterable[Mapping[str, Any]]) -> tuple[Answer, ...]:
-    return tuple(Answer(**body) for body in bodies)
 
 
 TRIAL_FORM = Form(
@@ -31,9 +21,9 @@ TRIAL_FORM = Form(
     decoders={
         "id": TrialId,
         "commands": tuple,
-        "patches": _patches,
+        "patches": tuple_of(Patch, paths=tuple),
         "state": TrialState,
-        "answers": _answers,
+        "answers": tuple_of(Answer),
     },
     index=_index_of,
 )

@@ -20,48 +20,22 @@ from fleet.domain.workflow import (
     WorkflowState,
 )
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf
+from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
 
-Entry = Stage | Progress | Outcome
-Decoders = Mapping[str, Callable[[Any], object]]  # for fields that are not plain JSON
-
-
-def decode_stages(bodies: Iterable[Mapping[str, Any]]) -> tuple[Stage, ...]:
-    return tuple(Stage(**_fields(Stage, body, _STAGE)) for body in bodies)
-
-
-def _progress(bodies: Iterable[Mapping[str, Any]]) -> tuple[Progress, ...]:
-    return tuple(Progress(**_fields(Progress, body, _PROGRESS)) for body in bodies)
-
-
-def _outcomes(bodies: Iterable[Mapping[str, Any]]) -> tuple[Outcome, ...]:
-    return tuple(Outcome(**_fields(Outcome, body, _OUTCOME)) for body in bodies)
-
-
-def _fields(kind: type[Entry], body: Mapping[str, Any], decoders: Decoders) -> dict[str, Any]:
-    known = kind.__dataclass_fields__  # a newer fleet may have written more
-    return {
-        name: decoders[name](value) if name in decoders and value is not None else value
-        for name, value in body.items()
-        if name in known
-    }
-
-
-_STAGE: Decoders = {
-    "kind": Kind,
-    "role": Role,
-    "strategy": Strategy,
-    "on_failure": OnFailure,
-    "flags": tuple,
-    "needs": tuple,
-    "foreach": tuple,
-    "gates": tuple,
-    "coders": tuple,
-    "stages": decode_stages,
-}
-_PROGRESS: Decoders = {"state": StageState, "items": tuple, "outcomes": _outcomes}
-_OUTCOME: Decoders = {"files": tuple, "next_steps": tuple}
+decode_stages: Callable[[Iterable[Mapping[str, Any]]], tuple[Stage, ...]] = tuple_of(
+    Stage,
+    kind=Kind,
+    role=Role,
+    strategy=Strategy,
+    on_failure=OnFailure,
+    flags=tuple,
+    needs=tuple,
+    foreach=tuple,
+    gates=tuple,
+    coders=tuple,
+    stages=lambda bodies: decode_stages(bodies),
+)
 
 
 def _is_untold(progress: Progress) -> bool:
@@ -87,7 +61,12 @@ WORKFLOW_FORM = Form(
     decoders={
         "id": WorkflowId,
         "stages": decode_stages,
-        "progress": _progress,
+        "progress": tuple_of(
+            Progress,
+            state=StageState,
+            items=tuple,
+            outcomes=tuple_of(Outcome, files=tuple, next_steps=tuple),
+        ),
         "state": WorkflowState,
     },
     index=_index_of,
