@@ -173,8 +173,9 @@ class Workflow:
         """Whether it has to be looked at only after a person said something about itself."""
         if self.has_ended:
             return True
-        runs = any(one.state is StageState.RUNNING for one in self.progress)
-        return (self.needs_person or self.is_paused) and not runs and not self.is_cancelled
+        if self.is_cancelled or any(one.state is StageState.RUNNING for one in self.progress):
+            return False
+        return self.is_paused or self.needs_person
 
     def index_of(self, name: str) -> int:
         """Return the number of a stage, given its name or number."""

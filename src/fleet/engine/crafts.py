@@ -42,21 +42,21 @@ class Order:
     inputs: tuple[Input, ...] = ()  # what else there is to read
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How an order stands that was begun."""
+
+    outcome: Outcome | None = None  # what came of it; None while it is under way
+    asks: str = ""  # what a person must do before it can go on
+
+
 class Craft(Protocol):
     def begin(self, order: Order) -> None:
         """See to it that the order is being carried out, and carried out once."""
         ...
 
-    def knows(self, name: TaskId) -> bool:
-        """Whether the order of that name was begun."""
-        ...
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
-        """Return what came of an order that began from a commit; None while it is under way."""
-        ...
-
-    def asks(self, name: TaskId) -> str:
-        """Return what a person must do before it can go on; "" if nothing."""
+    def look(self, name: TaskId, start: str) -> Standing | None:
+        """Return how an order stands that is to begin from a commit; None if it was not begun yet."""
         ...
 
     def cancel(self, name: TaskId) -> None:
@@ -101,21 +101,18 @@ class AgentCraft:
         with suppress(Stale):  # it was begun before
             self._tasks.add(task)
 
-    def knows(self, name: TaskId) -> bool:
-        return self._tasks.peek(name) is not None
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+    def look(self, name: TaskId, start: str) -> Standing | None:
         task = self._tasks.peek(name)
-        if task is None or task.state in (TaskState.OPEN, TaskState.IN_PROGRESS) or task.question:
+        if task is None:
             return None
+        if task.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
+            return Standing()
+        if task.question:
+            is_asking = task.state is TaskState.BLOCKED
+            return Standing(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
         run = self._shop.runs.peek(task.run) if task.run else None
         is_shared = run is not None and run.is_shared
-        return _of_task(task, run, run.base_sha if run and is_shared else start)
-
-    def asks(self, name: TaskId) -> str:
-        task = self._tasks.peek(name)
-        is_asking = task is not None and task.state is TaskState.BLOCKED and task.question
-        return f"{task.reason} (`fleet answer {task.question} …`)" if task and is_asking else ""
+        return Standing(outcome=_of_task(task, run, run.base_sha if run and is_shared else start))
 
     def cancel(self, name: TaskId) -> None:
         task = self._tasks.peek(name)
@@ -181,13 +178,16 @@ class PairCraft:
             )
         )
 
-    def knows(self, name: TaskId) -> bool:
-        return self._pairs.peek(name) is not None
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+    def look(self, name: TaskId, start: str) -> Standing | None:
         pair = self._pairs.peek(name)
-        if pair is None or not pair.has_ended:
+        if pair is None:
             return None
+        if pair.has_ended:
+            return Standing(outcome=self._outcome(pair, start))
+        is_asking = pair.state is PairState.UNDECIDED
+        return Standing(asks=f"{pair.reason} (`fleet pair decide {name} …`)" if is_asking else "")
+
+    def _outcome(self, pair: Pair, start: str) -> Outcome:
         doer = self._tasks.peek(pair.doer_task)
         run = self._shop.runs.peek(doer.run) if doer and doer.run else None
         notes = tuple(f"{one.file}: {one.claim}" for one in open_in(pair.findings))
@@ -202,11 +202,6 @@ class PairCraft:
             head=pair.head or start,
             cost_usd=sum(task.spent_usd for name in pair.tasks if (task := self._tasks.peek(name))),
         )
-
-    def asks(self, name: TaskId) -> str:
-        pair = self._pairs.peek(name)
-        is_asking = pair is not None and pair.state is PairState.UNDECIDED
-        return f"{pair.reason} (`fleet pair decide {name} …`)" if pair and is_asking else ""
 
     def cancel(self, name: TaskId) -> None:
         pair = self._pairs.peek(name)
@@ -243,13 +238,15 @@ class RaceCraft:
         with suppress(Stale):  # it was begun before
             self._races.add(race)
 
-    def knows(self, name: TaskId) -> bool:
-        return self._races.peek(name) is not None
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+    def look(self, name: TaskId, start: str) -> Standing | None:
         race = self._races.peek(name)
-        if race is None or not race.has_ended:
+        if race is None:
             return None
+        if race.has_ended:
+            return Standing(outcome=self._outcome(race, start))
+        return Standing(asks="its candidates ask (`fleet questions`)" if race.is_asking else "")
+
+    def _outcome(self, race: Race, start: str) -> Outcome:
         names = [race_task(race, number) for number in range(1, race.size + 1)]
         cost = sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
         best = next((entry for entry in race.entries if entry.number == race.winner), None)
@@ -267,10 +264,6 @@ class RaceCraft:
             head=best.commit,
             cost_usd=cost,
         )
-
-    def asks(self, name: TaskId) -> str:
-        race = self._races.peek(name)
-        return "its candidates ask (`fleet questions`)" if race is not None and race.is_asking else ""
 
     def cancel(self, name: TaskId) -> None:
         race = self._races.peek(name)
@@ -296,27 +289,24 @@ class GateCraft:
             )
         )
 
-    def knows(self, name: TaskId) -> bool:
-        return self._shop.trials.peek(name) is not None
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+    def look(self, name: TaskId, start: str) -> Standing | None:
         trial = self._shop.trials.peek(name)
-        if trial is None or not trial.has_ended:
+        if trial is None:
             return None
+        if not trial.has_ended:
+            return Standing()
         said = "\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in trial.answers)
         why = trial.reason or (
             f"`{trial.answers[-1].command}` said no" if trial.answers else "nothing was run"
         )
-        return Outcome(
+        outcome = Outcome(
             status="completed_no_changes" if trial.is_yes else "failed",
             summary=said,
             reason="" if trial.is_yes else why,
             start=start,
             head=start,
         )
-
-    def asks(self, name: TaskId) -> str:
-        return ""
+        return Standing(outcome=outcome)
 
     def cancel(self, name: TaskId) -> None:
         trial = self._shop.trials.peek(name)
@@ -346,22 +336,20 @@ class WorkflowCraft:
         )
         self._workflows.ensure(begin(child))
 
-    def knows(self, name: TaskId) -> bool:
-        return self._workflows.peek(name) is not None
-
-    def outcome(self, name: TaskId, start: str) -> Outcome | None:
+    def look(self, name: TaskId, start: str) -> Standing | None:
         child = self._workflows.peek(name)
-        if child is None or not child.has_ended:
+        if child is None:
             return None
+        if child.has_ended:
+            return Standing(outcome=self._outcome(child, start))
+        return Standing(asks=f"see `fleet workflow status {name}`" if child.needs_person else "")
+
+    def _outcome(self, child: Workflow, start: str) -> Outcome:
         final = child.final or Outcome(status="completed_no_changes", start=start, head=start)
         final = replace(final, start=start, cost_usd=child.cost_usd)
         if child.state is WorkflowState.SUCCEEDED:
             return final
         return replace(final, status="failed", reason=child.reason)
-
-    def asks(self, name: TaskId) -> str:
-        child = self._workflows.peek(name)
-        return f"see `fleet workflow status {name}`" if child is not None and child.needs_person else ""
 
     def cancel(self, name: TaskId) -> None:
         child = self._workflows.peek(name)

@@ -28,7 +28,16 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.engine.crafts import AgentCraft, Craft, GateCraft, Order, PairCraft, RaceCraft, WorkflowCraft
+from fleet.engine.crafts import (
+    AgentCraft,
+    Craft,
+    GateCraft,
+    Order,
+    PairCraft,
+    RaceCraft,
+    Standing,
+    WorkflowCraft,
+)
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
@@ -106,24 +115,28 @@ class WorkflowDirector:
 
     def _hear(self, work: Workflow, index: int) -> Workflow:
         """Have all parts of a stage begun; record what came of it, once they all have ended."""
-        craft, names = self._crafts[work.stages[index].kind], work.units(index)
         try:
-            for number, name in enumerate(names):
-                if not craft.knows(name):
-                    craft.begin(self._order(work, index, number))
+            standings = [self._standing(work, index, number) for number in range(len(work.units(index)))]
         except (StoreUnusable, Unavailable, OverLimit):
             raise  # that passes
         except FleetError as problem:
             self._cancel(work, index)
             return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
-        outcomes = [craft.outcome(name, work.progress[index].start) for name in names]
-        ended = tuple(outcome for outcome in outcomes if outcome is not None)
-        if len(ended) == len(outcomes):
+        ended = tuple(one.outcome for one in standings if one.outcome is not None)
+        if len(ended) == len(standings):
             if not all(outcome.is_good for outcome in ended):
                 self._cancel(work, index)  # what failed for good waits for nobody any more
             return self._settle(work, index, ended)
-        asks = next((told for name in names if (told := craft.asks(name))), "")
+        asks = next((one.asks for one in standings if one.asks), "")
         return self._with_question(work, index, asks)
+
+    def _standing(self, work: Workflow, index: int, number: int) -> Standing:
+        """Return how a part of a stage stands, begun now if it was not before."""
+        craft = self._crafts[work.stages[index].kind]
+        standing = craft.look(work.unit(index, number), work.progress[index].start)
+        if standing is None:
+            craft.begin(self._order(work, index, number))
+        return standing or Standing()
 
     def _settle(self, work: Workflow, index: int, outcomes: tuple[Outcome, ...]) -> Workflow:
         return self._change(work, index, partial(settled, index=index, outcomes=outcomes, now=time.time()))
