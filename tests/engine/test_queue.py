@@ -259,6 +259,7 @@ def test_a_gate_that_says_no_is_told_to_the_agent_and_asked_again(system: System
     assert run.result
     assert run.result.tests == "all of 1 gates said yes"
     assert (run.turn, task.failures) == (2, 1)
+    assert "all of 1 gates said yes" in system.fleet("task", task_id, "log").stdout
 
 
 def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Path) -> None:
@@ -382,7 +383,7 @@ def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: 
     wait_for(lambda: "draining" in system.fleet("run", "--status").stdout, what="its status says so")
     gate.touch()
     until(system, first, is_closed)
-    wait_for(lambda: system.door.holder() is None, 30, "the supervisor has left")
+    wait_for(lambda: system.door.holder() is None, 10, "the supervisor has left")
     assert look(system, second).state is TaskState.OPEN
 
 

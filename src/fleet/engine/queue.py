@@ -404,9 +404,9 @@ class Queue:
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
             self._hold(task.coder_used, decision.holds_coder_until, decision.reason)
         self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
-        judged = self._tasks.update_held(
-            task.id, task.claim, applied, kind=str(decision.step), text=decision.reason
-        )
+        gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
+        told = f"{decision.reason} ({gates})" if gates else decision.reason
+        judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)
         if judged.state is not TaskState.IN_PROGRESS:
             self._lanes.leave(task.id)
         log.info(

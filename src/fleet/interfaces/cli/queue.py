@@ -342,9 +342,9 @@ def _next(detail: Detail) -> str:
         case TaskState.BLOCKED if task.budget_usd and detail.spent_usd >= task.budget_usd:
             return f"fleet task edit {task.id} --budget …, then fleet task reopen {task.id}"
         case TaskState.BLOCKED if detail.run:
-            return f"fleet logs {task.run}, then fleet task reopen {task.id}"
+            return f"fleet logs {task.run}, then fleet task reopen {task.id}, or fleet task close {task.id}"
         case TaskState.BLOCKED:
-            return f"fleet task reopen {task.id}"
+            return f"fleet task reopen {task.id}, or fleet task close {task.id}"
         case TaskState.CLOSED if detail.run:
             return f"fleet diff {task.run}"
         case TaskState.CLOSED:
