@@ -214,7 +214,9 @@ class Run:
     @property
     def is_underway(self) -> bool:
         """Whether an agent was started for its turn and the turn is not settled yet."""
-        return self.is_live or (self.state is RunState.SETTLING and self.agent is not None)
+        # What began a turn forgot how the one before had ended.
+        is_begun = self.turn > 0 and self.ended_at is None
+        return self.is_live or (self.state is RunState.SETTLING and is_begun)
 
     @property
     def is_at_rest(self) -> bool:

@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
-# Journalled workflows belong to a version, which stays the same over upgrades: see docs/adr/0003.
+# Journalled workflows belong to a version, which stays the same over upgrades: see docs/adr/0014.
 APPLICATION_VERSION = "1"
 STRANDED_SECONDS = 60.0  # recovery at start-up takes a second or two
 STORE_RETRY_SECONDS = 2.0
@@ -107,10 +107,11 @@ async def serve_run(run_id: str, job: int, kind: str) -> None:
         await do_job(RunId(run_id), job, Job(kind))
     except journal_errors.DBOSUnexpectedStepError:  # an older fleet had journalled more of it
         await steps.abandon(shop(), RunId(run_id), job)
-        shop().nudge_supervisor()
     finally:
         _driving.discard(name)
         _asked.pop(name, None)
+        if not _driving:
+            shop().nudge_supervisor()  # one that is idle now, or drained, may leave
 
 
 @DBOS.step()
@@ -129,9 +130,8 @@ async def do_job(run: RunId, job: int, kind: Job) -> None:
 async def _take_turn(run: RunId, job: int) -> None:
     failure = ""
     try:
-        turn, pastes_first = await _start(run)
-        if turn:
-            await _follow(run, turn, pastes_first)
+        if await _start(run, job):
+            await _follow(run)
     except Exception as error:  # whatever went wrong, the run ends with a result
         failure = _told(run, error)
     try:
@@ -178,13 +178,12 @@ def _patiently(
 
 
 @_patiently
-async def _start(run_id: RunId) -> tuple[int, bool]:
+async def _start(run_id: RunId, job: int) -> bool:
+    """Prepare and launch; tell whether there is an agent to follow."""
     with _rush.one_more():
-        if not await steps.prepare(shop(), run_id):
-            return 0, False
-        started = await steps.launch(shop(), run_id)
+        is_up = await steps.prepare(shop(), run_id, job) and await steps.launch(shop(), run_id)
     await _rush.until_over()
-    return started
+    return is_up
 
 
 class _Rush:
@@ -215,8 +214,8 @@ _rush = _Rush()
 
 
 @_patiently
-async def _follow(run_id: RunId, turn: int, pastes_first: bool) -> None:
-    await steps.follow(shop(), run_id, turn, pastes_first)
+async def _follow(run_id: RunId) -> None:
+    await steps.follow(shop(), run_id)
 
 
 @_patiently

@@ -41,9 +41,15 @@ MOST_EVENTS = 200  # per look; the rest is in the raw output
 PROMPT_SHOWN = 200  # characters of a prompt that the log repeats
 
 
-def turn_start(turn: int, prompt: str, *, fresh: bool) -> Event:
-    """The event that opens a turn; `fresh` when a process of its own was started for it."""
-    return Event(kind=Kind.TURN_START, text=prompt[:PROMPT_SHOWN], data={"turn": turn, "fresh": fresh})
+def turn_start(turn: int, prompt: str, *, fresh: bool, is_pasted: bool = False) -> Event:
+    """The event that opens a turn; `fresh` when a process of its own was started for it.
+
+    Its prompt is pasted into that process's screen, or came with its start.
+    """
+    data: dict[str, Json] = {"turn": turn, "fresh": fresh}
+    if is_pasted:
+        data["pasted"] = True
+    return Event(kind=Kind.TURN_START, text=prompt[:PROMPT_SHOWN], data=data)
 
 
 async def await_end(shop: Workshop, run_id: RunId, folder: str, *, timeout_seconds: float) -> AgentProcess:

@@ -44,6 +44,7 @@ class RunLog:
     last: int = 0
     turn: int = 0
     opened: int = 0  # the turn that the process was started for; it may have been sent more since
+    is_opening_pasted: bool = False  # the prompt of that turn did not come with the process
     story: Story = Story()
     position: Position = Position()
 
@@ -114,6 +115,7 @@ class RunLog:
             self.turn = _int(event.data.get("turn"))
             if _opens_process(event):
                 self.position, self.opened = Position(), self.turn
+                self.is_opening_pasted = event.data.get("pasted") is True
         else:
             self.position = Position(out=_int(body.get("offset")), hooks=_int(body.get("hooks")))
         self.story = self.story.take(event)

@@ -1,4 +1,4 @@
-"""The step that ends a job's work: what came of a turn is asked of git and of the gates, and recorded."""
+"""The end of a turn: what came of a turn is asked of git and of the gates, and recorded."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
     if run.job > job:
         return  # done before, and cut off just before it was journalled
     turn = (await shop.log(run_id)).opened if run.is_underway else 0
-    run = await shop.become(run_id, RunState.SETTLING, reason=failure or None)
-    failure = run.state_reason  # also what it was before it was cut off
+    run = await shop.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
+    failure = run.state_reason  # also one from before it was cut off
     process = await _end_processes(shop, run, turn)
     changes, trouble = await _collect(shop, run)
     superseded = await shop.why_superseded(run)
@@ -86,6 +86,10 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
     if run.task is not None:
         await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.inputs_folder(run.task))))
     shop.forget(run_id)
+
+
+def _with_failure(failure: str, run: Run) -> Run:
+    return replace(run, state_reason=failure) if failure else run
 
 
 async def _after_gates(shop: Workshop, run: Run, verdict: Verdict, gates: Gates) -> Verdict:

@@ -1,6 +1,6 @@
-"""The idempotent steps that jobs are made of. Each may be cut off anywhere and done again.
+"""The idempotent parts that jobs are made of. Each may be cut off anywhere and done again.
 
-A step asks what is already so, and does the rest: a workspace that stands is not made again, an
+A part asks what is already so, and does the rest: a workspace that stands is not made again, an
 agent that was started is attached to, a result that is recorded stays.
 """
 
@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 
 
-async def prepare(shop: Workshop, run_id: RunId) -> bool:
+async def prepare(shop: Workshop, run_id: RunId, job: int) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
     run = await shop.get(run_id)
-    if run.state is RunState.SETTLING:
+    if run.job > job or run.state is RunState.SETTLING:
         return False  # it came that far before it was cut off
     if run.is_underway:
         return True
@@ -138,27 +138,23 @@ def _setup_script(commands: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
-    """Start the agent on its next prompt, unless it was started.
-
-    Return the turn that it was started on (0: nothing was), and whether that turn's prompt goes into the
-    agent's screen by a paste.
-    """
+async def launch(shop: Workshop, run_id: RunId) -> bool:
+    """Start the agent on its next prompt, unless it was started; return whether there is one."""
     run = await shop.get(run_id)
-    if run.wanted is not Wanted.RUN and not run.is_underway:
-        return 0, False
-    history = await shop.log(run_id)
-    turn = history.opened if run.is_underway else run.turn + 1
+    if run.is_underway:
+        return True
+    if run.wanted is not Wanted.RUN:
+        return False
+    history, turn = await shop.log(run_id), run.turn + 1
     prompt = await shop.prompt(run_id, turn)
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
     folder = shop.turn_folder(run_id, turn)
     run = await _in_wanted_mode(shop, run, folder)
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
-    if run.is_underway:
-        return turn, plan.paste
     process = await _start(shop, run, turn, plan, prompt)
-    events = (turn_start(turn, prompt, fresh=True),) if history.turn < turn else ()
+    opening = turn_start(turn, prompt, fresh=True, is_pasted=plan.paste)
+    events = (opening,) if history.turn < turn else ()
 
     def started(run: Run) -> Run:
         return replace(
@@ -172,14 +168,12 @@ async def launch(shop: Workshop, run_id: RunId) -> tuple[int, bool]:
         )
 
     await shop.become(run_id, RunState.RUNNING, also=started, events=events)
-    return turn, plan.paste
+    return True
 
 
 async def _in_wanted_mode(shop: Workshop, run: Run, folder: str) -> Run:
     """Switch a run whose agent is still to be started; one that was started is ended first."""
-    if not run.is_to_switch or run.is_underway:
-        return run
-    if (await shop.shim.state(folder)).phase is not Phase.ABSENT:
+    if not run.is_to_switch or (await shop.shim.state(folder)).phase is not Phase.ABSENT:
         return run
 
     def switched(run: Run) -> Run:
@@ -291,16 +285,17 @@ def _task_environment(shop: Workshop, run: Run) -> dict[str, str]:
     }
 
 
-async def follow(shop: Workshop, run_id: RunId, turn: int, pastes_first: bool) -> None:
+async def follow(shop: Workshop, run_id: RunId) -> None:
     """Read the agent's output into events until it has ended."""
     run = await shop.get(run_id)
     history = await shop.log(run_id)
-    folder = shop.turn_folder(run_id, turn)
+    opened = history.opened
+    folder = shop.turn_folder(run_id, opened)
     prompt = await shop.prompt(run_id, run.turn) or ""
     if history.turn < run.turn:  # the record was written and the log was not
         await history.add(turn_start(run.turn, prompt, fresh=False))
-    is_blank = run.mode is Mode.TMUX and run.turn == turn and not prompt
-    first_pasted = turn if pastes_first else turn + 1
+    is_blank = run.mode is Mode.TMUX and run.turn == opened and not prompt
+    first_pasted = opened if history.is_opening_pasted else opened + 1
     follower = Follower(
         shop,
         run,
@@ -362,7 +357,7 @@ async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
 
 
 async def abandon(shop: Workshop, run_id: RunId, job: int) -> None:
-    """Close a job whose journal says that it ended although its run did not: the next one takes over."""
+    """Close a job that its journal cannot go on with: the next one takes over, from the record."""
     await shop.update(run_id, lambda run: replace(run, job=max(run.job, job + 1)))
 
 

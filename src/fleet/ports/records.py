@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
@@ -27,8 +27,6 @@ from fleet.ports.store import Record, Store
 RUN = "run"
 PROMPT = "prompt"
 BRANCH = "branch"  # one per live branch of a project: who holds the name
-
-Flat = TypeVar("Flat", Usage, Diff, ProcessId, Commit)
 
 
 class Runs(Shelf[Run]):
