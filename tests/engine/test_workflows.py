@@ -485,6 +485,20 @@ def test_a_question_of_an_agent_waits_for_its_answer(system: System) -> None:
     assert "blue" in done.progress[0].outcomes[0].summary
 
 
+def test_a_question_goes_with_the_workflow_that_is_cancelled(system: System) -> None:
+    turns = {"turns": [[{"ask": "red or blue?"}], [{"say": "it is {prompt}"}]]}
+    work = run(system, {"name": "one", "coder": "scripted", "prompt": f"[[scenario:{json.dumps(turns)}]]"})
+    until(system, work, lambda work: work.needs_person)
+    (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
+    system.fleet("workflow", "cancel", work.id)
+    wait_for(
+        lambda: not [one for one in system.json("questions") if one["task"].startswith(work.id)],
+        what="nobody is asked any more",
+    )
+    assert "cancelled" in system.fleet("answer", question["id"], "blue", code=4).stderr
+    assert " 0/1 " in system.fleet("workflow", "list", "--all").stdout
+
+
 def test_a_pair_is_a_stage_whose_work_goes_on_when_it_is_approved(system: System) -> None:
     """Its reviewer says nothing that could be read here: then a person decides, and the workflow waits."""
     work = run(

@@ -42,6 +42,11 @@ class Question:
         chosen = self._numbered.get(said, said)
         return replace(self, state=QuestionState.ANSWERED, answer=chosen, answered_by=by, answered_at=now)
 
+    def withdraw(self) -> Question:
+        """Return it with nobody waiting for an answer; what was answered stays so."""
+        is_open = self.state is QuestionState.PENDING
+        return replace(self, state=QuestionState.CANCELLED) if is_open else self
+
     def is_misnumbered(self, answer: str) -> bool:
         """Whether an answer is a number, though there is no such option: a slip that would be final."""
         said = answer.strip()

@@ -36,6 +36,11 @@ class TaskQuestions:
         known = self._shelf.find("task", task.id)
         return [one for one in known if one.state is QuestionState.ANSWERED and not one.is_heard]
 
+    def withdraw(self, task: Task) -> None:
+        """Close what a task asked and nobody needs to answer any more."""
+        for question in self._shelf.find("task", task.id):
+            self._shelf.update(question.id, Question.withdraw)
+
     def mark_heard(self, questions: Iterable[Question]) -> None:
         for question in questions:
             self._shelf.update(question.id, lambda asked: replace(asked, is_heard=True))

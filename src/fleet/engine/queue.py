@@ -136,6 +136,7 @@ class Queue:
         for dependent in self._tasks.dependents(closed.id):
             with contextlib.suppress(NotFound):  # its writer was cut off before it was written
                 self._tasks.update(dependent, lambda task: _without(task, closed))
+        self._questions.withdraw(closed)
         newest = self._tasks.update(closed.id, _announced)
         if newest.state is not TaskState.CLOSED:  # somebody has just opened it again
             for dependent in self._tasks.dependents(closed.id):

@@ -388,7 +388,7 @@ class TaskService:
     def _withdraw_questions(self, task: Task) -> None:
         """Nobody waits for an answer any more; an open question would block the task again."""
         for question in self._questions.find("task", task.id):
-            self._questions.update(question.id, _withdrawn)
+            self._questions.update(question.id, Question.withdraw)
 
     # dependencies
 
@@ -941,11 +941,6 @@ def _cleaned(run: Run) -> Run:
 def _no_longer_awaited(question: Question) -> Question:
     is_heard = question.is_heard or question.state is QuestionState.ANSWERED
     return replace(question, awaited_until=0.0, is_heard=is_heard)
-
-
-def _withdrawn(question: Question) -> Question:
-    is_open = question.state is QuestionState.PENDING
-    return replace(question, state=QuestionState.CANCELLED) if is_open else question
 
 
 def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskId]) -> Task:

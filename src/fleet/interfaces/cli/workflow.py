@@ -221,13 +221,13 @@ def list_workflows(everything: bool, known: bool, as_json: bool) -> None:
 
 
 def _row(one: Workflow) -> tuple[str, ...]:
-    settled = sum(at.is_settled for at in one.progress)
+    done = sum(at.state in (StageState.DONE, StageState.SKIPPED) for at in one.progress)
     state = "needs you" if one.needs_person else "paused" if one.is_paused else str(one.state)
     return (
         one.id,
         render.printable(one.name),
         state,
-        f"{settled}/{len(one.stages)}",
+        f"{done}/{len(one.stages)}",
         render.age(time.time() - one.created_at),
         render.printable(one.project),
     )
