@@ -114,8 +114,9 @@ def test_a_coder_that_is_held_back_is_told_of_and_a_person_lets_it_go_on(
     configure(system, "[limits]\nmax_concurrent = 1\n")
     lost = {"once": {"mark": str(tmp_path / "mark"), "steps": [{"login": "please log in"}]}}
     first = start(talk, system, "first", lost, {"say": "here again"})
+    # That its coder is held back is told a moment before what comes of it.
+    wait_for(lambda: finish(talk, first)["status"] == "pending", what="it goes on where it was, once it may")
     told = finish(talk, first)
-    assert told["status"] == "pending", "it goes on where it was, once it may"
     second = start(talk, system, "second")
     stages = [{"name": "s", "executor": "scripted", "prompt_template": ROSE}]
     wish = {"name": "w", "repo_path": str(system.repository), "task_prompt": "x", "stages": stages}

@@ -47,8 +47,8 @@ def new_task_id(now: float) -> TaskId:
 
 
 def new_question_id(now: float) -> QuestionId:
-    """Return a fresh id of 11 characters; ids of later seconds sort after earlier ones."""
-    return QuestionId(f"q-{_base32(int(now), 7)}{_random(2)}")
+    """Return a fresh id of 13 characters; ids of later seconds sort after earlier ones."""
+    return QuestionId(f"q-{_base32(int(now), 7)}{_random(4)}")
 
 
 def new_workflow_id(now: float) -> WorkflowId:
