@@ -119,7 +119,7 @@ class Server:
         """Return the URL of a database that has nothing of ours in it: a fresh one takes longer to make."""
         if not self._emptied:
             self._emptied = self.fresh_database()
-        self.execute("DROP SCHEMA IF EXISTS fleet, dbos CASCADE", self._emptied)
+        self.execute("DROP SCHEMA IF EXISTS fleet CASCADE", self._emptied)
         return self._emptied
 
     def execute(self, sql: str, url: str = "") -> list[tuple[object, ...]]:

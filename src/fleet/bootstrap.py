@@ -177,7 +177,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         home=home,
         host=host_name(),
         store=open_store(home, url),
-        database_url=url,
         workspaces=GitWorkspaces(),
         checkout=UserCheckout(),
         repositories=_make_repositories(),

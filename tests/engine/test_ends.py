@@ -72,8 +72,6 @@ def test_an_agent_that_cannot_be_attached_to_anew_is_ended_with_its_run(system: 
     run = system.wait_until("work", lambda run: run.state is RunState.RUNNING)
     (system.home / "config.toml").write_text(before)
     os.kill(system.supervisor_pid(), signal.SIGKILL)
-    for file in system.home.glob("engine.db*"):  # as if it had been killed before the start was journalled
-        file.unlink()
     system.fleet("wait", "work", code=1)
     ended = system.run("work")
     assert ended.state is RunState.FAILED
@@ -114,8 +112,6 @@ def test_a_failed_setup_starts_no_agent_even_when_its_settling_is_cut_off(
             what="the setup has failed",
         )
         os.kill(system.supervisor_pid(), signal.SIGKILL)
-        for file in system.home.glob("engine.db*"):
-            file.unlink()
         system.fleet("wait", f"work-{number}", code=1)
     assert not starts.exists()
 

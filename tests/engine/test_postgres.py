@@ -1,4 +1,4 @@
-"""The whole system with its store and its journal in a PostgreSQL database."""
+"""The whole system with its store in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -64,10 +64,8 @@ def test_a_run_a_second_prompt_and_a_killed_supervisor_all_happen_once(
     run = system.run("work")
     assert (run.state, run.turn, run.said) == (RunState.COMPLETED, 2, "more")
     assert starts_of(system, "work") == 2
-    tables = dict.fromkeys(str(row[0]) for row in server.execute("SELECT schemaname FROM pg_tables", url))
-    assert {"fleet", "dbos"} <= set(tables)
-    journalled = server.execute("SELECT status, count(*) FROM dbos.workflow_status GROUP BY 1", url)
-    assert journalled == [("SUCCESS", 2)]
+    tables = server.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'fleet'", url)
+    assert tables != [(0,)]
     assert not list(system.home.glob("*.db*"))
 
 

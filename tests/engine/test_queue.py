@@ -564,6 +564,19 @@ def test_a_batch_stops_where_its_money_is_spent_and_says_so(system: System) -> N
     until(system, two, is_closed)
 
 
+def test_an_end_that_cannot_be_written_down_is_written_once_the_store_is_back(
+    system: System, tmp_path: Path
+) -> None:
+    store, kept, asked = system.home / "fleet.db", tmp_path / "fleet.db", tmp_path / "asked"
+    task_id = wish(system, "Work", DONE, gates=(f"echo x >> {asked}; mv {store} {kept}",))
+    wait_for(lambda: '"job.failed"' in system.supervisor_log(), what="its end could not be written down")
+    kept.rename(store)
+    task = until(system, task_id, is_closed)
+    run = system.get(task.run or RunId(""))
+    assert (run.state, run.turn) == (RunState.COMPLETED_NO_CHANGES, 1)
+    assert asked.read_text() == "x\n"  # nor was its gate asked twice
+
+
 def test_a_gate_that_is_added_while_the_agent_works_is_asked(system: System, tmp_path: Path) -> None:
     turns = [
         [{"wait_for": str(tmp_path / "go")}, EDIT, DONE],

@@ -131,14 +131,6 @@ def test_list_waits_for_a_locked_store_and_then_answers(system: System) -> None:
     release.join()
 
 
-def test_a_broken_journal_is_set_aside_and_work_goes_on(system: System) -> None:
-    (system.home / "engine.db").write_bytes(b"this is no database" * 100)
-    system.fleet("create", "work", "-p", scenario({"say": "x"}), "--wait")
-    kept = list(system.home.glob("engine.broken-*"))
-    assert kept
-    assert kept[0].read_bytes().startswith(b"this is no database")
-
-
 def test_an_agent_that_starts_agents_does_not_take_the_supervisor_with_it(
     system: System, tmp_path: Path
 ) -> None:

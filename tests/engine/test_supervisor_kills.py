@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import threading
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from subprocess import DEVNULL
@@ -228,89 +226,11 @@ def test_many_kills_of_the_supervisor_lose_and_double_nothing(
     play(system, tmp_path, seed=seed)
 
 
-def test_a_lost_journal_loses_no_work_and_starts_nothing_twice(system: System, tmp_path: Path) -> None:
-    gate, starts = tmp_path / "gate", tmp_path / "starts"
-    system.fleet("fanout", str(AGENTS), "agent", "-p", steps(gate, starts))
-    for run in system.all_runs():
-        system.wait_until(run.branch, lambda run: run.state is RunState.RUNNING and bool(run.said))
-    kill_supervisor(system)
-    for file in system.home.glob("engine.db*"):
-        file.unlink()
-    gate.touch()
-    system.door.knock()
-    runs = system.all_runs()
-    system.fleet("wait", *(run.branch for run in runs))
-    spoken = [f"line {number} — ünïcödé" for number in range(LINES)] * 2
-    check_exactly_once(system, system.all_runs(), starts, [spoken] * AGENTS)
-
-
-def test_a_turn_that_an_older_fleet_journalled_in_several_steps_goes_on(
-    system: System, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    system.fleet("create", "work", "-p", scenario({"say": "ready"}, {"wait_for": str(gate)}, {"say": "done"}))
-    run = system.wait_until("work", lambda run: run.said == "ready")
-    kill_supervisor(system)
-    with closing(sqlite3.connect(system.home / "engine.db")) as journal, journal:
-        journal.execute(
-            "INSERT INTO operation_outputs (workflow_uuid, function_id, function_name, output)"
-            " VALUES (?, 1, 'start', '[1, false]')",
-            (run.id,),
-        )
-    system.door.knock()
-    again = system.wait_until("work", lambda run: run.job == 2)
-    assert again.agent == run.agent
-    gate.touch()
-    ended = system.wait_until("work", lambda run: run.has_ended)
-    assert (ended.state, ended.said) == (RunState.COMPLETED_NO_CHANGES, "done")
-
-
-def cut_before_the_journal(system: System, run: Run) -> None:
-    """Kill the supervisor and make the journal as it is between a job's last write and its own."""
-    wait_for(lambda: _journalled(system, run) == "SUCCESS", what="the journal has the job's end")
-    kill_supervisor(system)
-    with closing(sqlite3.connect(system.home / "engine.db")) as journal, journal:
-        journal.execute("DELETE FROM operation_outputs WHERE workflow_uuid = ?", (run.id,))
-        journal.execute(
-            "UPDATE workflow_status SET status = 'PENDING', output = NULL, completed_at = NULL"
-            " WHERE workflow_uuid = ?",
-            (run.id,),
-        )
-
-
-def _journalled(system: System, run: Run) -> str:
-    with closing(sqlite3.connect(system.home / "engine.db")) as journal:
-        found = journal.execute("SELECT status FROM workflow_status WHERE workflow_uuid = ?", (run.id,))
-        return str(next(found, ("",))[0])
-
-
-def test_a_kill_between_the_end_of_a_turn_and_its_journal_changes_nothing(system: System) -> None:
-    system.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "a\n"}}), "--wait")
-    run = system.run("work")
-    cut_before_the_journal(system, run)
-    system.door.knock()
-    wait_for(lambda: _journalled(system, run) == "SUCCESS", what="the job was done again")
-    assert system.run("work") == run
-
-
-def test_a_turn_that_waits_behind_one_cut_off_before_its_journal_is_done_once(system: System) -> None:
-    system.fleet("create", "work", "-p", scenario({"say": "one"}), "--wait")
-    run = system.run("work")
-    cut_before_the_journal(system, run)
-    said = [f"line {number}" for number in range(20)]
-    system.fleet("prompt", "work", scenario(*({"say": line} for line in said)), "--wait")
-    ended = system.run("work")
-    assert (ended.state, ended.turn, ended.job) == (RunState.COMPLETED_NO_CHANGES, 2, 3)
-    with system.runs() as runs:
-        told = [str(event["text"]) for _, event in runs.events(run.id) if event["kind"] == "said"]
-    assert told == ["one", *said]
-
-
 def test_a_turn_that_is_cut_off_while_it_is_settled_is_no_turn_that_never_began(system: System) -> None:
     """Of an agent that ended while nobody was there, the process is not known; that it ran is."""
     system.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "a\n"}}), "--wait")
     run = system.run("work")
-    cut_before_the_journal(system, run)
+    kill_supervisor(system)
     settling = replace(run, state=RunState.SETTLING, job=1, agent=None, result=None, ended_at=None)
     with system.runs() as runs:
         runs.update(run.id, lambda _: settling)

@@ -117,8 +117,6 @@ def test_a_screen_that_was_sent_more_prompts_is_found_again_by_the_next_supervis
     screen.fleet("prompt", "work", scenario({"say": "two"}))
     run = screen.wait_until("work", lambda run: run.turn == 2 and is_waiting(run))
     os.kill(screen.supervisor_pid(), signal.SIGKILL)
-    for file in screen.home.glob("engine.db*"):
-        file.unlink()
     screen.fleet("prompt", "work", scenario({"say": "three"}))
     again = screen.wait_until("work", lambda run: run.turn == 3 and is_waiting(run))
     assert again.agent == run.agent

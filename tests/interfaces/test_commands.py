@@ -18,7 +18,7 @@ from tests.support import System
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
-    *("asyncio", "rich", "msgspec", "dbos", "sqlalchemy", "psutil", "asyncssh", "tomlkit"),
+    *("asyncio", "rich", "msgspec", "psutil", "asyncssh", "tomlkit"),
     *("tomllib", "subprocess", "importlib.metadata", "concurrent.futures", "fleet.config", "fleet.plugins"),
 )
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fleet.domain.ids import RunId
-from fleet.domain.job import Job, job_id, next_job
+from fleet.domain.job import Job, next_job
 from fleet.domain.run import ENDED, Run, RunState, Wanted, WorkspaceState
 
 STANDING = (WorkspaceState.MADE, WorkspaceState.READY)
@@ -67,16 +65,3 @@ def test_only_what_was_removed_is_brought_back(state: RunState) -> None:
     for workspace, prompts in product(WorkspaceState, (1, 2)):
         expected = Job.RESTORE if workspace is WorkspaceState.REMOVED else None
         assert next_job(a_run(state, Wanted.RESTORE, workspace, prompts)) is expected
-
-
-@given(
-    first=st.tuples(st.text("abc123", min_size=14, max_size=14), st.integers(1, 1000)),
-    second=st.tuples(st.text("abc123", min_size=14, max_size=14), st.integers(1, 1000)),
-)
-def test_no_two_jobs_have_the_same_name(first: tuple[str, int], second: tuple[str, int]) -> None:
-    assert (job_id(*first) == job_id(*second)) == (first == second)
-
-
-def test_the_first_job_has_the_name_of_its_run() -> None:
-    assert job_id("r1", 1) == "r1"
-    assert job_id("r1", 2) == "r1.2"

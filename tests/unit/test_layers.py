@@ -106,12 +106,6 @@ def test_the_inner_layers_use_the_standard_library_alone(module: str) -> None:
         assert top == "fleet" or top in sys.stdlib_module_names, f"{module} must not import {name}"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_only_the_engine_knows_dbos(module: str) -> None:
-    knows = any(name.partition(".")[0] == "dbos" for name, _ in imports(module))
-    assert not knows or layer(module) == "engine"
-
-
 def test_no_two_modules_import_each_other() -> None:
     graph = {
         module: {name for name, at_once in imports(module) if at_once and name in MODULES and name != module}

@@ -1,4 +1,4 @@
-"""The engine's next durable job for a run, decided from its record alone."""
+"""The engine's next job for a run, decided from its record alone."""
 
 from __future__ import annotations
 
@@ -26,8 +26,3 @@ def next_job(run: Run) -> Job | None:
             return Job.REMOVE
         case Wanted.RESTORE:
             return Job.RESTORE
-
-
-def job_id(run_id: str, job: int) -> str:
-    """Name a run's job. The same name is never done twice, whoever starts it how often."""
-    return run_id if job == 1 else f"{run_id}.{job}"

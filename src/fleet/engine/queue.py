@@ -104,9 +104,7 @@ class Queue:
         if self.is_draining:  # what waits for its time is left to the next one
             return any(not self._is_waiting(task) for task in held)
         # Where hosts share the work, one that left while a task waits for an answer would be taken for dead.
-        is_asked_for = self._shop.wishes is not None and bool(
-            self._tasks.page("asks", self._shop.host, limit=1)
-        )
+        is_asked_for = self._shop.is_sharing and bool(self._tasks.page("asks", self._shop.host, limit=1))
         return bool(held) or waiting.next_at is not None or is_asked_for
 
     def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
@@ -513,7 +511,7 @@ class Queue:
 
     def _can_do(self, task: Task, coder: str) -> bool:
         """Tell whether this host has what a task needs; if not, it is left to the others."""
-        if self._shop.wishes is None:
+        if not self._shop.is_sharing:
             return True
         try:
             binary = self._shop.coder_for(coder, task.project).facts.binary

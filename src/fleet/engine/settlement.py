@@ -35,7 +35,7 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
     """Ask git what came of it, record the result, and close the job."""
     run = await shop.get(run_id)
     if run.job > job:
-        return  # done before, and cut off just before it was journalled
+        return  # done before
     turn = (await shop.log(run_id)).opened if run.is_underway else 0
     run = await shop.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
     failure = run.state_reason  # also one from before it was cut off

@@ -356,11 +356,6 @@ async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
     shop.forget(run_id)
 
 
-async def abandon(shop: Workshop, run_id: RunId, job: int) -> None:
-    """Close a job that its journal cannot go on with: the next one takes over, from the record."""
-    await shop.update(run_id, lambda run: replace(run, job=max(run.job, job + 1)))
-
-
 def reason_of(error: Exception) -> str:
     """Put an error into one line for a record; its hint goes with it."""
     if isinstance(error, FleetError):

@@ -15,10 +15,11 @@ from functools import partial
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
-from fleet.engine import flows, leftovers
+from fleet.engine import leftovers
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.direction import Direction, Sight
 from fleet.engine.door import DRAIN, STOP, HomeDoor
+from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
 from fleet.engine.trials import Bench
@@ -48,6 +49,7 @@ class Supervisor:
         self._direction = Direction(workshop)
         self._sight = Sight(is_busy=False, has_moved=False)
         self._bench = Bench(workshop)
+        self._jobs = Jobs(workshop)
         self._notices = Notices(workshop)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
@@ -65,11 +67,10 @@ class Supervisor:
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
         self._shop.nudge_supervisor = self._knocked.set
-        if self._shop.wishes is not None:
+        if self._shop.is_sharing:
             take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
         await self._shop.shim.install()
         leftovers.set_aside(self._shop)
-        flows.open_engine(self._shop, self._shop.home / "engine.db")
         self._listen()
         if self._shop.wishes is not None:
             self._sharing = [
@@ -146,11 +147,8 @@ class Supervisor:
         self._tell()
         for run in working:
             self._pass_on(run)
-        outcomes = await asyncio.gather(*(flows.ensure_job(run) for run in working), return_exceptions=True)
-        for run, outcome in zip(working, outcomes, strict=True):
-            if isinstance(outcome, BaseException):  # one bad run must not stop the others
-                log.error("job.unstarted", extra={"run_id": run.id, "reason": str(outcome)})
-        self._is_busy = bool(working or flows.is_driving() or self._bench.is_busy)
+            self._jobs.ensure(run)
+        self._is_busy = bool(working or self._jobs.is_any or self._bench.is_busy)
         is_directing = self._sight.is_busy and not self._queue.is_draining  # else it is left to the next one
         self._is_busy = self._is_busy or is_directing or self._outlook.is_busy
         if self._queue.is_draining and not self._is_busy:
@@ -169,7 +167,7 @@ class Supervisor:
         for task in self._sharing:
             task.cancel()
         await asyncio.gather(*self._sharing, return_exceptions=True)
-        if self._shop.wishes is None:
+        if not self._shop.is_sharing:
             return
         beats = Heartbeats(self._shop.store, self._shop.host, lease_seconds=self._shop.lease_seconds)
 

@@ -67,7 +67,6 @@ class Workshop:
     lease_seconds: float  # of hosts that share the work; 0: there are none
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
-    database_url: str = field(default="", repr=False)  # of the journal; empty: a file in the home
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 
@@ -80,6 +79,11 @@ class Workshop:
         self.beat_thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
         self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
         self._logs: dict[RunId, RunLog] = {}
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether other hosts work on the same store, which is not on this one then."""
+        return self.wishes is not None
 
     # records
 
@@ -165,7 +169,7 @@ class Workshop:
 
     async def _ask(self, function: Callable[..., Answer], *arguments: object) -> Answer:
         """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""
-        if self.database_url:
+        if self.is_sharing:
             return await self._in_store_thread(function, *arguments)
         return function(*arguments)
 

@@ -108,7 +108,6 @@ def _set_up_logging(door: HomeDoor, is_background: bool) -> None:
     for handler in handlers:
         handler.setFormatter(_JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=handlers)
-    logging.getLogger("dbos").setLevel(logging.ERROR)  # it warns of every job that was there already
 
 
 def run() -> None:

@@ -17,7 +17,7 @@ _RUN = "[0-9a-z]" * 14
 # folders it says what is in them: somebody else may have the same home, and one of these names in it.
 MADE = (
     *("fleet.db", "fleet.db-wal", "fleet.db-shm"),
-    *("engine.db", "engine.db-wal", "engine.db-shm", "engine.draft*", "engine.broken-*"),
+    *("engine.db", "engine.db-wal", "engine.db-shm", "engine.draft*", "engine.broken-*"),  # of an older fleet
     *("install.lock", "install/placements.json", "install/before/" + "[0-9a-f]" * 64),
     *("mcp-token", ".mcp-token.*.*", ".config.toml.*.*"),
     "cache/vitals.json*",
