@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fleet.adapters.workspaces.repositories import GitRepositories
-from fleet.errors import Conflict, GitFailed
+from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound, UnusableRepository
 from tests.branches import branch_off
 from tests.support import git
 
@@ -27,3 +28,38 @@ def test_a_branch_that_is_checked_out_stays(repository: Path, tmp_path: Path) ->
     with pytest.raises(Conflict, match="checked out"):
         GitRepositories().drop_branch(str(repository), "used", git(repository, "rev-parse", "used"))
     assert git(repository, "rev-parse", "used")
+
+
+class TestAskedAgain:
+    """What git told of a repository once need not be asked twice; what can change is looked at each time."""
+
+    def test_a_branch_made_since_is_seen_loose_and_packed(self, repository: Path) -> None:
+        repositories, tip = GitRepositories(), git(repository, "rev-parse", "HEAD")
+        repositories.inspect(str(repository), tip, ["new"])
+        git(repository, "branch", "new")
+        with pytest.raises(BranchTaken, match="new"):
+            repositories.inspect(str(repository), tip, ["New"])
+        git(repository, "pack-refs", "--all")
+        with pytest.raises(BranchTaken, match="new"):
+            repositories.inspect(str(repository), tip, ["new/er"])
+        repositories.inspect(str(repository), tip, ["newer"])
+
+    def test_a_commit_made_since_is_found(self, repository: Path) -> None:
+        repositories = GitRepositories()
+        repositories.inspect(str(repository), "HEAD", [])
+        branch_off(repository, "done", {"new.txt": "x"})
+        made = git(repository, "rev-parse", "done")
+        assert repositories.inspect(str(repository), made, []).base_sha == made
+
+    def test_a_commit_that_is_not_there_is_not_found(self, repository: Path) -> None:
+        repositories = GitRepositories()
+        repositories.inspect(str(repository), "HEAD", [])
+        with pytest.raises(NotFound):
+            repositories.inspect(str(repository), "1" * 40, [])
+
+    def test_a_repository_that_was_deleted_is_missed(self, repository: Path) -> None:
+        repositories, tip = GitRepositories(), git(repository, "rev-parse", "HEAD")
+        repositories.inspect(str(repository), tip, [])
+        shutil.rmtree(repository)
+        with pytest.raises(UnusableRepository):
+            repositories.inspect(str(repository), tip, [])

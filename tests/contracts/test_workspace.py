@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from fleet.adapters.workspaces.command import git as our_git
-from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect, inspect_for
+from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.repositories import GitRepositories
+from fleet.adapters.workspaces.status import may_have_flags
 from fleet.adapters.workspaces.survey import close_again
 from fleet.errors import (
     BranchTaken,
@@ -247,26 +249,70 @@ class TestBranchNames:
         git(ground.repository, "branch", existing)
         git(ground.repository, "pack-refs", "--all")
         with pytest.raises(BranchTaken, match=existing):
-            inspect_for(str(ground.repository), "HEAD", ["other", wanted])
+            GitRepositories().inspect(str(ground.repository), "HEAD", ["other", wanted])
 
     @pytest.mark.parametrize("wanted", [["a", "a"], ["a", "A"], ["a/b", "a"], ["a", "a/b"]])
     def test_names_that_collide_with_each_other_are_taken(self, ground: Ground, wanted: list[str]) -> None:
         with pytest.raises(BranchTaken):
-            inspect_for(str(ground.repository), "HEAD", wanted)
+            GitRepositories().inspect(str(ground.repository), "HEAD", wanted)
 
     def test_a_fan_out_of_fifty_is_checked_with_one_git_process(
         self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         program = killing_git(tmp_path / "bin", at=-1, after=True)
         monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-        inspect_for(str(ground.repository), "HEAD", [f"try/1.2-{number}" for number in range(50)])
+        GitRepositories().inspect(
+            str(ground.repository), "HEAD", [f"try/1.2-{number}" for number in range(50)]
+        )
         assert (tmp_path / "bin" / "count").read_text() == "1\n"
 
     @pytest.mark.parametrize("existing", ["true", "false"])
     def test_a_branch_named_like_an_answer_of_git_is_seen(self, ground: Ground, existing: str) -> None:
         git(ground.repository, "branch", existing)
         with pytest.raises(BranchTaken, match=existing):
-            inspect_for(str(ground.repository), existing, [existing])
+            GitRepositories().inspect(str(ground.repository), existing, [existing])
+
+
+class TestFlags:
+    """Whether git was told not to look at a file, read from the index without git."""
+
+    @pytest.mark.parametrize("version", ["2", "3", "4"])
+    @pytest.mark.parametrize("form", ["sha1", "sha256"])
+    def test_flags_are_never_missed_and_seldom_suspected(
+        self, tmp_path: Path, version: str, form: str
+    ) -> None:
+        git(tmp_path, "init", "-q", f"--object-format={form}")
+        id_bytes = {"sha1": 20, "sha256": 32}[form]
+        names = [
+            *(f"{'d' * length}/{'f' * length}" for length in range(1, 24)),
+            "/".join("x" * 250 for _ in range(17)),
+        ]
+        for name in names:
+            blob = subprocess.run(
+                ["git", "hash-object", "-w", "--stdin"],
+                cwd=tmp_path,
+                input=b"",
+                capture_output=True,
+                check=True,
+            )
+            git(
+                tmp_path,
+                "update-index",
+                "--add",
+                "--cacheinfo",
+                f"100644,{blob.stdout.decode().strip()},{name}",
+            )
+        git(tmp_path, "update-index", "--index-version", version)
+        index = tmp_path / ".git" / "index"
+        assert may_have_flags(index.read_bytes(), id_bytes=id_bytes) is (version == "4")
+        for told in ("assume-unchanged", "skip-worktree"):
+            git(tmp_path, "update-index", f"--{told}", names[-1])
+            assert may_have_flags(index.read_bytes(), id_bytes=id_bytes)
+            git(tmp_path, "update-index", f"--no-{told}", names[-1])
+
+    @pytest.mark.parametrize("index", [b"", b"DIRC", b"DIRC\0\0\0\2\0\0\0\5", b"nonsense" * 20])
+    def test_of_a_broken_index_anything_is_thought(self, index: bytes) -> None:
+        assert may_have_flags(index, id_bytes=20)
 
 
 class TestMaking:

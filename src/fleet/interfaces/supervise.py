@@ -19,11 +19,16 @@ from fleet.errors import Conflict, FleetError
 if TYPE_CHECKING:
     from fleet.engine.supervisor import Supervisor
 
+# Its threads mostly wait for git and the disk. With Python's own 5 ms, one that reckons would keep each
+# of the others waiting for so long after that.
+SWITCH_SECONDS = 0.0005
+
 
 def main(home: Path, *, is_background: bool) -> int:
     """Serve until stopped; return the exit code. Agents run on."""
     from fleet import bootstrap
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):  # until it serves: to stop it is to end it
         signal.signal(number, _end)
     os.environ.clear()

@@ -9,13 +9,13 @@ from fleet.adapters.workspaces import comparing, copying, leftovers, removal, re
 from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
-from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect, inspect_for
+from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect
 from fleet.adapters.workspaces.worktrees import Site, site_of
 from fleet.domain.run import Diff
 from fleet.errors import UnusableRepository
 from fleet.ports.workspace import Changes, Place
 
-__all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect", "inspect_for"]
+__all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect"]
 
 
 class GitWorkspaces:

@@ -23,7 +23,8 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
 )
 from fleet.adapters.workspaces.leftovers import break_dead_locks
-from fleet.adapters.workspaces.snapshots import Manifest, read_snapshot, save
+from fleet.adapters.workspaces.refs import delete_own_ref
+from fleet.adapters.workspaces.snapshots import Manifest, read_snapshot, save_all
 from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
 from fleet.errors import FleetError, NotFound
 
@@ -32,12 +33,13 @@ log = logging.getLogger(__name__)
 
 def remove(site: Site, *, delete_branch: bool) -> str:
     """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
+    saved: Manifest | None = None
     if not os.path.lexists(site.trash):
         git_dir = site.git_dir()
         if git_dir:
             break_dead_locks(site, git_dir)
         try:
-            save(site)
+            saved = save_all(site)
         except NotFound:
             remove_file(site.run_lock)
             return ""
@@ -45,7 +47,7 @@ def remove(site: Site, *, delete_branch: bool) -> str:
             with in_our_words("moving the workspace away"):
                 _make_room(site)
                 site.path.rename(site.trash)
-    _finish(site, delete_branch=delete_branch)
+    _finish(site, saved, delete_branch=delete_branch)
     return site.saved_ref
 
 
@@ -58,15 +60,18 @@ def _make_room(site: Site) -> None:
 def finish_pending(site: Site) -> None:
     """Finish a removal that was killed; do nothing if there is none."""
     if os.path.lexists(site.trash):
-        _finish(site, delete_branch=False)
+        _finish(site, None, delete_branch=False)
 
 
-def _finish(site: Site, *, delete_branch: bool) -> None:
-    """Carry out what is left to do once the workspace is out of sight; may be repeated."""
+def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
+    """Carry out what is left to do once the workspace is out of sight; may be repeated.
+
+    `saved` is the manifest of its snapshot, which is read where nobody knows it.
+    """
     git_dir = site.git_dir()
     with in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
-            _keep_rest(site)
+            _keep_rest(site, saved or read_snapshot(site, site.saved_ref).manifest)
         if git_dir and site.is_ours(git_dir):
             forget(site, git_dir)
     _delete_refs(site, delete_branch=delete_branch)
@@ -74,9 +79,8 @@ def _finish(site: Site, *, delete_branch: bool) -> None:
         rename_free(site.trash, site.done)
 
 
-def _keep_rest(site: Site) -> None:
+def _keep_rest(site: Site, manifest: Manifest) -> None:
     """Move out of the trash what the snapshot does not hold."""
-    manifest = read_snapshot(site, site.saved_ref).manifest
     for name in manifest.aside:
         source = below(site.trash, name)
         if os.path.lexists(source):
@@ -99,6 +103,8 @@ def _delete_refs(site: Site, *, delete_branch: bool) -> None:
 def _delete_base_refs(site: Site) -> None:
     """Delete our own ref, and those that others could not delete; what fails is left for the next removal."""
     waiting = list(site.undeleted.parent.glob(f"*{site.undeleted.suffix}"))
+    if not waiting and delete_own_ref(site.common, site.base_ref):
+        return
     base = site.base_ref.removesuffix(site.place.run)
     wish = "".join(f"delete {base}{run}\n" for run in {site.place.run, *(mark.stem for mark in waiting)})
     try:

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
 
 
 class GitRepositories:
+    def __init__(self) -> None:
+        self._known: dict[str, repository.Repository] = {}  # by folder, as git told of them last
+
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
-        found = repository.inspect_for(Path(folder), base_ref, branches)
+        known = self._known.get(folder)
+        found = repository.inspect_again(known, base_ref) if known else None
+        found = found or repository.inspect(Path(folder), base_ref)
+        repository.check_branches(found, branches)
+        self._known[folder] = found
         git_dir = os.path.realpath(found.git_dir)
         return Repository(top=str(found.top), base_sha=found.base_sha, git_dir=git_dir)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.refs import branches_of
 from fleet.errors import BranchTaken, GitFailed, InvalidInput, NotFound, UnusableRepository
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -54,16 +55,23 @@ def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
     return Repository(top=top, git_dir=common, base_sha=base_sha, is_bare=is_bare, branches=found)
 
 
-def inspect_for(folder: str | Path, base_ref: str, branches: Sequence[str]) -> Repository:
-    """Do as `inspect` does, and make sure that the branches can be made: all with one git process.
+def inspect_again(known: Repository, commit: str) -> Repository | None:
+    """Inspect a repository that was inspected before, without git; return None if only git can tell."""
+    common = Path(known.git_dir)
+    is_there = commit == known.base_sha or (common / "objects" / commit[:2] / commit[2:]).is_file()
+    if not _SHA.fullmatch(commit) or not is_there or not (common / "HEAD").is_file():
+        return None
+    return known._replace(base_sha=commit, branches=tuple(branches_of(common)))
 
-    A name with unusual characters costs one more. Raises `InvalidInput` and `BranchTaken`.
+
+def check_branches(repository: Repository, branches: Sequence[str]) -> None:
+    """Raise `InvalidInput` or `BranchTaken` unless branches of these names can be made.
+
+    git is asked only about names with unusual characters.
     """
-    repository = inspect(folder, base_ref)
     for name in branches:
         check_branch_name(name)
     refuse_taken(branches, repository.branches)
-    return repository
 
 
 def check_branch_name(name: str) -> None:

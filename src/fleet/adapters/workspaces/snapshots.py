@@ -3,7 +3,8 @@
 A snapshot is a commit. Its tree holds the files byte for byte as they are in the workspace,
 untouched by line-end conversion and filters, except those that git finds unchanged. Its
 message is a manifest of what a tree cannot hold. Its parents keep every commit reachable that
-was made in the workspace, and the snapshot before.
+was made in the workspace, and the snapshot before. Where there is nothing but the last commit of
+the workspace's branch, that commit itself is the snapshot.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from fleet.adapters.workspaces.commits import (
 from fleet.adapters.workspaces.copying import find_copies, is_unchanged, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.refs import read_ref
 from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
 from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, survey
 from fleet.adapters.workspaces.worktrees import (
@@ -111,6 +113,12 @@ def save(site: Site) -> str:
 
     Raises `NotFound` if neither a workspace, nor a branch, nor an older snapshot is there.
     """
+    save_all(site)
+    return site.saved_ref
+
+
+def save_all(site: Site) -> Manifest | None:
+    """Do as `save` does; return what the tree does not hold, None if that is in an older snapshot."""
     git_dir = usable_git_dir(site) if site.has_folder() else None
     if git_dir:
         with in_our_words("saving the workspace"):
@@ -122,19 +130,34 @@ def read_snapshot(site: Site, ref: str) -> Snapshot:
     [commit] = read_commits(site.common, {}, ref)
     if commit is None:
         raise NotFound(f"{ref!r} is not in {site.place.repository!r}")
-    return _understand(commit)
+    return _understand(site, commit)
 
 
-def _understand(commit: CommitObject) -> Snapshot:
+def _understand(site: Site, commit: CommitObject) -> Snapshot:
     title, _, body = commit.message.partition("\n\n")
-    if title != TITLE:
+    if title != TITLE and commit.sha != read_ref(site.common, site.saved_ref):
         raise InvalidInput(f"{commit.sha} is not a snapshot of a workspace")
+    if title != TITLE:
+        return Snapshot(sha=commit.sha, tree=commit.tree, manifest=_plain(site, commit.sha))
     try:
         manifest = msgspec.convert(json.loads(body), Manifest)
     except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
         raise InvalidInput(f"snapshot {commit.sha} is damaged: {exc}") from exc
     _check(commit.sha, manifest)
     return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest)
+
+
+def _plain(site: Site, tip: str) -> Manifest:
+    """Return the manifest of a workspace in which there was nothing but its branch's last commit."""
+    return Manifest(
+        run=site.place.run,
+        branch=site.place.branch,
+        tip=tip,
+        head=site.branch_ref,
+        commit=tip,
+        index=tip,
+        worktree=site.path.name,
+    )
 
 
 def _check(sha: str, manifest: Manifest) -> None:
@@ -155,32 +178,31 @@ def _look(site: Site, env: Mapping[str, str]) -> _Known:
     return _Known(head=head, tip=tip, previous=previous)
 
 
-def _save_commits(site: Site, git_dir: Path | None) -> str:
+def _save_commits(site: Site, git_dir: Path | None) -> Manifest | None:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
     known = _look(site, in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
-    if known.previous and _says_it_all(known.previous, head, git_dir):
-        return site.saved_ref
+    if known.previous and _says_it_all(site, known.previous, head, git_dir):
+        return None
     if head is None:
         raise NotFound(f"nothing is left of workspace {site.path!r} and its branch {site.place.branch!r}")
     known = _Known(head=head, tip=known.tip, previous=known.previous)
     return _record(site, git_dir, known, tree=head.tree, index=head.tree, seen=Survey(), copied=())
 
 
-def _says_it_all(previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
+def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
     """Tell whether the snapshot before knows all that is left: never replace it with less."""
     if not git_dir or head is None:
         return True
     try:
-        return _understand(previous).manifest.commit == head.sha
+        return _understand(site, previous).manifest.commit == head.sha
     except InvalidInput:
         return False
 
 
-def _save_folder(site: Site, git_dir: Path) -> str:
+def _save_folder(site: Site, git_dir: Path) -> Manifest:
     index = git_dir / "fleet-index"
     env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
-    known = _look(site, env)
     left = recall(git_dir)
     copied = {name for name, file in left.items() if is_unchanged(site.path, name, file)}
     _copy_index(site, git_dir, env, index)
@@ -191,6 +213,9 @@ def _save_folder(site: Site, git_dir: Path) -> str:
             open_folders(site.path, opened)
             status = read_status(site.path, env, every_bit=True)
         seen = survey(site.path, set(status.ignored), copied, opened)
+        if (status, seen) == (Status(), Survey()) and not left and (tip := _only_tip(site, git_dir)):
+            return _save_plain(site, tip)
+        known = _look(site, env)
         index_tree = _index_tree(site, env, status, known.head)
         tree = _workspace_tree(site, git_dir, env, status, seen, copied) or index_tree
     finally:
@@ -201,6 +226,21 @@ def _save_folder(site: Site, git_dir: Path) -> str:
     return _record(site, git_dir, known, tree=tree, index=index_tree, seen=seen, copied=copied)
 
 
+def _only_tip(site: Site, git_dir: Path) -> str:
+    """Return the last commit of the workspace's branch, "" if more than that is to be kept."""
+    tip = read_ref(site.common, site.branch_ref)
+    on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
+    if not (tip and on_branch) or unfinished_files(git_dir) or read_ref(site.common, site.saved_ref):
+        return ""
+    return "" if unreachable_heads(site.common, commits_made_in(git_dir), [tip]) else tip
+
+
+def _save_plain(site: Site, tip: str) -> Manifest:
+    """Keep a workspace that has nothing but a commit: the commit is the snapshot."""
+    _point_at(site, tip, before="")
+    return _plain(site, tip)
+
+
 def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> None:
     """Make a copy of the index to work on; one that sees every file."""
     remove_file(lock_of(index))
@@ -209,7 +249,7 @@ def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) 
         shutil.copy2(original, index)
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
-        clear_flags(site.path, env)
+        clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
     except (FileNotFoundError, GitFailed):
         # The agent deleted or broke it.
         fill_index(site.path, env, index)
@@ -277,7 +317,7 @@ def _record(
     index: str,
     seen: Survey,
     copied: Collection[str],
-) -> str:
+) -> Manifest:
     """Write the snapshot's commit, unless the one before is the same, and point the ref at it."""
     head, tip, previous = known.head, known.tip, known.previous
     stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
@@ -299,12 +339,16 @@ def _record(
     message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
     parents = _parents(site, git_dir, known, index, tree)
     if previous and _is_same(previous, tree, parents, message):
-        return site.saved_ref
+        return manifest
     before = previous.sha if previous else ""
     sha = write_commit(site.common, tree, [*parents, *filter(None, [before])], message)
+    _point_at(site, sha, before=before)
+    return manifest
+
+
+def _point_at(site: Site, sha: str, *, before: str) -> None:
     remove_file(lock_of(site.common / site.saved_ref))
     point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
-    return site.saved_ref
 
 
 def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:

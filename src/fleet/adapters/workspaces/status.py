@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +15,24 @@ from fleet.errors import GitFailed
 
 _GITLINK = "160000"
 _NO_FILE = "000000"
+# In the flags of an index entry: assumed to be unchanged, or more flags follow. And the length of the name.
+_TOLD_SOMETHING, _LONG_NAME = 0xC000, 0x0FFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """Names relative to the workspace. A nested repository is in `nested` alone."""
 
-    changed: tuple[str, ...]  # tracked, and not as in the index; conflicts too
-    deleted: tuple[str, ...]
-    submodules: tuple[str, ...]  # at another commit than in the index
-    untracked: tuple[str, ...]
-    nested: tuple[str, ...]
-    ignored: tuple[str, ...]  # folders end in "/"; only when asked for
-    conflicts: tuple[str, ...]
-    staged: tuple[str, ...]  # not in the index as in HEAD
-    added: tuple[str, ...]  # of those, the ones that are not in HEAD
-    missed_folders: bool  # git could not look into every folder
+    changed: tuple[str, ...] = ()  # tracked, and not as in the index; conflicts too
+    deleted: tuple[str, ...] = ()
+    submodules: tuple[str, ...] = ()  # at another commit than in the index
+    untracked: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # folders end in "/"; only when asked for
+    conflicts: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()  # not in the index as in HEAD
+    added: tuple[str, ...] = ()  # of those, the ones that are not in HEAD
+    missed_folders: bool = False  # git could not look into every folder
 
     def uncommitted(self) -> set[str]:
         groups = (self.changed, self.deleted, self.submodules, self.untracked, self.staged)
@@ -56,18 +59,8 @@ def _parse(records: Iterable[str], *, missed_folders: bool) -> Status:
         fields = rest.split(" ", 7 if kind == "1" else 9)
         _sort_tracked(kind, fields, found)
     names = {key: tuple(value) for key, value in found.items()}
-    return Status(
-        changed=names.get("changed", ()),
-        deleted=names.get("deleted", ()),
-        submodules=names.get("submodules", ()),
-        untracked=names.get("?", ()),
-        nested=names.get("nested", ()),
-        ignored=names.get("!", ()),
-        conflicts=names.get("conflicts", ()),
-        staged=names.get("staged", ()),
-        added=names.get("added", ()),
-        missed_folders=missed_folders,
-    )
+    unknown = {"untracked": names.pop("?", ()), "ignored": names.pop("!", ())}
+    return Status(**names, **unknown, missed_folders=missed_folders)
 
 
 def _sort_unknown(kind: str, name: str, found: dict[str, list[str]]) -> None:
@@ -129,8 +122,10 @@ def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
         git("read-tree", "--empty", cwd=path, env=env)
 
 
-def clear_flags(path: Path, env: Mapping[str, str]) -> None:
+def clear_flags(path: Path, env: Mapping[str, str], index: Path, *, id_bytes: int) -> None:
     """Make the index look at every file again that somebody told it not to look at."""
+    if not may_have_flags(index.read_bytes(), id_bytes=id_bytes):
+        return
     listed = os.fsdecode(git("ls-files", "-v", "-z", cwd=path, env=env))
     flagged = re.findall(r"(?:^|(?<=\0))([a-zS]) ([^\0]*)", listed)
     hidden = [name for tag, name in flagged if tag.islower()]
@@ -138,6 +133,26 @@ def clear_flags(path: Path, env: Mapping[str, str]) -> None:
     for option, names in (("--no-assume-unchanged", hidden), ("--no-skip-worktree", skipped)):
         if names:
             git("update-index", option, "-z", "--stdin", cwd=path, env=env, input=_joined(names))
+
+
+def may_have_flags(index: bytes, *, id_bytes: int) -> bool:
+    """Tell whether git may not look at some file of an index, whose object ids have so many bytes."""
+    try:
+        signature, version, count = struct.unpack_from(">4sII", index)
+        if signature != b"DIRC" or version not in (2, 3):  # a later form, which only git can read
+            return True
+        place, flags_at = 12, 40 + id_bytes
+        for _ in range(count):
+            (flags,) = struct.unpack_from(">H", index, place + flags_at)
+            if flags & _TOLD_SOMETHING:
+                return True
+            name_at, length = place + flags_at + 2, flags & _LONG_NAME
+            if length == _LONG_NAME:
+                length = index.index(b"\0", name_at) - name_at
+            place += (flags_at + 2 + length + 8) & ~7
+    except (struct.error, ValueError):
+        return True
+    return False
 
 
 def _joined(names: Iterable[str]) -> bytes:

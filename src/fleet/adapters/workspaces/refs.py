@@ -1,0 +1,70 @@
+"""Refs as git keeps them in files, read without starting git. Repositories that have none are refused.
+
+Each is a file of its own that says a commit, or a line of `packed-refs`; a file outranks the line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fleet.adapters.workspaces.folders import NEW_FILE, read_text, remove_file
+
+HEADS = "refs/heads/"
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+
+def read_ref(common: Path, ref: str) -> str:
+    """Return the commit that a ref names; "" if there is no such ref, or it names another one."""
+    try:
+        told = read_text(common / ref).strip()
+    except IsADirectoryError:
+        told = ""
+    found = told or dict(_packed(common)).get(ref, "")
+    return found if _SHA.fullmatch(found) else ""
+
+
+def branches_of(common: Path) -> set[str]:
+    """Return the name of every branch."""
+    top = str(common / HEADS)
+    loose = {
+        os.path.join(folder, name)[len(top) :].lstrip("/")  # noqa: PTH118 - there may be thousands
+        for folder, _, names in os.walk(top)
+        for name in names
+        if not name.endswith(".lock")
+    }
+    return loose | {ref.removeprefix(HEADS) for ref, _ in _packed(common) if ref.startswith(HEADS)}
+
+
+def delete_own_ref(common: Path, ref: str) -> bool:
+    """Delete a ref of ours as git would; return False, and leave it to git, if it is packed or locked."""
+    if (common / "packed-refs.lock").exists():  # who packs refs now may have read it
+        return False
+    lock = common / f"{ref}.lock"
+    try:
+        os.close(os.open(lock, NEW_FILE, 0o666))
+    except FileNotFoundError:  # not even its folder is there
+        return not _is_packed(common, ref)
+    except OSError:
+        return False
+    try:
+        if _is_packed(common, ref):
+            return False
+        remove_file(common / ref)
+        remove_file(common / "logs" / ref)
+    finally:
+        remove_file(lock)
+    return True
+
+
+def _is_packed(common: Path, ref: str) -> bool:
+    return any(name == ref for name, _ in _packed(common))
+
+
+def _packed(common: Path) -> Iterator[tuple[str, str]]:
+    for line in read_text(common / "packed-refs").splitlines():
+        if line and line[0] not in "#^":
+            sha, _, ref = line.partition(" ")
+            yield ref, sha
