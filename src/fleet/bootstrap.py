@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -166,7 +167,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
-    from fleet.shim.client import Shim
+    from fleet.shim.local import LocalShim
 
     settings = SettingsCache(home)
     transport = LocalTransport()
@@ -185,7 +186,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         merging=GitMerging(),
         history=GitHistory(),
         transport=transport,
-        shim=Shim(transport, script_path(str(home))),
+        shim=LocalShim(transport, script_path(str(home))),
         hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
@@ -207,6 +208,9 @@ def _wishes_of(url: str) -> Callable[[], AsyncIterator[str]] | None:
     return lambda: listen(url)
 
 
+SAME_SECONDS = 0.02  # for so long files of settings count as unchanged: they are asked for dozens of times
+
+
 class SettingsCache:
     """Settings by project, read again as soon as a file of theirs has changed: no restart is needed."""
 
@@ -215,13 +219,17 @@ class SettingsCache:
 
         self._home = home
         self._kept: dict[str, tuple[object, Settings]] = {}
+        self._looked_at: dict[str, float] = {}
         self._log = logging.getLogger(__name__)
 
     def of_project(self, project: str) -> Settings:
         from fleet.config import project_file, user_file
 
+        kept, now = self._kept.get(project), time.monotonic()
+        if kept and now - self._looked_at[project] < SAME_SECONDS:
+            return kept[1]
+        self._looked_at[project] = now
         stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(project)))]
-        kept = self._kept.get(project)
         if kept and kept[0] == stamp:
             return kept[1]
         settings = self._load(project, kept[1] if kept else None)

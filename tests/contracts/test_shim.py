@@ -27,6 +27,7 @@ from fleet.domain.process import AgentProcess, Phase
 from fleet.errors import InvalidInput, MemberUnreachable
 from fleet.shim import HOOK, SOURCE, script_path
 from fleet.shim.client import Shim, launch_script, marker_text, parse_state
+from fleet.shim.local import LocalShim
 from tests.contracts import transport_fixtures as fixtures
 from tests.contracts.transport_fixtures import Member, Sshd, make_transport, wait_until
 
@@ -115,7 +116,8 @@ def new_turn(member: Member, shell: str, tmp_path: Path, folder: Path) -> Iterat
     workspace = tmp_path / "work space"
     workspace.mkdir(exist_ok=True)
     script = script_path(str(tmp_path / "home"))
-    shim = Shim(member.transport, script, shell)
+    kind = LocalShim if isinstance(member.transport, LocalTransport) else Shim
+    shim = kind(member.transport, script, shell)
     member.wait(shim.install())
     turn = Turn(member, shim, folder, workspace, new_run_id(), script, shell)
     try:
@@ -234,7 +236,8 @@ def test_an_agent_that_is_killed_has_a_code(turn: Turn) -> None:
 def test_nothing_but_the_record_is_left_in_the_folder(turn: Turn) -> None:
     turn.sh("exit 0")
     turn.ended()
-    kept = {"child", "err", "exit", "launch", "marker", "out"}
+    turn.stop()
+    kept = {"child", "err", "exit", "launch", "marker", "out", "swept"}
     wait_until(lambda: {one.name for one in turn.folder.iterdir()} == kept)
 
 
@@ -243,7 +246,8 @@ def test_secrets_reach_the_agent_and_nothing_of_them_is_left_in_the_folder(turn:
     turn.sh(script, env={"FOLDER": str(turn.folder)}, secrets={"SECRET": "it's mine"})
     assert turn.ended().code == 0
     assert not [one for one in turn.folder.iterdir() if b"s mine" in one.read_bytes()]
-    wait_until(lambda: not (turn.folder / "secrets").exists())
+    turn.stop()
+    assert not (turn.folder / "secrets").exists()
 
 
 def test_the_secrets_of_a_turn_that_never_starts_go_when_that_is_settled(turn: Turn) -> None:
@@ -261,7 +265,7 @@ def test_the_secrets_of_a_turn_that_never_starts_go_when_that_is_settled(turn: T
 def test_the_secrets_of_a_start_that_came_too_late_go_with_it(turn: Turn) -> None:
     turn.sh("exit 3")
     turn.ended()
-    wait_until(lambda: not [*turn.folder.glob("claim.*")])
+    turn.stop()
     assert turn.start("true", secrets={"SECRET": "mine"}).code == 3
     assert (turn.folder / "secrets").read_bytes() == b""
 
@@ -691,9 +695,11 @@ def test_who_left_the_cgroup_without_the_marker_is_found_by_the_session(turn: Tu
     assert not is_alive(hidden)
 
 
-def test_an_agent_that_leaves_nobody_behind_is_swept_when_its_end_is_told(turn: Turn, cgroup: Path) -> None:
+def test_that_nobody_was_left_behind_is_seen_without_the_shim(turn: Turn, cgroup: Path) -> None:
     turn.sh("exit 3", cgroup=str(cgroup))
-    wait_until((turn.folder / "exit").exists)
+    turn.ended()
+    Path(turn.script).unlink()
+    assert turn.stop().code == 3
     assert (turn.folder / "swept").read_text() == "3\n"
 
 
@@ -711,7 +717,6 @@ def test_where_nobody_is_left_no_process_is_looked_at_one_by_one(local_turn: Tur
     turn = local_turn
     turn.sh("exit 3", cgroup=str(cgroup))
     wait_until((turn.folder / "exit").exists)
-    (turn.folder / "swept").unlink()  # as if its shim had been killed before it looked
     stop = [turn.shell, "-x", turn.script, "stop", str(turn.folder), "1"]
     traced = subprocess.run(stop, capture_output=True, text=True, check=True, timeout=30)
     assert traced.stdout == "exited code=3\n"

@@ -7,6 +7,7 @@ those that wiped their environment.
 from __future__ import annotations
 
 import contextlib
+import os
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +34,18 @@ def make(run_id: str) -> str:
     except OSError:
         return ""
     return str(group)
+
+
+def hurry() -> None:
+    """Let whoever enters a group within the next moments do so at once.
+
+    The kernel makes the first who does wait, for some 10 ms, and those right after it not. So we are the
+    first, and enter the group that we are in.
+    """
+    parent = _parent()
+    if parent is not None:
+        with contextlib.suppress(OSError):
+            (parent.parent / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def drop(run_id: str) -> None:

@@ -20,7 +20,7 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{4,}")
 _OWNED_BY_SHELLS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 _LONGEST_END = 64  # bytes
 _READ_AGAIN_SECONDS = 0.002
-_PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
+PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
 
 
 class Shim:
@@ -61,11 +61,13 @@ class Shim:
         await self.prepare(
             folder, argv=argv, env=env, cwd=cwd, stdin=stdin, marker=marker, cgroup=cgroup, secrets=secrets
         )
-        answer = await self._run("start", folder, self._shell)
-        process = _read_answer(answer, "start", folder)
+        process = await self._begin(folder)
         if process.phase is Phase.ABSENT:
-            raise LaunchFailed(f"the shim of {folder} did not start: {_reason(answer)}")
+            raise LaunchFailed(f"the shim of {folder} did not start")
         return process
+
+    async def _begin(self, folder: str) -> AgentProcess:
+        return _read_answer(await self._run("start", folder, self._shell), "start", folder)
 
     async def prepare(
         self,
@@ -124,12 +126,17 @@ class Shim:
 
     async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
         """End every process of the run, by force after the grace. One that is not up yet never starts."""
-        if await self._recorded_end(f"{folder}/swept") and (
-            recorded := await self._recorded_end(f"{folder}/exit")
-        ):
-            return recorded
+        ended = await self._recorded_end(f"{folder}/exit")
+        if ended and ended.code is not None:
+            is_swept = await self._recorded_end(f"{folder}/swept") is not None
+            if is_swept or await self._sweep(folder, ended.code):
+                return ended
         answer = await self._run("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
         return _read_answer(answer, "stop", folder)
+
+    async def _sweep(self, folder: str, code: int) -> bool:
+        """Note down that nothing is left of an ended agent; return False where only the shim can tell."""
+        return False
 
     async def _recorded_end(self, path: str) -> AgentProcess | None:
         """Return the end that the shim wrote down, if it did: to read is cheaper than to ask."""
@@ -145,7 +152,7 @@ class Shim:
 
     async def _run(self, verb: str, folder: str, *more: str, patience: float = 0) -> Completed:
         return await self._transport.run(
-            (self._shell, self._script, verb, folder, *more), timeout_seconds=_PATIENCE_SECONDS + patience
+            (self._shell, self._script, verb, folder, *more), timeout_seconds=PATIENCE_SECONDS + patience
         )
 
 

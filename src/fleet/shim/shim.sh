@@ -2,6 +2,8 @@
 # Owns the process of one turn: starts its agent at most once, records how it ended, and can end all of it.
 #
 #   shim.sh start   DIR [SHELL]   start the agent, detached; print the state. Repeating it changes nothing.
+#   shim.sh own     DIR [SHELL]   the same in this process, which stays: for who sees to it that it is detached, and
+#                                 has all that is left of a run ended, or sees that there is nothing
 #   shim.sh pane    DIR [SHELL]   the same in the foreground of this terminal; prints nothing
 #   shim.sh state   DIR           print absent | starting | running | orphaned | exited | lost | never, with details
 #   shim.sh void    DIR           forbid it from ever starting; print the state
@@ -19,8 +21,8 @@
 #                          by the agent's process before it becomes the agent, or by an observer who settles that
 #                          none will come. An empty one means that its maker died in between, so that nobody can
 #                          ever start.
-#   exit                   the exit code, and when it was seen, as processes' births are told. Its block is reserved
-#                          beforehand: a full disk cannot lose it.
+#   exit                   the exit code, and when it was seen, as processes' births are told. A block is reserved for
+#                          it beforehand: a full disk cannot lose it.
 #   swept                  the exit code again: the agent has ended, and its shim or `stop` found nothing of it left
 # A process is a pid and its start time. Names and ages prove nothing, and pids come round again.
 # POSIX sh (dash, bash, busybox). Builtins are preferred: a fork costs more than all the rest of `start`.
@@ -44,7 +46,8 @@ if [ "$1" = _agent ]; then
   { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1} $_fleet_place" > "$_fleet_d/child"; } 2>/dev/null ||
     exit 72
   set +C
-  { echo up >&3; } 2>/dev/null  # to whoever waits for it in `start`
+  # To whoever waits for it in `start`, or for `own`.
+  { echo "running pid=$$ start=$1 boot=$_fleet_boot shim=$_fleet_shim" >&3; } 2>/dev/null
   exec 3>&-
   shift "$#"
   if [ -e "$_fleet_d/secrets" ]; then
@@ -183,16 +186,22 @@ record() { # Write how the agent ended, if it was ours. A full disk is waited fo
     [ -n "$ended_with" ] || { wait "$pid"; ended_with=$?; }
     note_now
     tries=0
-    until { printf '%-63s\n' "$ended_with $now" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"; do
+    until write_end; do
       tries=$((tries + 1))
       [ -d "$d" ] && [ "$tries" -lt 600 ] || exit 73
       aside sleep 1
     done
-    aside rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
+    if [ -s "$d/secrets" ]; then { printf '' > "$d/secrets"; } 2>/dev/null; fi
+    [ -n "$is_seen_to" ] || aside rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
     aside sync "$d/exit"
   else
     aside rm -f "$d/claim.$$."* "$reserved"
   fi
+}
+
+write_end() { # Whoever reads it meanwhile finds it empty, or whole.
+  { printf '%-63s\n' "$ended_with $now" > "$d/exit"; } 2>/dev/null && return
+  { printf '%-63s\n' "$ended_with $now" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"
 }
 
 reserve() { # Make room for the exit code before there is anything to record.
@@ -218,8 +227,19 @@ own_detached() {
   # In the foreground of this shell: what it starts with & would ignore INT and QUIT for ever.
   setsid "$shell" "$0" _agent "$d" "$me" "$boot" < "$input" >> "$d/out" 2>> "$d/err"
   ended_with=$?
+  [ -z "$is_seen_to" ] || return 0
   # Told before the end is, so that nobody who sees the end need look again.
   if read_child && is_deserted; then { echo "$ended_with" > "$d/swept"; } 2>/dev/null; fi
+}
+
+own_here() { # Fails if there was nothing to start.
+  [ ! -e "$d/child" ] || return 1
+  [ -e "$d/launch" ] || fail "nothing to launch in $d"
+  reserve
+  unset FLEET_RUN  # of whoever calls: the shim is no process of that run
+  is_seen_to=yes
+  exec 3>&1 > /dev/null 2>&1
+  own_detached
 }
 
 bring_back() { # Suspended (ctrl-z) is not ended, and nobody else is there to go on with it.
@@ -472,13 +492,17 @@ stop() {
     end_politely
     [ "$members" = " " ] || kill_all
   fi
-  if has_ended && [ "$members" = " " ]; then { echo "$code" > "$d/swept"; } 2>/dev/null; fi
+  if has_ended && [ "$members" = " " ]; then
+    { echo "$code" > "$d/swept"; } 2>/dev/null
+    rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
+  fi
 }
 
-shell=${3:-sh}
+shell=${3:-sh} is_seen_to=
 case $verb in
   start) { start && read_child && tell_running; } || state ;;
   _own) reserved=$4; own_detached ;;
+  own) own_here || state ;;
   pane) pane ;;
   _own_pane) reserved=$4; own_pane "$5" ;;
   state) state ;;
@@ -491,5 +515,5 @@ case $verb in
       for member in $members; do echo "${member%:*}"; done
     fi
     ;;
-  *) fail "usage: shim.sh start|pane|state|void|stop|members DIR" ;;
+  *) fail "usage: shim.sh start|own|pane|state|void|stop|members DIR" ;;
 esac

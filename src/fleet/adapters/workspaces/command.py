@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Container, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from fleet.adapters.workspaces.locks import held_locks, vary
@@ -94,6 +95,7 @@ def run_git(
     try:
         process = subprocess.Popen(
             ("git", *_ALWAYS, *args),
+            executable=_program(os.environ.get("PATH", os.defpath)),
             cwd=cwd,
             env=_environment(env or {}),
             stdin=subprocess.PIPE,
@@ -113,6 +115,14 @@ def run_git(
     if completed.returncode not in codes:
         raise _failure(args, completed)
     return completed
+
+
+@cache
+def _program(path: str) -> str | None:
+    """Return where git is, so that not every call has to look through the folders of PATH."""
+    from shutil import which  # takes a while to load
+
+    return which("git", path=path)
 
 
 def _finish(

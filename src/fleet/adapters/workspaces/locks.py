@@ -9,11 +9,23 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from fleet.errors import Unavailable
 
 # Longer than the one call of git that may take longest, and its holder's work around it.
 PATIENCE_SECONDS = 900.0
+
+
+class _Queue:
+    """Where the threads of this process wait for a lock: only the first of them asks for the file itself."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+_queues_lock = threading.Lock()
 
 
 class _Held(threading.local):
@@ -31,17 +43,27 @@ def held_locks() -> tuple[int, ...]:
 
 @contextmanager
 def hold(path: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> Generator[None]:
-    """Hold the lock that a file stands for; raise `Unavailable` if it cannot be had in time.
-
-    Every holder opens the file for itself, so threads of one process exclude each other too.
-    """
-    descriptor = _take(path, time.monotonic() + patience_seconds)
-    _held.descriptors.append(descriptor)
+    """Hold the lock that a file stands for; raise `Unavailable` if it cannot be had in time."""
+    deadline = time.monotonic() + patience_seconds
+    with _queues_lock:
+        queue = _queues.setdefault(str(path), _Queue())
+    if not queue.lock.acquire(timeout=patience_seconds):
+        raise _still_held(path)
     try:
-        yield
+        descriptor = _take(path, deadline)
+        _held.descriptors.append(descriptor)
+        try:
+            yield
+        finally:
+            _held.descriptors.remove(descriptor)
+            os.close(descriptor)
     finally:
-        _held.descriptors.remove(descriptor)
-        os.close(descriptor)
+        queue.lock.release()
+
+
+def _still_held(path: Path) -> Unavailable:
+    hint = f"find out who holds it: `fuser {path}`"
+    return Unavailable(f"lock {str(path)!r} is still held by another process", hint=hint)
 
 
 def _take(path: Path, deadline: float) -> int:
@@ -64,8 +86,7 @@ def _lock(path: Path, descriptor: int, deadline: float) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
             if time.monotonic() > deadline:
-                hint = f"find out who holds it: `fuser {path}`"
-                raise Unavailable(f"lock {str(path)!r} is still held by another process", hint=hint) from exc
+                raise _still_held(path) from exc
         else:
             return
         # Whoever has waited longer asks less often: a launch that waits a little is not held up.
