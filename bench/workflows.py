@@ -3,6 +3,10 @@
 A chain of 50 stages, a fan-out of 50 with a fan-in, and a grid of ten by ten, with agents that do nothing.
 Beside each, in the same run, the same number of `git worktree add` and of the same agent's process, by hand:
 one after the other for the chain, as many side by side as there are processors for the others.
+
+Then the least that a stage can cost with all that is promised of it, by hand as well: the git processes that
+make, judge, save and remove its workspace, the shim that owns its agent, and its writes, each on disk before
+the next. One after the other its removal is left out: in a chain that goes on beside the next stage.
 """
 
 from __future__ import annotations
@@ -13,15 +17,23 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from bench.common import Row, Scratch, scratch
+from fleet.adapters.stores.sqlite import SqliteStore
+from fleet.adapters.workspaces.command import git, git_patiently
+from fleet.adapters.workspaces.worktrees import environment
 from fleet.bootstrap import door_of, open_fleet
 from fleet.domain.blueprint import read_blueprint
+from fleet.ports.store import Record
 from fleet.services.workflows import WorkflowWish
+from fleet.shim import SOURCE as SHIM
 
 GOAL = 1.5
 ROUNDS = 3
+WRITES_BEFORE, WRITES_AFTER = 11, 8  # of records, before a stage's agent and after it
 CONFIG = """
 [coder]
 default = "idler"
@@ -104,6 +116,64 @@ def _by_hand(repository: Path, folder: Path, count: int, at_once: int) -> float:
     return (time.perf_counter() - begin) * 1000
 
 
+def floor(at_once: int, count: int = 50) -> Row:
+    """Return the milliseconds that the parts of a stage take which no engine could leave out."""
+    with scratch() as place:
+        repository, folder = place.repository(20), place.folder / "floor"
+        with closing(SqliteStore(place.home / "fleet.db")) as store:
+            stages = [_Parts(repository, folder / str(number), store) for number in range(count)]
+            begin = time.perf_counter()
+            with ThreadPoolExecutor(at_once) as hands:
+                list(hands.map(partial(_Parts.play, is_removed=at_once > 1), stages))
+            took = (time.perf_counter() - begin) * 1000 / count
+    return Row(f"the parts of a stage by hand, {at_once} at a time", took, "ms")
+
+
+class _Parts:
+    """The git processes, the shim and the durable writes of a stage whose agent does nothing."""
+
+    def __init__(self, repository: Path, folder: Path, store: SqliteStore) -> None:
+        self._common, self._folder, self._store = repository / ".git", folder, store
+        self._own = self._common / "worktrees" / folder.name
+        self._branch = f"refs/heads/floor-{folder.name}"
+
+    def play(self, *, is_removed: bool) -> None:
+        tip = git("rev-parse", "HEAD", cwd=self._common).decode().strip()
+        self._write(WRITES_BEFORE)
+        made = f"create refs/fleet/base/{self._folder.name} {tip}\ncreate {self._branch} {tip}\n"
+        git_patiently("update-ref", "--stdin", cwd=self._common, input=made.encode())
+        self._link()
+        env = environment(self._own, self._folder)
+        git("read-tree", "--reset", "-u", "HEAD", cwd=self._folder, env=env)
+        self._run_agent()
+        git("status", "--porcelain=v2", "-z", cwd=self._folder, env=env)
+        self._write(WRITES_AFTER)
+        if is_removed:
+            git("status", "--porcelain=v2", "-z", "--ignored=matching", cwd=self._folder, env=env)
+            git_patiently("update-ref", f"refs/fleet/saved/{self._folder.name}", tip, cwd=self._common)
+            shutil.rmtree(self._folder)
+
+    def _write(self, count: int) -> None:
+        for number in range(count):
+            key = f"{self._folder.name}-{number}-{count}"
+            self._store.put(Record(kind="floor", key=key, body={"text": "x" * 1000}))
+
+    def _link(self) -> None:
+        self._own.mkdir(parents=True)
+        files = {"HEAD": f"ref: {self._branch}", "commondir": "../..", "gitdir": f"{self._folder}/.git"}
+        for name, text in files.items():
+            (self._own / name).write_text(f"{text}\n")
+        self._folder.mkdir(parents=True)
+        (self._folder / ".git").write_text(f"gitdir: {self._own}\n")
+
+    def _run_agent(self) -> None:
+        turn = self._folder.with_name(f"{self._folder.name}.turn")
+        turn.mkdir()
+        (turn / "launch").write_text(f"cd '{self._folder}' || exit 126\nexec true\n")
+        command = ["sh", SHIM, "own", turn, "sh"]
+        subprocess.run(command, capture_output=True, check=True, start_new_session=True)
+
+
 def _one_by_hand(repository: Path, path: Path, number: int) -> None:
     add = ["git", "worktree", "add", "-q", "-f", "-B", f"bare-{number}", str(path)]
     while subprocess.run(add, cwd=repository, capture_output=True).returncode:
@@ -120,6 +190,8 @@ def rows() -> Iterator[Row]:
     )
     for name, stages, at_once in shapes:
         yield measure(name, stages, at_once=at_once)
+    for at_once in (1, processors):
+        yield floor(at_once)
 
 
 def main() -> None:
