@@ -61,6 +61,25 @@ def asking(shared: System) -> dict[str, Any]:
     return shared.json("workflow", "run", file, "--wait", code=5)
 
 
+def test_whoever_looks_at_what_is_under_way_starts_a_supervisor(system: System, tmp_path: Path) -> None:
+    assert "supervisor" not in system.fleet("workflow", "list").stderr  # there is nothing to work on
+    system.fleet("pause")
+    file = write(tmp_path, "asking.json", {"name": "say so", "kind": "approval", "prompt": "may I?"})
+    begun = {
+        "workflow": ("status", system.json("workflow", "run", file)["id"]),
+        "race": ("show", system.json("race", "2", "-p", "x", "--gate", "true", "--coders", "scripted")["id"]),
+        "pair": ("show", system.json("pair", "scripted", "scripted", "-p", "x")["id"]),
+    }
+    for kind, show in begun.items():
+        for words in ((kind, "list"), (kind, *show)):
+            system.fleet("run", "--stop")
+            system.fleet(*words, "--json")
+            assert system.door.holder() is None
+            assert "no supervisor was up; started one\n" in system.fleet(*words).stderr
+            wait_for(system.door.is_open)
+            assert "supervisor" not in system.fleet(*words).stderr
+
+
 # running
 
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
@@ -175,6 +175,19 @@ def wake(home: Path) -> None:
     if not door.is_open():
         door.start_in_background()
         render.say("no supervisor was up; started one")
+
+
+class Work(Protocol):
+    """What goes on for a while: a workflow, a race."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+
+def wake_for(fleet: Fleet, shown: Iterable[Work]) -> None:
+    """Start a supervisor if something that was shown is under way and none is up, and say so."""
+    if any(not one.has_ended for one in shown):
+        wake(fleet.home)
 
 
 @contextmanager

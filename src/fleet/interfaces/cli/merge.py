@@ -17,6 +17,7 @@ from fleet.interfaces.cli.common import (
     leaving,
     opened,
     own_run,
+    wake_for,
 )
 
 if TYPE_CHECKING:
@@ -264,11 +265,12 @@ def list_trains(everything: bool, as_json: bool) -> None:
     """
     with opened() as fleet:
         found = fleet.merges.list(everything=everything)
-    if as_json:
-        from fleet.interfaces import wire
+        if as_json:
+            from fleet.interfaces import wire
 
-        render.out_json([wire.train(one) for one in found])
-        return
+            render.out_json([wire.train(one) for one in found])
+            return
+        wake_for(fleet, found)
     if not found:
         render.say("no train is under way; start one with `fleet merge`, see old ones with --all")
         return
@@ -303,10 +305,11 @@ def show(name: str, as_json: bool) -> None:
     """
     with opened() as fleet:
         found = fleet.merges.get(name)
-    if as_json:
-        _out_json(found)
-    else:
+        if as_json:
+            _out_json(found)
+            return
         _show(found)
+        wake_for(fleet, [found])
 
 
 def _show(train: Train) -> None:

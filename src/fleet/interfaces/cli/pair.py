@@ -23,6 +23,7 @@ from fleet.interfaces.cli.common import (
     opened,
     own_run,
     wake,
+    wake_for,
 )
 from fleet.interfaces.cli.create import prompt_options, read_text
 
@@ -206,6 +207,7 @@ def show_list(*, as_json: bool) -> None:
         if as_json:
             render.out_json([wire.pair(fleet.pairs.detail(one)) for one in found])
             return
+        wake_for(fleet, found)
     if not found:
         render.say('there is no pair yet; start one with `fleet pair DOER REVIEWER -p "…"`')
         return
@@ -251,7 +253,10 @@ def show(name: str, as_json: bool) -> None:
       fleet pair show p-1a2b3c4d5e
     """
     with opened() as fleet:
-        _show(fleet, fleet.pairs.get(name), as_json=as_json)
+        found = fleet.pairs.get(name)
+        _show(fleet, found, as_json=as_json)
+        if not as_json:
+            wake_for(fleet, [found])
 
 
 def _show(fleet: Fleet, one: Pair, *, as_json: bool) -> None:

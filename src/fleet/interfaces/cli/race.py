@@ -23,6 +23,7 @@ from fleet.interfaces.cli.common import (
     opened,
     own_run,
     wake,
+    wake_for,
 )
 from fleet.interfaces.cli.create import prompt_options, read_text
 
@@ -230,9 +231,10 @@ def list_races(as_json: bool) -> None:
 def _show_list(*, as_json: bool) -> None:
     with opened() as fleet:
         found = list(reversed(fleet.races.list()))
-    if as_json:
-        render.out_json([wire.race_line(one) for one in found])
-        return
+        if as_json:
+            render.out_json([wire.race_line(one) for one in found])
+            return
+        wake_for(fleet, found)
     if not found:
         render.say('there is no race; start one with `fleet race 3 -p "…" --gate "make test"`')
         return
@@ -263,7 +265,10 @@ def show(name: str, as_json: bool) -> None:
       fleet race show r-1a2b3c4d5e
     """
     with opened() as fleet:
-        _show(fleet, fleet.races.get(name), as_json=as_json)
+        found = fleet.races.get(name)
+        _show(fleet, found, as_json=as_json)
+        if not as_json:
+            wake_for(fleet, [found])
 
 
 @race.command()

@@ -20,6 +20,7 @@ from fleet.interfaces.cli.common import (
     opened,
     own_run,
     wake,
+    wake_for,
 )
 from fleet.interfaces.cli.create import prompt_options, read_text
 from fleet.interfaces.cli.pair import NEEDS_PERSON, one_prompt
@@ -193,6 +194,7 @@ def _show_list(*, as_json: bool) -> None:
         if as_json:
             render.out_json([wire.sprint(fleet.sprints.detail(one)) for one in found])
             return
+        wake_for(fleet, found)
     if not found:
         render.say('there is no sprint yet; start one with `fleet sprint DOER REVIEWER -p "…" --gate "…"`')
         return
@@ -229,7 +231,10 @@ def show(name: str, as_json: bool) -> None:
       fleet sprint show s-1a2b3c4d5e
     """
     with opened() as fleet:
-        _show(fleet, fleet.sprints.get(name), as_json=as_json)
+        found = fleet.sprints.get(name)
+        _show(fleet, found, as_json=as_json)
+        if not as_json:
+            wake_for(fleet, [found])
 
 
 def _show(fleet: Fleet, one: Sprint, *, as_json: bool) -> None:

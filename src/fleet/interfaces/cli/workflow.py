@@ -24,6 +24,7 @@ from fleet.interfaces.cli.common import (
     merge_command,
     opened,
     own_run,
+    wake_for,
 )
 
 if TYPE_CHECKING:
@@ -210,9 +211,10 @@ def list_workflows(everything: bool, known: bool, as_json: bool) -> None:
                 render.show_table(("name", "what it does", "file"), shown)
             return
         found = fleet.workflows.list(everything=everything)
-    if as_json:
-        render.out_json([wire.workflow(one) for one in found])
-        return
+        if as_json:
+            render.out_json([wire.workflow(one) for one in found])
+            return
+        wake_for(fleet, found)
     if found:
         render.show_table(("id", "name", "state", "stages", "age", "project"), [_row(one) for one in found])
     render.say(
@@ -252,6 +254,7 @@ def status(name: str, wait: bool, as_json: bool) -> int:
             render.out_json(wire.workflow(found))
         else:
             _show(fleet, found)
+            wake_for(fleet, [found])
     return 0
 
 
