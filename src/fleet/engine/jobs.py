@@ -107,6 +107,8 @@ class Jobs:
     async def _change_workspace(
         self, change: Callable[[Workshop, RunId, int], Awaitable[None]], run: RunId, job: int
     ) -> None:
+        await asyncio.sleep(0)  # agents come first, also those whose jobs are begun in the same look
+        await self._rush.until_over()
         try:
             await self._patiently(run, partial(change, self._shop, run, job))
         except StoreUnusable:
@@ -138,11 +140,12 @@ def _told(run: RunId, error: Exception) -> str:
 
 
 class _Rush:
-    """Many agents that are started at once: to be written down and followed can wait until all are up."""
+    """Many agents that are started at once: whatever else is to be done can wait until all are up."""
 
     def __init__(self) -> None:
         self._number = 0
         self._is_over = asyncio.Event()
+        self._is_over.set()
 
     @contextmanager
     def one_more(self) -> Generator[None]:

@@ -39,6 +39,7 @@ WISHES = (
     "race/",
     "train/",
 )  # kinds of records that may be wishes of other hosts
+MOST_ROUNDS = 3  # of queue and directors in one look; those who wait for jobs to begin come next
 LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
 
 
@@ -157,10 +158,11 @@ class Supervisor:
 
     def _look_at_work(self) -> None:
         """Hear what came of the tasks, bring further what is made of them, and start what that wants."""
-        self._outlook = self._queue.look()
-        self._sight = self._direction.look()
-        if self._sight.has_moved:
+        for _ in range(MOST_ROUNDS):
             self._outlook = self._queue.look()
+            self._sight = self._direction.look()
+            if not self._sight.has_moved:
+                return
 
     async def _say_goodbye(self) -> None:
         """Let other hosts know that this one is not dead, if it leaves nothing behind that must go on."""
