@@ -212,7 +212,7 @@ SAME_SECONDS = 0.02  # for so long files of settings count as unchanged: they ar
 
 
 class SettingsCache:
-    """Settings by project, read again as soon as a file of theirs has changed: no restart is needed."""
+    """Settings by project, read again soon after a file of theirs has changed: no restart is needed."""
 
     def __init__(self, home: Path) -> None:
         import logging  # only the supervisor has one of these

@@ -725,6 +725,12 @@ def test_where_nobody_is_left_no_process_is_looked_at_one_by_one(local_turn: Tur
     assert (turn.folder / "swept").read_text() == "3\n"
 
 
+@pytest.mark.parametrize("spoil", ["rm marker", "rm cgroup", "mkdir claim.folder", "rm marker; mkdir swept"])
+def test_an_agent_that_spoils_its_folder_is_ended_all_the_same(turn: Turn, cgroup: Path, spoil: str) -> None:
+    turn.sh(f'cd "$FOLDER"; {spoil}; exit 3', cgroup=str(cgroup), env={"FOLDER": str(turn.folder)})
+    assert turn.ended() == turn.stop(grace=0) == AgentProcess(phase=Phase.EXITED, code=3)
+
+
 def test_a_cgroup_that_cannot_be_entered_is_done_without(turn: Turn) -> None:
     assert turn.start(*SLEEPER, cgroup="/no/such/group").phase is Phase.RUNNING
 
@@ -1045,6 +1051,62 @@ def strike_often(turn: Turn, count: int) -> None:
 
 def test_killed_at_any_instant_it_starts_at_most_once_and_never_means_never(local_turn: Turn) -> None:
     strike_often(local_turn, 14)
+
+
+BEGIN = """
+import asyncio, sys
+from fleet.adapters.transports.local import LocalTransport
+from fleet.shim.local import LocalShim
+folder, script, shell = sys.argv[1:]
+async def begin():
+    shim = LocalShim(LocalTransport(), script, shell)
+    print("ready", flush=True)
+    await shim._begin(folder)
+    await asyncio.sleep(60)
+asyncio.run(begin())
+"""
+
+
+def test_a_caller_that_is_killed_while_it_starts_an_agent_costs_no_agent(local_turn: Turn) -> None:
+    turn, first = local_turn, local_turn.folder
+    for number in range(8):
+        turn.folder = first.with_name(f"turn-{number}")
+        agent = ("sh", "-c", f"echo $$ >> 'ran-{number}'")
+        turn.member.wait(turn.prepare(*agent))
+        command = [sys.executable, "-c", BEGIN, str(turn.folder), turn.script, turn.shell]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as caller:
+            assert caller.stdout
+            assert caller.stdout.readline() == b"ready\n"
+            time.sleep(0.0008 * number)  # this picks the moment
+            caller.kill()
+        turn.start(*agent)
+        assert turn.ended() == AgentProcess(phase=Phase.EXITED, code=0)
+        assert len(turn.pids(f"ran-{number}", 1)) == 1
+
+
+OLDER = Path(__file__).parents[1] / "data" / "shim-0.1.0.sh"
+
+
+def start_as_before(turn: Turn, *argv: str, **changes: object) -> AgentProcess:
+    """Start an agent with the shim of an older fleet."""
+    turn.member.wait(turn.prepare(*argv, **changes))
+    older = [turn.shell, str(OLDER), "start", str(turn.folder), turn.shell]
+    return parse_state(turn.member.wait(turn.member.transport.run(older)).out.decode())
+
+
+def test_what_an_older_shim_has_started_is_followed_to_its_end(local_turn: Turn, cgroup: Path) -> None:
+    turn, script = local_turn, "while [ ! -e end ]; do sleep 0.01; done; exit 3"
+    started = start_as_before(turn, "sh", "-c", script, cgroup=str(cgroup))
+    assert turn.state == started
+    assert turn.start("true") == started  # and not once more
+    (turn.workspace / "end").touch()
+    assert turn.ended() == turn.stop() == AgentProcess(phase=Phase.EXITED, code=3)
+
+
+def test_what_an_older_shim_has_started_can_be_stopped(local_turn: Turn) -> None:
+    started = start_as_before(local_turn, *SLEEPER)
+    assert local_turn.stop(grace=1).phase is Phase.EXITED
+    assert not is_alive(pid_of(started))
 
 
 @pytest.mark.torture

@@ -21,6 +21,7 @@ import pytest
 from fleet.adapters.workspaces.command import git as our_git
 from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.refs import delete_own_ref
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.adapters.workspaces.status import may_have_flags
 from fleet.adapters.workspaces.survey import close_again
@@ -1361,6 +1362,66 @@ class TestSavingAndRestoring:
         ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
         assert git(workspace, "rev-parse", "HEAD") == tip
 
+    def test_of_a_clean_workspace_its_last_commit_is_the_snapshot(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        for name in ("one", "two"):
+            (workspace / name).write_text(name)
+            git(workspace, "add", "-A")
+            git(workspace, "commit", "-q", "-m", name)
+        tip, before = git(workspace, "rev-parse", "HEAD"), fingerprint(workspace)
+        saved = ground.workspaces.remove(place, delete_branch=True)
+        assert ground.refs() == {"refs/heads/main": place.base_sha, saved: tip}
+        ground.workspaces.restore(place, saved)
+        assert fingerprint(workspace) == before
+        assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/work"
+        (workspace / "three").write_text("3")  # and now it is not clean any more
+        before = fingerprint(workspace)
+        ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
+        assert fingerprint(workspace) == before
+
+    def test_a_commit_that_was_left_behind_is_kept_with_a_clean_workspace(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "left behind")
+        lost = git(workspace, "rev-parse", "HEAD")
+        git(workspace, "reset", "-q", "--hard", "HEAD~1")
+        saved = ground.workspaces.remove(place)
+        assert lost in git(ground.repository, "rev-list", saved).split()
+
+    def test_what_begins_at_the_snapshot_of_another_is_brought_back_as_its_own(self, ground: Ground) -> None:
+        other, theirs = ground.make("other")
+        mess_up(theirs)
+        start = git(ground.repository, "rev-parse", ground.workspaces.remove(other))
+        place, workspace = ground.make(base_sha=start)
+        before = fingerprint(workspace)
+        ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
+        assert (fingerprint(workspace), git(workspace, "rev-parse", "HEAD")) == (before, start)
+
+    def test_a_last_commit_that_claims_to_be_a_snapshot_is_a_commit_like_any_other(
+        self, ground: Ground
+    ) -> None:
+        place, workspace = ground.make()
+        git(
+            workspace,
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "fleet: snapshot of a workspace",
+            "-m",
+            "nonsense",
+        )
+        tip = git(workspace, "rev-parse", "HEAD")
+        ground.workspaces.restore(place, ground.workspaces.remove(place, delete_branch=True))
+        assert git(workspace, "rev-parse", "work") == tip
+
+    def test_a_saved_ref_that_leads_to_a_branch_is_no_way_to_move_it(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        git(workspace, "symbolic-ref", "refs/fleet/saved/run-work", "refs/heads/main")
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "mine")
+        ground.workspaces.remove(place)
+        assert ground.refs()["refs/heads/main"] == place.base_sha
+        assert not workspace.exists()
+
     def test_removing_again_does_not_replace_the_snapshot_with_less(self, ground: Ground) -> None:
         place, workspace = ground.make()
         mess_up(workspace)
@@ -1577,6 +1638,44 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("cannot mount a small disk here")
     yield folder
     subprocess.run(("umount", "-l", str(folder)), check=True)
+
+
+class TestDeletingOurRefs:
+    def test_a_ref_is_gone_with_its_log_and_others_stay(self, ground: Ground) -> None:
+        common = ground.repository / ".git"
+        git(ground.repository, "config", "core.logAllRefUpdates", "always")
+        for name in ("one", "two"):
+            git(ground.repository, "update-ref", "-m", "made", f"refs/fleet/base/{name}", "HEAD")
+        assert delete_own_ref(common, "refs/fleet/base/one")
+        assert "refs/fleet/base/one" not in ground.refs()
+        assert not (common / "logs" / "refs/fleet/base/one").exists()
+        assert "refs/fleet/base/two" in ground.refs()
+
+    @pytest.mark.parametrize("lock", ["packed-refs.lock", "refs/fleet/base/one.lock"])
+    def test_one_that_somebody_has_locked_is_left_to_git(self, ground: Ground, lock: str) -> None:
+        common = ground.repository / ".git"
+        git(ground.repository, "update-ref", "refs/fleet/base/one", "HEAD")
+        (common / lock).touch()
+        assert not delete_own_ref(common, "refs/fleet/base/one")
+        assert "refs/fleet/base/one" in ground.refs()
+        assert (common / lock).exists()
+
+    def test_one_that_is_packed_is_left_to_git(self, ground: Ground) -> None:
+        git(ground.repository, "update-ref", "refs/fleet/base/one", "HEAD")
+        git(ground.repository, "pack-refs", "--all")
+        assert not delete_own_ref(ground.repository / ".git", "refs/fleet/base/one")
+        assert delete_own_ref(ground.repository / ".git", "refs/fleet/base/two")  # there is none
+
+    def test_one_that_is_packed_meanwhile_is_never_told_to_be_gone(self, ground: Ground) -> None:
+        pack = ["sh", "-c", "while :; do git pack-refs --all; done"]
+        with subprocess.Popen(pack, cwd=ground.repository, stderr=subprocess.DEVNULL) as packing:
+            told = {self._delete(ground.repository, f"refs/fleet/base/{number}") for number in range(60)}
+            packing.kill()
+        assert not told & set(ground.refs())
+
+    def _delete(self, repository: Path, ref: str) -> str:
+        subprocess.run(["git", "update-ref", ref, "HEAD"], cwd=repository, check=False, capture_output=True)
+        return ref if delete_own_ref(repository / ".git", ref) else ""
 
 
 class TestAFullDisk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -15,7 +16,10 @@ from typing import Self
 
 import pytest
 
-from fleet.domain.run import Run, RunState
+from fleet.bootstrap import make_supervisor
+from fleet.domain.job import Job, next_job
+from fleet.domain.run import Run, RunState, Wanted
+from fleet.engine.jobs import Jobs
 from tests.support import System, scenario, wait_for
 
 AGENTS = 10
@@ -224,6 +228,30 @@ def test_many_kills_of_the_supervisor_lose_and_double_nothing(
     system: System, tmp_path: Path, seed: int
 ) -> None:
     play(system, tmp_path, seed=seed)
+
+
+def begin_again(system: System, stale: Run) -> None:
+    """Do a job of a run, as a supervisor would that has read the run a while ago."""
+
+    async def serve() -> None:
+        jobs = Jobs(make_supervisor(system.home, -1, stops_when_idle=True)._shop)
+        jobs.ensure(stale)
+        while jobs.is_any:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(serve())
+
+
+def test_a_job_that_is_done_is_not_done_again(system: System) -> None:
+    system.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "a\n"}}), "--wait")
+    run = system.run("work")
+    system.fleet("run", "--stop")
+    begin_again(system, replace(run, state=RunState.RUNNING, job=run.job - 1))
+    assert system.run("work") == run
+    assert next_job(replace(run, wanted=Wanted.STOP)) is Job.REMOVE
+    begin_again(system, replace(run, wanted=Wanted.STOP, job=run.job - 1))
+    assert system.run("work") == run
+    assert Path(run.workspace).is_dir()
 
 
 def test_a_turn_that_is_cut_off_while_it_is_settled_is_no_turn_that_never_began(system: System) -> None:

@@ -42,10 +42,9 @@ def hurry() -> None:
     The kernel makes the first who does wait, for some 10 ms, and those right after it not. So we are the
     first, and enter the group that we are in.
     """
-    parent = _parent()
-    if parent is not None:
+    for group in _groups_of_self() if _parent() else ():
         with contextlib.suppress(OSError):
-            (parent.parent / "cgroup.procs").write_text(str(os.getpid()))
+            (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def drop(run_id: str) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 from fleet.domain.ids import RunId
 from fleet.domain.job import Job, next_job
 from fleet.domain.run import Run
-from fleet.engine import cgroups, settlement, steps
+from fleet.engine import settlement, steps
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, Stale, StoreAway, StoreUnusable
 
@@ -94,10 +94,7 @@ class Jobs:
     async def _start(self, run: RunId, job: int) -> bool:
         """Prepare and launch; tell whether there is an agent to follow."""
         with self._rush.one_more():
-            is_ready, _ = await asyncio.gather(
-                steps.prepare(self._shop, run, job), self._shop.in_git_thread(cgroups.hurry)
-            )
-            is_up = is_ready and await steps.launch(self._shop, run)
+            is_up = await steps.prepare(self._shop, run, job) and await steps.launch(self._shop, run)
         await self._rush.until_over()
         return is_up
 

@@ -6,6 +6,7 @@ agent that was started is attached to, a result that is recorded stays.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -61,9 +62,8 @@ async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
         fetch = partial(shop.repositories.obtain, run.project, settings.push_to, run.base_ref)
         await shop.in_git_thread(fetch)
     try:
-        await shop.in_git_thread(
-            partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
-        )
+        make = partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
+        await asyncio.gather(shop.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise

@@ -140,7 +140,10 @@ class Shim:
 
     async def _recorded_end(self, path: str) -> AgentProcess | None:
         """Return the end that the shim wrote down, if it did: to read is cheaper than to ask."""
-        code, *_ = (await self._transport.read(path, limit=_LONGEST_END)).split() or (b"",)
+        try:
+            code, *_ = (await self._transport.read(path, limit=_LONGEST_END)).split() or (b"",)
+        except Failed:  # the agent has put something else there
+            return None
         return AgentProcess(phase=Phase.EXITED, code=int(code)) if code.isdigit() else None
 
     async def members(self, folder: str) -> tuple[int, ...]:

@@ -8,62 +8,85 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fleet.domain.process import AgentProcess
-from fleet.errors import LaunchFailed, Unavailable
-from fleet.shim.client import PATIENCE_SECONDS, Shim, marker_text, parse_state
+from fleet.errors import InvalidInput, LaunchFailed, Unavailable
+from fleet.shim.client import MARKER, PATIENCE_SECONDS, Shim, marker_text, parse_state
 
 _LONGEST_LINE = 4096  # bytes; what is shorter is written to a pipe at once
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+# Python ignores the first two, and whoever started the supervisor may have made it ignore the others.
+_NOT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 _MOST_READ = 1 << 16  # at once
 
 
 class LocalShim(Shim):
     async def _begin(self, folder: str) -> AgentProcess:
-        if not hasattr(os, "pidfd_open"):
-            return await super()._begin(folder)
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
-        try:
+        with _pipe() as out, _pipe() as err:
             try:
-                self._spawn(folder, out_end, err_end)
+                _reap_when_ended(self._spawn(folder, out.end, err.end))
             finally:
-                os.close(out_end)
-                os.close(err_end)
-            said = await _first_line(out)
-            refusal = b"" if said else os.read(err, _LONGEST_LINE)
-        finally:
-            os.close(out)
-            os.close(err)
+                out.close_end()
+                err.close_end()
+            said = await _first_line(out.handle)
+            refusal = b"" if said else os.read(err.handle, _LONGEST_LINE)
         if refusal:
             reason = refusal.decode(errors="replace").strip()
             raise LaunchFailed(f"the shim refused to start {folder}: {reason}")
         # Without a word another was faster, or it was killed.
         return parse_state(said.decode(errors="replace")) if said else await self.state(folder)
 
-    def _spawn(self, folder: str, out: int, err: int) -> None:
+    def _spawn(self, folder: str, out: int, err: int) -> int:
+        """Start what becomes the shim, in a session of its own; return its pid."""
         argv = (self._shell, self._script, "own", folder, self._shell)
+        environment = {name: value for name, value in os.environ.items() if name != MARKER}
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
             (os.POSIX_SPAWN_DUP2, err, 2),
         ]
         try:
-            pid = os.posix_spawnp(
-                argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON
+            return os.posix_spawnp(
+                argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=_NOT_IGNORED
             )
         except OSError as exc:
             raise LaunchFailed(f"cannot run {argv[0]}: {exc.strerror}") from exc
-        _reap_when_ended(pid)
 
     async def _sweep(self, folder: str, code: int) -> bool:
-        return await asyncio.to_thread(_sweep, Path(folder), code)  # there may be thousands of processes
+        return await asyncio.to_thread(_sweep, Path(folder), code)
+
+
+class _Pipe:
+    def __init__(self) -> None:
+        self.handle, self.end = os.pipe()
+
+    def close_end(self) -> None:
+        os.close(self.end)
+        self.end = -1
+
+
+@contextmanager
+def _pipe() -> Generator[_Pipe]:
+    pipe = _Pipe()
+    try:
+        yield pipe
+    finally:
+        os.close(pipe.handle)
+        if pipe.end >= 0:
+            pipe.close_end()
 
 
 def _reap_when_ended(pid: int) -> None:
     """Have a child waited for once it has ended. It outlives us, if it comes to that."""
-    loop, handle = asyncio.get_running_loop(), os.pidfd_open(pid)
+    try:
+        handle = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # no more handles, or a system without them
+        threading.Thread(target=os.waitpid, args=(pid, 0), name="reap", daemon=True).start()
+        return
+    loop = asyncio.get_running_loop()
 
     def reap() -> None:
         loop.remove_reader(handle)
@@ -88,12 +111,17 @@ async def _first_line(handle: int) -> bytes:
 
 
 def _sweep(folder: Path, code: int) -> bool:
-    if not _is_deserted(folder):
+    """Note down that nothing is left, and tidy up; where that cannot be done, the shim is asked."""
+    try:
+        if not _is_deserted(folder):
+            return False
+        (folder / "swept").write_text(f"{code}\n")
+    except (OSError, InvalidInput):  # an agent can do what it likes to its folder
         return False
-    (folder / "swept").write_text(f"{code}\n")
     for pattern in ("claim.*", "exit.*", "secrets"):
         for file in folder.glob(pattern):
-            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink()
     return True
 
 

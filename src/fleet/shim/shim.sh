@@ -46,8 +46,10 @@ if [ "$1" = _agent ]; then
   { echo "$$ $1 $_fleet_boot $_fleet_shim ${_fleet_leader:-$$:$1} $_fleet_place" > "$_fleet_d/child"; } 2>/dev/null ||
     exit 72
   set +C
-  # To whoever waits for it in `start`, or for `own`.
+  # To whoever waits for it in `start`, or for `own`; he may be gone, and that is no reason to die.
+  trap '' PIPE
   { echo "running pid=$$ start=$1 boot=$_fleet_boot shim=$_fleet_shim" >&3; } 2>/dev/null
+  trap - PIPE
   exec 3>&-
   shift "$#"
   if [ -e "$_fleet_d/secrets" ]; then
@@ -192,7 +194,8 @@ record() { # Write how the agent ended, if it was ours. A full disk is waited fo
       aside sleep 1
     done
     if [ -s "$d/secrets" ]; then { printf '' > "$d/secrets"; } 2>/dev/null; fi
-    [ -n "$is_seen_to" ] || aside rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
+    # What has a cgroup is swept by who called `own`.
+    [ -n "$is_seen_to" ] && [ -e "$d/cgroup" ] || aside rm -f "$d"/claim.* "$d"/exit.[0-9]* "$d/secrets"
     aside sync "$d/exit"
   else
     aside rm -f "$d/claim.$$."* "$reserved"
@@ -200,7 +203,7 @@ record() { # Write how the agent ended, if it was ours. A full disk is waited fo
 }
 
 write_end() { # Whoever reads it meanwhile finds it empty, or whole.
-  { printf '%-63s\n' "$ended_with $now" > "$d/exit"; } 2>/dev/null && return
+  [ ! -e "$d/exit" ] && { printf '%-63s\n' "$ended_with $now" > "$d/exit"; } 2>/dev/null && return
   { printf '%-63s\n' "$ended_with $now" 1<> "$reserved"; } 2>/dev/null && aside mv -f "$reserved" "$d/exit"
 }
 
@@ -236,7 +239,7 @@ own_here() { # Fails if there was nothing to start.
   [ ! -e "$d/child" ] || return 1
   [ -e "$d/launch" ] || fail "nothing to launch in $d"
   reserve
-  unset FLEET_RUN  # of whoever calls: the shim is no process of that run
+  unset FLEET_RUN
   is_seen_to=yes
   exec 3>&1 > /dev/null 2>&1
   own_detached

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Container, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from fleet.adapters.workspaces.locks import held_locks, vary
@@ -95,7 +94,7 @@ def run_git(
     try:
         process = subprocess.Popen(
             ("git", *_ALWAYS, *args),
-            executable=_program(os.environ.get("PATH", os.defpath)),
+            executable=_program(),
             cwd=cwd,
             env=_environment(env or {}),
             stdin=subprocess.PIPE,
@@ -117,12 +116,20 @@ def run_git(
     return completed
 
 
-@cache
-def _program(path: str) -> str | None:
+_found: dict[str, str] = {}  # where git is, by what PATH was
+
+
+def _program() -> str | None:
     """Return where git is, so that not every call has to look through the folders of PATH."""
+    path = os.environ.get("PATH", os.defpath)
+    known = _found.get(path, "")
+    if known and os.access(known, os.X_OK):
+        return known
     from shutil import which  # takes a while to load
 
-    return which("git", path=path)
+    program = which("git", path=path)
+    _found[path] = program or ""
+    return program
 
 
 def _finish(

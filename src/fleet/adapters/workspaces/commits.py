@@ -76,7 +76,9 @@ def write_commit(common: Path, tree: str, parents: Iterable[str], message: str, 
 def point(common: Path, env: Mapping[str, str], ref: str, *, to: str, before: str, why: str) -> None:
     """Move a ref, unless somebody has moved it since."""
     old = before or "0" * len(to)
-    git_patiently(*DURABLE, "update-ref", "-m", why, ref, to, old, cwd=common, env={**_IDENTITY, **env})
+    # Not what the ref leads to, should an agent have made it lead to a branch.
+    command = ("update-ref", "--no-deref", "-m", why, ref, to, old)
+    git_patiently(*DURABLE, *command, cwd=common, env={**_IDENTITY, **env})
 
 
 def is_ancestor(common: Path, older: str, newer: str) -> bool:

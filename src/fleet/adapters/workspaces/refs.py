@@ -18,12 +18,13 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 def read_ref(common: Path, ref: str) -> str:
     """Return the commit that a ref names; "" if there is no such ref, or it names another one."""
-    try:
-        told = read_text(common / ref).strip()
-    except IsADirectoryError:
-        told = ""
-    found = told or dict(_packed(common)).get(ref, "")
+    found = read_text(common / ref).strip() or dict(_packed(common)).get(ref, "")
     return found if _SHA.fullmatch(found) else ""
+
+
+def has_ref(common: Path, ref: str) -> bool:
+    """Tell whether there is such a ref, whatever it names."""
+    return os.path.lexists(common / ref) or _is_packed(common, ref)
 
 
 def branches_of(common: Path) -> set[str]:
@@ -40,8 +41,6 @@ def branches_of(common: Path) -> set[str]:
 
 def delete_own_ref(common: Path, ref: str) -> bool:
     """Delete a ref of ours as git would; return False, and leave it to git, if it is packed or locked."""
-    if (common / "packed-refs.lock").exists():  # who packs refs now may have read it
-        return False
     lock = common / f"{ref}.lock"
     try:
         os.close(os.open(lock, NEW_FILE, 0o666))
@@ -50,13 +49,17 @@ def delete_own_ref(common: Path, ref: str) -> bool:
     except OSError:
         return False
     try:
-        if _is_packed(common, ref):
+        if _is_being_packed(common, ref):
             return False
         remove_file(common / ref)
         remove_file(common / "logs" / ref)
     finally:
         remove_file(lock)
-    return True
+    return not _is_being_packed(common, ref)  # by somebody who had read it before it was gone
+
+
+def _is_being_packed(common: Path, ref: str) -> bool:
+    return (common / "packed-refs.lock").exists() or _is_packed(common, ref)
 
 
 def _is_packed(common: Path, ref: str) -> bool:
@@ -64,7 +67,7 @@ def _is_packed(common: Path, ref: str) -> bool:
 
 
 def _packed(common: Path) -> Iterator[tuple[str, str]]:
-    for line in read_text(common / "packed-refs").splitlines():
+    for line in read_text(common / "packed-refs").split("\n"):
         if line and line[0] not in "#^":
             sha, _, ref = line.partition(" ")
             yield ref, sha

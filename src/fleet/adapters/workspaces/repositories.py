@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from fleet.ports.workspace import Place
 
 
+MOST_KNOWN = 1000
+
+
 class GitRepositories:
     def __init__(self) -> None:
-        self._known: dict[str, repository.Repository] = {}  # by folder, as git told of them last
+        self._known: dict[tuple[str, str], repository.Repository] = {}  # by folder and commit, as git told
 
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
-        known = self._known.get(folder)
-        found = repository.inspect_again(known, base_ref) if known else None
+        known = self._known.get((folder, base_ref))
+        found = repository.inspect_again(folder, known) if known else None
         found = found or repository.inspect(Path(folder), base_ref)
         repository.check_branches(found, branches)
-        self._known[folder] = found
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        self._known[folder, found.base_sha] = found
         git_dir = os.path.realpath(found.git_dir)
         return Repository(top=str(found.top), base_sha=found.base_sha, git_dir=git_dir)
 

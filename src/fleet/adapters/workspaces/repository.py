@@ -55,13 +55,13 @@ def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
     return Repository(top=top, git_dir=common, base_sha=base_sha, is_bare=is_bare, branches=found)
 
 
-def inspect_again(known: Repository, commit: str) -> Repository | None:
-    """Inspect a repository that was inspected before, without git; return None if only git can tell."""
+def inspect_again(folder: str, known: Repository) -> Repository | None:
+    """Inspect for a commit that git has told of before, without git; return None if only git can tell."""
     common = Path(known.git_dir)
-    is_there = commit == known.base_sha or (common / "objects" / commit[:2] / commit[2:]).is_file()
-    if not _SHA.fullmatch(commit) or not is_there or not (common / "HEAD").is_file():
+    if not Path(folder).is_dir() or not (common / "HEAD").is_file():
         return None
-    return known._replace(base_sha=commit, branches=tuple(branches_of(common)))
+    _refuse_reftable(known.git_dir)
+    return known._replace(branches=tuple(branches_of(common)))
 
 
 def check_branches(repository: Repository, branches: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ from fleet.adapters.workspaces.commits import (
 from fleet.adapters.workspaces.copying import find_copies, is_unchanged, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
-from fleet.adapters.workspaces.refs import read_ref
+from fleet.adapters.workspaces.refs import has_ref, read_ref
 from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
 from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, survey
 from fleet.adapters.workspaces.worktrees import (
@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     tip: str  # of the branch; "" if it was not there
     head: str  # the ref that HEAD stood on; "" if on none
     commit: str  # the commit that HEAD stood on
-    index: str  # tree of the index
+    index: str  # tree of the index, or a commit that has it
     worktree: str  # name among the repository's worktrees
     modes: dict[str, int] = {}
     folders: list[str] = []
@@ -134,17 +134,28 @@ def read_snapshot(site: Site, ref: str) -> Snapshot:
 
 
 def _understand(site: Site, commit: CommitObject) -> Snapshot:
+    manifest = _manifest_in(commit, site.place.run)
+    if manifest is None and commit.sha != read_ref(site.common, site.saved_ref):
+        raise InvalidInput(f"{commit.sha} is not a snapshot of this workspace")
+    return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest or _plain(site, commit.sha))
+
+
+def _manifest_in(commit: CommitObject, run: str) -> Manifest | None:
+    """Return the manifest that we wrote into a commit for a run; None if it is a commit like any other.
+
+    A plain snapshot is one, and may say anything, also what looks like a manifest: that of another run, say.
+    """
     title, _, body = commit.message.partition("\n\n")
-    if title != TITLE and commit.sha != read_ref(site.common, site.saved_ref):
-        raise InvalidInput(f"{commit.sha} is not a snapshot of a workspace")
     if title != TITLE:
-        return Snapshot(sha=commit.sha, tree=commit.tree, manifest=_plain(site, commit.sha))
+        return None
     try:
         manifest = msgspec.convert(json.loads(body), Manifest)
-    except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
-        raise InvalidInput(f"snapshot {commit.sha} is damaged: {exc}") from exc
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    if manifest.run != run:
+        return None
     _check(commit.sha, manifest)
-    return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest)
+    return manifest
 
 
 def _plain(site: Site, tip: str) -> Manifest:
@@ -230,7 +241,7 @@ def _only_tip(site: Site, git_dir: Path) -> str:
     """Return the last commit of the workspace's branch, "" if more than that is to be kept."""
     tip = read_ref(site.common, site.branch_ref)
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
-    if not (tip and on_branch) or unfinished_files(git_dir) or read_ref(site.common, site.saved_ref):
+    if not (tip and on_branch) or unfinished_files(git_dir) or has_ref(site.common, site.saved_ref):
         return ""
     return "" if unreachable_heads(site.common, commits_made_in(git_dir), [tip]) else tip
 
