@@ -384,7 +384,13 @@ def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: 
     gate.touch()
     until(system, first, is_closed)
     wait_for(lambda: system.door.holder() is None, 10, "the supervisor has left")
+    for words in (["tasks"], ["task", "list"], ["list"]):
+        told = system.fleet(*words).stderr
+        assert ("fleet run --background" in told) == (words != ["list"])
+        assert system.door.holder() is None  # to look starts no other
     assert look(system, second).state is TaskState.OPEN
+    system.fleet("run", "--background")
+    until(system, second, is_closed)
 
 
 def test_a_hook_tells_a_person_what_needs_one(system: System, tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ class HomeDoor:
             pass
         return None
 
+    def is_drained(self) -> bool:
+        """Whether the last supervisor has left because it was told to start nothing more."""
+        try:
+            return self.holder() is None and json.loads(self.lock_path.read_bytes()).get("drained") is True
+        except (OSError, ValueError, AttributeError):  # nobody was there, or has signed
+            return False
+
     def wait_until_open(self, timeout_seconds: float = 20) -> None:
         deadline = time.monotonic() + timeout_seconds
         while not self.is_open():
@@ -222,6 +229,10 @@ class HomeDoor:
 
     def mark_draining(self) -> None:
         self._add_to_note("draining")
+
+    def mark_drained(self) -> None:
+        """Leave word that whoever only looks is not to start another."""
+        self._add_to_note("drained")
 
     def _add_to_note(self, word: str) -> None:
         """Of one write, nobody reads a half."""

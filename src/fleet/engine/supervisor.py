@@ -7,6 +7,7 @@ supervisor, so there is no second way out that would need tests of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -91,6 +92,9 @@ class Supervisor:
                 await self._leave()
             await self._wait()
         await self._say_goodbye()
+        if self._queue.is_draining:
+            with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
+                self._door.mark_drained()
         log.info("supervisor.down", extra={"pid": os.getpid()})
 
     def stop(self) -> None:

@@ -547,13 +547,9 @@ class TaskService:
         run = self.run_of(task)
         return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
 
-    def wake(self) -> bool:
-        """Start a supervisor if there are tasks to work on and none is up; tell whether that was so."""
-        is_needed = any(self._tasks.page("state", state, limit=1) for state in ("in_progress", "open"))
-        if not is_needed or self._door.is_open():
-            return False
-        self._door.knock()
-        return True
+    def is_any_open(self) -> bool:
+        """Tell whether there are tasks to work on."""
+        return any(self._tasks.page("state", state, limit=1) for state in ("in_progress", "open"))
 
     def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
         """Return why there is no room or no money now for those of the tasks that are ready."""

@@ -168,13 +168,17 @@ def caller() -> str:
 
 
 def wake(home: Path) -> None:
-    """Start a supervisor if none is up, and say so."""
+    """Start a supervisor if none is up and the last one was not drained, and say so."""
     from fleet.bootstrap import door_of
 
     door = door_of(home)
-    if not door.is_open():
-        door.start_in_background()
-        render.say("no supervisor was up; started one")
+    if door.is_open():
+        return
+    if door.is_drained():
+        render.say("no supervisor is up, for it was drained; `fleet run --background` starts another")
+        return
+    door.start_in_background()
+    render.say("no supervisor was up; started one")
 
 
 class Work(Protocol):

@@ -14,7 +14,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option, opened, task_argument
+from fleet.interfaces.cli.common import json_option, opened, task_argument, wake
 
 if TYPE_CHECKING:
     import io
@@ -78,8 +78,8 @@ def _ready_row(task: Task, choice: Choice) -> tuple[str, ...]:
 
 def wake_queue(fleet: Fleet) -> None:
     """Start a supervisor if there are tasks to work on and none is up, and say so."""
-    if fleet.tasks.wake():
-        render.say("no supervisor was up; started one")
+    if fleet.tasks.is_any_open():
+        wake(fleet.home)
 
 
 def queue_lines(fleet: Fleet, stream: TextIO | None = None) -> list[str]:
