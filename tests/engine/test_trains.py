@@ -128,7 +128,8 @@ def test_an_agent_that_changes_nothing_leaves_it_to_a_person(desk: System) -> No
     git(desk.repository, "branch", "-f", "main", "one")
     done = desk.fleet("merge", "two", "--no-gate", "--wait", code=5)
     assert "its agent changed nothing" in done.stdout
-    assert "next: `fleet prompt two …`, or `git switch two && git merge main`" in done.stdout
+    assert "next: `fleet prompt two …`, or, once `fleet clean`" in done.stdout
+    assert "`git switch two && git merge main`" in done.stdout
 
 
 def test_an_agent_that_was_ended_is_not_asked_and_no_other_one_is_paid_for(desk: System) -> None:

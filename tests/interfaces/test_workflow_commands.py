@@ -443,6 +443,20 @@ def test_logs_tell_what_happened_to_a_stage_or_to_all(shared: System, pipeline: 
     assert "has no stage" in shared.fleet("workflow", "logs", pipeline["id"], "gone", code=3).stderr
 
 
+def test_logs_tell_what_a_gate_said(shared: System) -> None:
+    gates = ["echo first", f"printf 'one\ntwo {WICKED}'; exit 7"]
+    file = write(shared.home, "gates.json", {"name": "check", "kind": "gate", "gates": gates})
+    ended = shared.json("workflow", "run", file, "--wait", code=1)
+    first, second = shared.json("workflow", "logs", ended["id"], "check")
+    assert (first["kind"], first["branch"], first["by"]) == ("gate", "", "fleet")
+    assert first["text"].startswith("`echo first` said yes (exit code 0, ")
+    assert first["text"].endswith("first")
+    assert "said no (exit code 7, " in second["text"]
+    shown = shared.fleet("workflow", "logs", ended["id"]).stdout
+    assert "    one\n    two " in shown
+    assert WICKED not in shown
+
+
 def test_the_list_shows_what_is_under_way_and_all_only_when_asked(
     shared: System, pipeline: dict[str, Any], asking: dict[str, Any]
 ) -> None:

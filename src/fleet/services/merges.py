@@ -380,8 +380,8 @@ def advice(train: Train, car: Car) -> str:
     """Return the next commands to type for a branch that a person must look at."""
     branch, head, target = quote(car.branch), quote(car.head), quote(train.target)
     mend = f"`git switch {head} && git merge {target}`" if car.files else f"look at {head}"
-    if car.run and not car.source:  # it may be checked out in its agent's workspace
-        mend = f"`fleet prompt {branch} …`, or {mend}"
+    if car.run and not car.source:  # it may be checked out in its agent's workspace, where git keeps it
+        mend = f"`fleet prompt {branch} …`, or, once `fleet clean` has removed its workspace, {mend}"
     return f"{mend}, then `fleet merge {head}`"
 
 

@@ -26,6 +26,7 @@ from fleet.domain.workflow import (
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
+from fleet.ports.trials import Trials
 from fleet.ports.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
@@ -34,6 +35,7 @@ from fleet.services.projects import is_linked, project_at
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.task import Task
+    from fleet.domain.trial import Trial
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
@@ -89,6 +91,7 @@ class WorkflowService:
         self._store = store
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
+        self._trials = Trials(store)
         self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
@@ -211,6 +214,10 @@ class WorkflowService:
     def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:
         """Return the tasks that a stage became, as far as it has."""
         return [task for name in workflow.units(index) if (task := self._tasks.peek(name))]
+
+    def trials_of(self, workflow: Workflow, index: int) -> list[Trial]:
+        """Return the trials that a gate stage became, as far as it has."""
+        return [trial for name in workflow.units(index) if (trial := self._trials.peek(name))]
 
     def asking(self) -> list[Workflow]:
         """Return those with a stage that waits for approval, also those within others; oldest first."""

@@ -216,7 +216,7 @@ def _show_forecast(found: Forecast) -> None:
     clean = [prospect.branch for prospect in found.prospects if prospect.clash is None]
     if clean:
         named = " ".join(quote(render.printable(branch)) for branch in clean)
-        render.say(f"merge what can be merged with `fleet merge {named}`")
+        render.say(f"merge what can be merged, once it is tested, with `fleet merge {named} --gate …`")
 
 
 def _paths(clash: Clash) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +28,8 @@ from fleet.interfaces.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from fleet.domain.event import Json
+    from fleet.domain.trial import Answer, Trial
     from fleet.services.fleet import Fleet
     from fleet.services.workflows import WorkflowWish
 
@@ -322,7 +324,7 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
 @click.argument("stage", default="")
 @json_option
 def logs(name: str, stage: str, as_json: bool) -> None:
-    """Show what happened to a stage's tasks, or to all.
+    """Show what happened to a stage's tasks and what its gates said, or to all.
 
     What its agent said and did is in `fleet logs BRANCH`.
 
@@ -339,12 +341,30 @@ def logs(name: str, stage: str, as_json: bool) -> None:
             for task in fleet.workflows.tasks_of(found, index)
             for entry in fleet.tasks.log(task)
         ]
+        entries += [
+            (found.stages[index].name, "", wire.note(_told_by(trial, answer)))
+            for index in wanted
+            for trial in fleet.workflows.trials_of(found, index)
+            for answer in trial.answers
+        ]
     if as_json:
         render.out_json([{"stage": at, "branch": branch, **entry} for at, branch, entry in entries])
         return
     for at, branch, entry in entries:
-        text = render.printable(str(entry["text"]))
-        render.out(f"{entry['at']}  {render.printable(at)}  {entry['kind']}  {text}  ({branch})")
+        told = str(entry["text"])
+        first, *more = [render.printable(told)] if branch else render.printable_lines(told)
+        where = f"  ({branch})" if branch else ""
+        render.out(f"{entry['at']}  {render.printable(at)}  {entry['kind']}  {first}{where}")
+        render.out_lines([f"    {line}" for line in more])
+
+
+def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
+    """Return what a gate said as an entry of a log."""
+    verdict = "said yes" if answer.is_yes else "said no"
+    code = "ended by us" if answer.code is None else f"exit code {answer.code}"
+    said = f"\n{answer.said}" if answer.said else ""
+    text = f"`{answer.command}` {verdict} ({code}, {answer.seconds:.1f} s){said}"
+    return {"at": trial.created_at, "kind": "gate", "text": text, "by": "fleet"}
 
 
 @workflow.command()
