@@ -479,7 +479,9 @@ def test_a_question_of_an_agent_waits_for_its_answer(system: System) -> None:
     told = system.fleet("workflow", "status", work.id, "--wait", code=5)
     assert "red or blue?" in told.stdout
     (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
+    os.kill(system.supervisor_pid(), signal.SIGKILL)  # so that the answer is heard only a while later
     system.fleet("answer", question["id"], "blue")
+    system.fleet("workflow", "status", work.id, "--wait")
     done = ended(system, work)
     assert done.state is WorkflowState.SUCCEEDED
     assert "blue" in done.progress[0].outcomes[0].summary

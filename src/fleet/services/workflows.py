@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.domain.ids import new_workflow_id
+from fleet.domain.question import QuestionState
 from fleet.domain.workflow import (
     Kind,
     Outcome,
     Stage,
+    StageState,
     Strategy,
     Workflow,
     approved,
@@ -25,7 +27,7 @@ from fleet.domain.workflow import (
 )
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.ports.records import Runs
-from fleet.ports.tasks import Tasks
+from fleet.ports.tasks import Questions, Tasks
 from fleet.ports.trials import Trials
 from fleet.ports.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
@@ -92,6 +94,7 @@ class WorkflowService:
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
         self._trials = Trials(store)
+        self._questions = Questions(store)
         self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
@@ -204,12 +207,29 @@ class WorkflowService:
         """Return workflows, oldest first; those within others are not listed."""
         # The ids of those that were begun in the same second are in no order.
         found = sorted(self._workflows.find(), key=lambda one: one.created_at)
-        return [one for one in found if not one.parent and (everything or not one.has_ended)]
+        return [self._heard(one) for one in found if not one.parent and (everything or not one.has_ended)]
 
     def get(self, name: str) -> Workflow:
         """Return the newest workflow of a name, or the one of an id, or of an id's end."""
         named = [one for one in self.list() if one.name == name]
-        return named[-1] if named else find_by_id(self._workflows, name, "workflow")
+        return named[-1] if named else self._heard(find_by_id(self._workflows, name, "workflow"))
+
+    def _heard(self, one: Workflow) -> Workflow:
+        """Return a workflow without what it asks and was told meanwhile: that is about to be heard."""
+        for index, at in enumerate(one.progress):
+            if at.asks and at.state is StageState.RUNNING and self._was_told(one, index):
+                one = one.with_progress(index, replace(at, asks=""))
+        return one
+
+    def _was_told(self, one: Workflow, index: int) -> bool:
+        for name in one.units(index):
+            task, child = self._tasks.peek(name), self._workflows.peek(name)
+            question = self._questions.peek(task.question) if task and task.question else None
+            if question is not None and question.state is QuestionState.ANSWERED:
+                return True
+            if child is not None and not self._heard(child).needs_person:
+                return True
+        return False
 
     def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:
         """Return the tasks that a stage became, as far as it has."""
