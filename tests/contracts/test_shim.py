@@ -948,6 +948,7 @@ signal.signal(signal.SIGALRM, lambda *_: None)  # or a signal just before it rea
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 pathlib.Path("up").touch()
 pathlib.Path("line").write_text(input())
+signal.setitimer(signal.ITIMER_REAL, 0)  # Python forgets its handlers before it ends
 raise SystemExit(8)
 """
 
