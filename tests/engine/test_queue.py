@@ -381,6 +381,7 @@ def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: 
     second = wish(system, "Second", DONE)
     system.fleet("run", "--drain")
     wait_for(lambda: "draining" in system.fleet("run", "--status").stdout, what="its status says so")
+    assert "draining" in system.fleet("task", "create", "Third", "-d", scenario(DONE)).stderr
     gate.touch()
     until(system, first, is_closed)
     wait_for(lambda: system.door.holder() is None, 10, "the supervisor has left")

@@ -163,6 +163,7 @@ def test_kill_names_its_victims_saves_their_work_and_tells_how_to_undo(shared: S
     wait_for(half.exists)
     refused = shared.fleet("kill", "victim/*", code=2)
     assert "victim/one" in refused.stderr
+    assert "nothing changed" not in refused.stderr
     assert "--force" in refused.stderr
     assert run.agent is not None
     assert is_alive(run.agent.pid)
@@ -223,6 +224,16 @@ def test_undo_without_a_name_brings_back_the_one_removed_last(shared: System) ->
     shared.fleet("kill", "last-out", "-f")
     assert "last-out  is back in" in shared.fleet("undo").stdout
     assert "has its workspace still" in shared.fleet("undo", "last-out", code=4).stderr
+
+
+def test_why_it_could_not_be_brought_back_is_not_told_any_more_once_it_is(shared: System) -> None:
+    shared.fleet("create", "in-the-way", "-p", EDIT, "--wait")
+    shared.fleet("kill", "in-the-way", "-f", "-d")
+    git(shared.repository, "branch", "in-the-way")
+    assert "has moved" in shared.fleet("undo", "in-the-way", code=1).stderr
+    git(shared.repository, "branch", "-D", "in-the-way")
+    shared.fleet("undo", "in-the-way")
+    assert shared.run("in-the-way").state_reason == ""
 
 
 def test_attach_says_why_it_cannot(shared: System) -> None:

@@ -27,6 +27,7 @@ from tests.support import git, make_repository
 @dataclass
 class Signed:
     pid: int = 0
+    is_draining: bool = False
 
 
 class DoorToNobody:

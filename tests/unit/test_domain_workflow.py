@@ -393,3 +393,19 @@ def test_a_paused_workflow_in_which_nothing_runs_keeps_nobody_up() -> None:
     assert paused.is_idle
     assert not started(paused, 0, (), 1.0).is_idle
     assert not replace(paused, is_cancelled=True).is_idle
+
+
+def test_the_result_behind_a_gate_is_the_branch_that_it_let_pass() -> None:
+    work = workflow(
+        Stage(name="do"),
+        Stage(name="ask", kind=Kind.APPROVAL, needs=(0,)),
+        Stage(name="check", kind=Kind.GATE, needs=(1,)),
+    )
+    work = run_stage(work, 0, replace(GOOD, branch="fleet/do", head="tip"))
+    work = run_stage(work, 1, replace(GOOD, head="tip"))
+    passed = run_stage(work, 2, Outcome(status="completed_no_changes", head="tip"))
+    assert passed.final is not None
+    assert (passed.final.status, passed.final.branch) == ("completed_no_changes", "fleet/do")
+    merged = run_stage(work, 2, Outcome(status="completed_no_changes", head="of several"))
+    assert merged.final is not None
+    assert merged.final.branch == ""

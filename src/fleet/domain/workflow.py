@@ -205,8 +205,21 @@ class Workflow:
     def final(self) -> Outcome | None:
         """The result of the whole: of the last stage, in the order of the stages, that nothing else needs."""
         needed = {need for stage in self.stages for need in stage.needs}
-        ends = [one for index, one in enumerate(self.progress) if index not in needed and one.outcomes]
-        return ends[-1].outcomes[-1] if ends else None
+        ends = [index for index, at in enumerate(self.progress) if index not in needed and at.outcomes]
+        if not ends:
+            return None
+        outcome = self.progress[ends[-1]].outcomes[-1]
+        return outcome if outcome.branch else replace(outcome, branch=self._branch_at(outcome.head, ends[-1]))
+
+    def _branch_at(self, head: str, index: int) -> str:
+        """Return the branch of an earlier stage that a gate, say, has let pass as it is; else ""."""
+        for need in self.stages[index].needs:
+            for outcome in self.progress[need].outcomes:
+                if outcome.branch and outcome.head == head:
+                    return outcome.branch
+            if found := self._branch_at(head, need):
+                return found
+        return ""
 
     @property
     def cost_usd(self) -> float:

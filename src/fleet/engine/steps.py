@@ -323,6 +323,7 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
             saved_ref=ref or run.saved_ref,
             removed_at=time.time(),
             job=max(run.job, job + 1),
+            state_reason=_own_reason(run),
         )
 
     await shop.update(run_id, removed)
@@ -338,10 +339,21 @@ async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
 
     def restored(run: Run) -> Run:
         wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted
-        return replace(run, workspace_state=WorkspaceState.READY, wanted=wanted, job=max(run.job, job + 1))
+        return replace(
+            run,
+            workspace_state=WorkspaceState.READY,
+            wanted=wanted,
+            job=max(run.job, job + 1),
+            state_reason=_own_reason(run),
+        )
 
     await shop.update(run_id, restored)
     shop.forget(run_id)
+
+
+def _own_reason(run: Run) -> str:
+    """Return why a run is in its state, without what stood there of a removal or restoration that failed."""
+    return run.result.reason if run.result else run.state_reason
 
 
 async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:

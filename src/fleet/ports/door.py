@@ -14,6 +14,11 @@ class Holder(Protocol):
         """Its process; 0 while it has not signed yet."""
         ...
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether it starts no more tasks."""
+        ...
+
 
 class Door(Protocol):
     @property

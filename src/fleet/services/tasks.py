@@ -547,6 +547,11 @@ class TaskService:
         run = self.run_of(task)
         return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
 
+    def is_draining(self) -> bool:
+        """Tell whether a supervisor is up that starts no more tasks."""
+        holder = self._door.holder()
+        return holder is not None and holder.is_draining
+
     def is_any_open(self) -> bool:
         """Tell whether there are tasks to work on."""
         return any(self._tasks.page("state", state, limit=1) for state in ("in_progress", "open"))

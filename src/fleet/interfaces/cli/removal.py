@@ -72,8 +72,13 @@ def require_gone(fleet: Fleet, runs: Sequence[Run]) -> None:
         )
 
 
+def _work_of(run: Run) -> str:
+    """Say what a run has done. Of one at work the last look may be from before it did anything."""
+    return difference(run) or ("nothing changed" if run.has_ended else f"see `fleet diff {run.branch}`")
+
+
 def _show_victims(runs: Sequence[Run]) -> None:
-    rows = [(run.branch, run.id, str(run.state), difference(run) or "nothing changed") for run in runs]
+    rows = [(run.branch, run.id, str(run.state), _work_of(run)) for run in runs]
     for line in render.table(("branch", "run", "state", "work"), rows):
         render.say(line)
 

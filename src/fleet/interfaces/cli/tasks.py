@@ -203,7 +203,7 @@ def create(title: str, **wishes: Unpack[Wishes]) -> None:
     """
     with opened() as fleet:
         made = fleet.tasks.create(title, _edit(wishes), folder=wishes["cwd"] or ".", deps=wishes["deps"])
-        is_paused = fleet.tasks.paused() is not None
+        is_paused, is_draining = fleet.tasks.paused() is not None, fleet.tasks.is_draining()
         warn_of_missing(fleet, made.coder)
     if wishes["as_json"]:
         render.out_json(wire.task(made))
@@ -213,6 +213,8 @@ def create(title: str, **wishes: Unpack[Wishes]) -> None:
         render.say(f"it waits for {', '.join(made.unmet)}")
     elif is_paused:
         render.say("the queue is paused; start it with `fleet resume`")
+    elif is_draining:
+        render.say("the supervisor is draining: once it has left, `fleet run --background` starts this one")
     render.say(f"see it with `fleet show {made.id}`, and what is under way with `fleet tasks`")
 
 

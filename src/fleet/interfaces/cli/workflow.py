@@ -180,7 +180,8 @@ def _short_status(one: Workflow) -> str:
         if at.state is StageState.RUNNING
     ]
     settled = sum(at.is_settled for at in one.progress)
-    return f"{settled} of {len(one.stages)} stages; now: {', '.join(running) or '-'}"
+    paused = "; paused" if one.is_paused else ""
+    return f"{settled} of {len(one.stages)} stages{paused}; now: {', '.join(running) or '-'}"
 
 
 def _code(one: Workflow) -> int:
@@ -316,7 +317,10 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
     """Say what is known of a stage that runs."""
     tasks = fleet.workflows.tasks_of(one, index)
     waiting = [task for task in tasks if task.state == "open"]
-    return f"waits for room ({len(waiting)} of {len(tasks)})" if waiting else ""
+    if not waiting:
+        return ""
+    why = "waits for room" if fleet.tasks.paused() is None else "waits, for the queue is paused"
+    return f"{why} ({len(waiting)} of {len(tasks)})"
 
 
 @workflow.command()
