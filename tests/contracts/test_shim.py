@@ -1085,7 +1085,7 @@ def test_a_caller_that_is_killed_while_it_starts_an_agent_costs_no_agent(local_t
         assert len(turn.pids(f"ran-{number}", 1)) == 1
 
 
-OLDER = Path(__file__).parents[1] / "data" / "shim-0.1.0.sh"
+OLDER = Path(__file__).parents[1] / "data" / "shim-older.sh"
 
 
 def start_as_before(turn: Turn, *argv: str, **changes: object) -> AgentProcess:
