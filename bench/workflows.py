@@ -4,7 +4,7 @@ A chain of 50 stages, a fan-out of 50 with a fan-in, and a grid of ten by ten, w
 Beside each, in the same run, the same number of `git worktree add` and of the same agent's process, by hand:
 one after the other for the chain, as many side by side as there are processors for the others.
 
-Then the least that a stage can cost with all that is promised of it, by hand as well: the git processes that
+Then what a stage is made of, with all that is promised of it, by hand as well: the git processes that
 make, judge, save and remove its workspace, the shim that owns its agent, and its writes, each on disk before
 the next. One after the other its removal is left out: in a chain that goes on beside the next stage.
 """
@@ -117,7 +117,7 @@ def _by_hand(repository: Path, folder: Path, count: int, at_once: int) -> float:
 
 
 def floor(at_once: int, count: int = 50) -> Row:
-    """Return the milliseconds that the parts of a stage take which no engine could leave out."""
+    """Return the milliseconds that the parts of a stage take without the engine that puts them together."""
     with scratch() as place:
         repository, folder = place.repository(20), place.folder / "floor"
         with closing(SqliteStore(place.home / "fleet.db")) as store:
