@@ -21,7 +21,7 @@ import pytest
 from fleet.adapters.workspaces.command import git as our_git
 from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect
 from fleet.adapters.workspaces.locks import hold
-from fleet.adapters.workspaces.refs import delete_own_ref
+from fleet.adapters.workspaces.refs import delete_own_ref, has_ref, read_ref
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.adapters.workspaces.status import may_have_flags
 from fleet.adapters.workspaces.survey import close_again
@@ -1659,6 +1659,23 @@ class TestDeletingOurRefs:
         assert not delete_own_ref(common, "refs/fleet/base/one")
         assert "refs/fleet/base/one" in ground.refs()
         assert (common / lock).exists()
+
+    def test_one_that_an_agent_made_a_folder_does_not_keep_a_workspace_from_being_removed(
+        self, ground: Ground
+    ) -> None:
+        place, workspace = ground.make()
+        base = ground.repository / ".git" / "refs/fleet/base/run-work"
+        base.unlink()
+        (base / "deep").mkdir(parents=True)
+        (base / "deep" / "file").write_text("x")
+        ground.workspaces.remove(place)
+        assert not workspace.exists()
+
+    def test_one_that_an_agent_made_a_loop_names_nothing(self, ground: Ground) -> None:
+        branch = ground.repository / ".git" / "refs/heads/work"
+        branch.symlink_to(branch)
+        assert read_ref(ground.repository / ".git", "refs/heads/work") == ""
+        assert has_ref(ground.repository / ".git", "refs/heads/work")
 
     def test_one_that_is_packed_is_left_to_git(self, ground: Ground) -> None:
         git(ground.repository, "update-ref", "refs/fleet/base/one", "HEAD")

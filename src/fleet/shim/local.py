@@ -36,8 +36,13 @@ class LocalShim(Shim):
         if refusal:
             reason = refusal.decode(errors="replace").strip()
             raise LaunchFailed(f"the shim refused to start {folder}: {reason}")
-        # Without a word another was faster, or it was killed.
-        return parse_state(said.decode(errors="replace")) if said else await self.state(folder)
+        try:
+            return parse_state(said.decode(errors="replace"))
+        except (
+            ValueError,
+            KeyError,
+        ):  # another was faster, it was killed, or its shell said something
+            return await self.state(folder)
 
     def _spawn(self, folder: str, out: int, err: int) -> int:
         """Start what becomes the shim, in a session of its own; return its pid."""

@@ -18,7 +18,11 @@ _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 def read_ref(common: Path, ref: str) -> str:
     """Return the commit that a ref names; "" if there is no such ref, or it names another one."""
-    found = read_text(common / ref).strip() or dict(_packed(common)).get(ref, "")
+    try:
+        told = read_text(common / ref).strip()
+    except OSError:  # an agent has made something else of it
+        return ""
+    found = told or dict(_packed(common)).get(ref, "")
     return found if _SHA.fullmatch(found) else ""
 
 
@@ -53,6 +57,8 @@ def delete_own_ref(common: Path, ref: str) -> bool:
             return False
         remove_file(common / ref)
         remove_file(common / "logs" / ref)
+    except OSError:
+        return False
     finally:
         remove_file(lock)
     return not _is_being_packed(common, ref)  # by somebody who had read it before it was gone
