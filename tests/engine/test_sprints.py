@@ -192,6 +192,14 @@ def test_each_task_has_the_model_of_its_tier_and_each_phase_a_session_of_its_own
     assert len({session.removeprefix("more-") for session in sessions}) == 3, "a new phase is a new one"
 
 
+def test_a_sprint_that_is_done_names_the_command_that_lands_it_behind_its_gates(
+    system: System, done: tuple[Sprint, Team]
+) -> None:
+    branch = done[0].branch
+    told = system.fleet("sprint", "show", done[0].id).stderr
+    assert f"fleet merge {branch} --gate 'test -s built.txt' --update-checkout\n" in told
+
+
 def test_what_an_agent_writes_into_the_files_of_the_engine_is_undone(
     system: System, done: tuple[Sprint, Team]
 ) -> None:

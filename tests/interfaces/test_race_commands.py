@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -187,7 +188,8 @@ def test_a_race_that_nobody_wins_and_one_that_a_person_must_decide_end_with_thei
         "race", "2", "-p", prompt, "--gate", GATE, "--times", "1", "--wait", code=5, seconds=100
     )
     assert "tie: candidates 1 and 2 are equal in all that was measured" in equal.stdout
-    assert "merge the one you like with `fleet merge BRANCH`" in equal.stderr
+    merge = f"fleet merge BRANCH --gate {shlex.quote(GATE)} --update-checkout"
+    assert f"merge the one you like with `{merge}`" in equal.stderr
 
 
 def test_the_settings_of_a_project_count_for_its_races(system: System, tmp_path: Path) -> None:

@@ -362,9 +362,8 @@ def _say_next(detail: RaceDetail) -> None:
     if winner:
         render.say(f"next: `fleet diff {winner}`, then `{merge_command(winner, one.gates)}`")
     elif one.end is End.TIE:
-        render.say(
-            "next: look with `fleet diff BRANCH`, and merge the one you like with `fleet merge BRANCH`"
-        )
+        merge = merge_command("BRANCH", one.gates)
+        render.say(f"next: look with `fleet diff BRANCH`, and merge the one you like with `{merge}`")
     elif one.is_asking:
         asking = next((task.id for task in detail.tasks if task.question), "ID")
         render.say(f'next: `fleet answer {asking} "…"`')

@@ -17,6 +17,7 @@ from fleet.interfaces.cli.common import (
     id_argument,
     json_option,
     leaving,
+    merge_command,
     opened,
     own_run,
     wake,
@@ -277,7 +278,8 @@ def _next(detail: SprintDetail, question: str) -> str:
         return f"fleet pair show {pair.id}, then fleet pair decide {pair.id} --accept, --reject or --continue"
     if one.state is SprintState.DONE:
         bring = f"git merge {one.head[:10]} into {one.branch}, then " if one.unlanded else ""
-        return f"{bring}git diff {one.base[:10]} {one.branch}, then fleet merge {one.branch}"
+        merge = merge_command(one.branch, one.gates)
+        return f"{bring}git diff {one.base[:10]} {one.branch}, then {merge}"
     if one.has_ended:
         return f"fleet pair show {one.pair}"
     return f"fleet sprint wait {one.id}"
