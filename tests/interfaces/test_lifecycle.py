@@ -202,6 +202,16 @@ def test_several_patterns_end_several_agents(shared: System) -> None:
     assert len(shared.json("kill", "--force", "p-*", "q-c")) == 3
 
 
+def test_one_word_keeps_both_kill_and_clean_from_asking(shared: System) -> None:
+    for word in ("--force", "--yes", "-f"):
+        for command in (("kill", f"sure{word}"), ("clean",)):
+            shared.fleet("create", f"sure{word}", "-p", EDIT, "--wait")
+            shared.fleet(*command, word)
+            assert shared.run(f"sure{word}").is_removed
+            shared.fleet("undo", f"sure{word}")
+            shared.fleet("kill", f"sure{word}", "--force", "--delete-branch")
+
+
 def test_clean_removes_what_has_ended_and_leaves_branches_and_questions(shared: System) -> None:
     shared.fleet("create", "ended", "-p", EDIT, "--wait")
     shared.fleet("create", "open-question", "-p", scenario({"ask": "which?"}), "--wait", code=5)

@@ -13,7 +13,7 @@ from fleet.domain.run import Run
 from fleet.errors import Failed, InvalidInput, NotFound
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import complete_branch, confirm, json_option, leaving, opened
+from fleet.interfaces.cli.common import Function, complete_branch, confirm, json_option, leaving, opened
 from fleet.interfaces.cli.outcome import difference
 from fleet.interfaces.cli.progress import progress
 
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 _REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fleet list --all`"
 
 
+def sure_option(function: Function) -> Function:
+    return click.option("-f", "--force", "--yes", "is_sure", is_flag=True, help="Do not ask.")(function)
+
+
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=complete_branch)
 @click.option("-b", "--batch", default="", metavar="ID", help="All agents of a batch.")
-@click.option("-f", "--force", is_flag=True, help="Do not ask.")
+@sure_option
 @click.option("-d", "--delete-branch", is_flag=True, help="Delete the branches too (undo brings them back).")
 @json_option
-def kill(patterns: tuple[str, ...], batch: str, force: bool, delete_branch: bool, as_json: bool) -> None:
+def kill(patterns: tuple[str, ...], batch: str, is_sure: bool, delete_branch: bool, as_json: bool) -> None:
     """End agents; their work is saved first.
 
     PATTERN is a branch, a run id, or a glob such as 'login-*'; inside a repository only its own
@@ -47,11 +51,11 @@ def kill(patterns: tuple[str, ...], batch: str, force: bool, delete_branch: bool
         if not runs:
             wanted = ", ".join([*map(repr, patterns), *([f"batch {batch!r}"] if batch else [])])
             raise NotFound(f"no agent matches {wanted}", hint="run `fleet list`")
-        if not as_json or not force:
+        if not as_json or not is_sure:
             _show_victims(runs)
         branches = " and their branches" if delete_branch else ""
         question = f"End {render.plural(len(runs), 'agent')} and remove their workspaces{branches}?"
-        confirm(question, is_sure=force, flag="--force")
+        confirm(question, is_sure=is_sure, flag="--force")
         fleet.runs.stop(runs, delete_branch=delete_branch)
         _finish(fleet, runs, as_json=as_json)
         if delete_branch:
@@ -175,11 +179,11 @@ def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@sure_option
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("-a", "--all", "everywhere", is_flag=True, help="Of all projects, not of this repository only.")
 @json_option
-def clean(yes: bool, dry_run: bool, everywhere: bool, as_json: bool) -> None:
+def clean(is_sure: bool, dry_run: bool, everywhere: bool, as_json: bool) -> None:
     """Remove the workspaces of agents that have ended.
 
     Inside a repository those of that repository. Each is saved first and can be brought back; branches
@@ -206,7 +210,7 @@ def clean(yes: bool, dry_run: bool, everywhere: bool, as_json: bool) -> None:
         if not as_json:
             _show_victims(runs)
         question = f"Remove {render.plural(len(runs), 'workspace')}? Their work is saved and branches stay."
-        confirm(question, is_sure=yes, flag="--yes")
+        confirm(question, is_sure=is_sure, flag="--yes")
         cleaned = fleet.runs.clean(runs)
         for run in runs:
             if run.id not in {each.id for each in cleaned}:
