@@ -457,6 +457,20 @@ def test_logs_tell_what_a_gate_said(shared: System) -> None:
     assert WICKED not in shown
 
 
+def test_a_gate_that_is_cut_off_with_its_workflow_is_not_said_to_say_no(
+    shared: System, tmp_path: Path
+) -> None:
+    gates = [f"touch {tmp_path}/begun; sleep 300"]
+    file = write(shared.home, "cut-off.json", {"name": "check", "kind": "gate", "gates": gates})
+    name = shared.json("workflow", "run", file)["id"]
+    wait_for((tmp_path / "begun").exists, 30)
+    shared.fleet("workflow", "cancel", name)
+    told = shared.fleet("workflow", "status", name, "--wait", code=1).stdout
+    assert told.startswith(f"cut-off  {name}  cancelled\n")
+    (entry,) = wait_for(lambda: shared.json("workflow", "logs", name))
+    assert entry["text"].startswith(f"`{gates[0]}` was cut off (ended by us, ")
+
+
 def test_the_list_shows_what_is_under_way_and_all_only_when_asked(
     shared: System, pipeline: dict[str, Any], asking: dict[str, Any]
 ) -> None:

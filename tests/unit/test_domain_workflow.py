@@ -154,6 +154,7 @@ def test_a_cancelled_workflow_ends_with_all_of_its_stages() -> None:
     work = started(chain("a", "b"), 0, (), 1.0)
     ended = concluded(replace(work, is_cancelled=True), 9.0)
     assert (ended.state, states(ended)) == (WorkflowState.CANCELLED, ["cancelled", "cancelled"])
+    assert ended.reason == "", "its state says it"
 
 
 def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:

@@ -377,7 +377,7 @@ def concluded(workflow: Workflow, now: float) -> Workflow:
     if workflow.has_ended:
         return workflow
     if workflow.is_cancelled:
-        return _ended(workflow, WorkflowState.CANCELLED, "cancelled", now)
+        return _ended(workflow, WorkflowState.CANCELLED, "", now)
     lost = [index for index in range(len(workflow.stages)) if _is_fatal(workflow, index)]
     if lost:
         name, why = workflow.stages[lost[0]].name, workflow.progress[lost[0]].reason

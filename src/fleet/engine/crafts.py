@@ -296,9 +296,8 @@ class GateCraft:
         if not trial.has_ended:
             return Standing()
         said = "\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in trial.answers)
-        why = trial.reason or (
-            f"`{trial.answers[-1].command}` said no" if trial.answers else "nothing was run"
-        )
+        last = trial.answers[-1] if trial.answers else None
+        why = trial.reason or (f"`{last.command}` {trial.verdict_of(last)}" if last else "nothing was run")
         outcome = Outcome(
             status="completed_no_changes" if trial.is_yes else "failed",
             summary=said,
@@ -349,7 +348,7 @@ class WorkflowCraft:
         final = replace(final, start=start, cost_usd=child.cost_usd)
         if child.state is WorkflowState.SUCCEEDED:
             return final
-        return replace(final, status="failed", reason=child.reason)
+        return replace(final, status="failed", reason=child.reason or str(child.state))
 
     def cancel(self, name: TaskId) -> None:
         child = self._workflows.peek(name)

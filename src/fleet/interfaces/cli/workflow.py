@@ -364,10 +364,9 @@ def logs(name: str, stage: str, as_json: bool) -> None:
 
 def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
     """Return what a gate said as an entry of a log."""
-    verdict = "said yes" if answer.is_yes else "said no"
     code = "ended by us" if answer.code is None else f"exit code {answer.code}"
     said = f"\n{answer.said}" if answer.said else ""
-    text = f"`{answer.command}` {verdict} ({code}, {answer.seconds:.1f} s){said}"
+    text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
     return {"at": trial.created_at, "kind": "gate", "text": text, "by": "fleet"}
 
 
