@@ -457,6 +457,28 @@ def test_logs_tell_what_a_gate_said(shared: System) -> None:
     assert WICKED not in shown
 
 
+def test_logs_tell_of_every_try_and_round_of_a_stage(shared: System, tmp_path: Path) -> None:
+    file = write(
+        shared.home,
+        "tries.json",
+        stage("work", PLEASE_WRITE, foreach=["one", "two"]),
+        {"name": "check", "kind": "gate", "gates": [f"test -e {tmp_path}/late"], "depends_on": ["work"]},
+        stage("again", PLEASE_WRITE, until='again.round == "2"', rounds=2, depends_on=["check"]),
+    )
+    name = shared.json("workflow", "run", file, "--wait", code=1)["id"]
+    assert "try 1" not in shared.fleet("workflow", "logs", name, "check").stdout
+    (tmp_path / "late").touch()
+    shared.fleet("workflow", "retry", name, "work")
+    shared.json("workflow", "status", name, "--wait")
+    tries = shared.json("workflow", "logs", name, "work")
+    assert {(one["try"], one["round"]) for one in tries} == {(1, 1), (2, 1)}
+    assert len({one["branch"] for one in tries}) == 4, "each part in each try"
+    shown = shared.fleet("workflow", "logs", name, "check").stdout
+    assert re.fullmatch(r"check, try 1 of 2\n.* said no .*\ncheck, try 2 of 2\n.* said yes .*\n", shown)
+    whole = shared.fleet("workflow", "logs", name).stdout.splitlines()
+    assert [line for line in whole if line.startswith("again")] == ["again, round 1", "again, round 2"]
+
+
 def test_a_gate_that_is_cut_off_with_its_workflow_is_not_said_to_say_no(
     shared: System, tmp_path: Path
 ) -> None:

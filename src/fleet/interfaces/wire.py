@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
+    from fleet.services.stage_logs import StageEntry
     from fleet.services.tasks import Activity, Choice, Detail
     from fleet.services.workflows import CleanedUp
 
@@ -367,6 +368,16 @@ def stage(one: Workflow, index: int) -> dict[str, Json]:
         "started_at": moment(at.started_at),
         "ended_at": moment(at.ended_at),
         "results": [outcome(each) for each in at.outcomes],
+    }
+
+
+def stage_entry(work: Workflow, one: StageEntry) -> dict[str, Json]:
+    return {
+        "stage": work.stages[one.index].name,
+        "try": one.tried,
+        "round": one.round,
+        "branch": one.branch,
+        **note(one.note),
     }
 
 

@@ -28,16 +28,15 @@ from fleet.domain.workflow import (
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.ports.records import Runs
 from fleet.ports.tasks import Questions, Tasks
-from fleet.ports.trials import Trials
 from fleet.ports.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
+from fleet.services.stage_logs import StageEntry, StageLogs
 
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.task import Task
-    from fleet.domain.trial import Trial
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
@@ -93,7 +92,7 @@ class WorkflowService:
         self._store = store
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
-        self._trials = Trials(store)
+        self._logs = StageLogs(store)
         self._questions = Questions(store)
         self._runs = Runs(store)
         self._repositories = repositories
@@ -235,9 +234,10 @@ class WorkflowService:
         """Return the tasks that a stage became, as far as it has."""
         return [task for name in workflow.units(index) if (task := self._tasks.peek(name))]
 
-    def trials_of(self, workflow: Workflow, index: int) -> list[Trial]:
-        """Return the trials that a gate stage became, as far as it has."""
-        return [trial for name in workflow.units(index) if (trial := self._trials.peek(name))]
+    def log(self, workflow: Workflow, stage: str = "") -> list[StageEntry]:
+        """Return what happened to a stage, or to all: in every try and round."""
+        wanted = [workflow.index_of(stage)] if stage else range(len(workflow.stages))
+        return [entry for index in wanted for entry in self._logs.entries(workflow, index)]
 
     def asking(self) -> list[Workflow]:
         """Return those with a stage that waits for approval, also those within others; oldest first."""

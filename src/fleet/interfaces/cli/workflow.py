@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -28,9 +28,8 @@ from fleet.interfaces.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from fleet.domain.event import Json
-    from fleet.domain.trial import Answer, Trial
     from fleet.services.fleet import Fleet
+    from fleet.services.stage_logs import StageEntry
     from fleet.services.workflows import WorkflowWish
 
 STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
@@ -330,7 +329,7 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
 def logs(name: str, stage: str, as_json: bool) -> None:
     """Show what happened to a stage's tasks and what its gates said, or to all.
 
-    What its agent said and did is in `fleet logs BRANCH`.
+    In every try and round. What its agent said and did is in `fleet logs BRANCH`.
 
     \b
     Example:
@@ -338,36 +337,34 @@ def logs(name: str, stage: str, as_json: bool) -> None:
     """
     with opened() as fleet:
         found = fleet.workflows.get(name)
-        wanted = [found.index_of(stage)] if stage else range(len(found.stages))
-        entries = [
-            (found.stages[index].name, task.branch, wire.note(entry))
-            for index in wanted
-            for task in fleet.workflows.tasks_of(found, index)
-            for entry in fleet.tasks.log(task)
-        ]
-        entries += [
-            (found.stages[index].name, "", wire.note(_told_by(trial, answer)))
-            for index in wanted
-            for trial in fleet.workflows.trials_of(found, index)
-            for answer in trial.answers
-        ]
+        entries = fleet.workflows.log(found, stage)
     if as_json:
-        render.out_json([{"stage": at, "branch": branch, **entry} for at, branch, entry in entries])
+        render.out_json([wire.stage_entry(found, one) for one in entries])
         return
-    for at, branch, entry in entries:
-        told = str(entry["text"])
-        first, *more = [render.printable(told)] if branch else render.printable_lines(told)
-        where = f"  ({branch})" if branch else ""
-        render.out(f"{entry['at']}  {render.printable(at)}  {entry['kind']}  {first}{where}")
-        render.out_lines([f"    {line}" for line in more])
+    told = ""
+    for one in entries:
+        heading = _heading(found, one)
+        if heading != told:
+            render.out(render.paint(heading, "bold"))
+            told = heading
+        render.out_lines(_entry_lines(found.stages[one.index], one))
 
 
-def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
-    """Return what a gate said as an entry of a log."""
-    code = "ended by us" if answer.code is None else f"exit code {answer.code}"
-    said = f"\n{answer.said}" if answer.said else ""
-    text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
-    return {"at": trial.created_at, "kind": "gate", "text": text, "by": "fleet"}
+def _heading(found: Workflow, one: StageEntry) -> str:
+    """Name a try and round of a stage that may have several of them; others need no heading."""
+    stage, tries = found.stages[one.index], found.progress[one.index].tries
+    times = [f"try {one.tried} of {tries}"] if tries > 1 else []
+    times += [f"round {one.round}"] if stage.until else []
+    return ", ".join([render.printable(stage.name), *times]) if times else ""
+
+
+def _entry_lines(stage: Stage, one: StageEntry) -> list[str]:
+    entry = wire.note(one.note)
+    told = str(entry["text"])
+    first, *more = [render.printable(told)] if one.branch else render.printable_lines(told)
+    where = f"  ({one.branch})" if one.branch else ""
+    line = f"{entry['at']}  {render.printable(stage.name)}  {entry['kind']}  {first}{where}"
+    return [line, *(f"    {line}" for line in more)]
 
 
 @workflow.command()
