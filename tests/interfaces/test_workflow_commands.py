@@ -479,6 +479,44 @@ def test_logs_tell_of_every_try_and_round_of_a_stage(shared: System, tmp_path: P
     assert [line for line in whole if line.startswith("again")] == ["again, round 1", "again, round 2"]
 
 
+def test_logs_tell_what_a_person_was_asked_and_who_answered_what(shared: System) -> None:
+    ask = {"name": "ask", "kind": "approval", "prompt": "may I?\nreally?"}
+    jane = System(shared.home, shared.repository, {"USER": "jane"})
+    name = shared.json("workflow", "run", write(shared.home, "asks.json", ask), "--wait", code=5)["id"]
+
+    def entries() -> list[tuple[int, str, str, str]]:
+        log = shared.json("workflow", "logs", name, "ask")
+        assert all(one["at"] for one in log)
+        return [(one["try"], one["kind"], one["text"], one["by"]) for one in log]
+
+    asked = ("approval", "asks a person: may I?\nreally?", "fleet")
+    assert entries() == [(1, *asked)]
+    jane.fleet("workflow", "reject", name, "ask", "-m", "not now")
+    jane.json("workflow", "status", name, "--wait", code=1)
+    jane.fleet("workflow", "retry", name, "ask")
+    shared.json("workflow", "status", name, "--wait", code=5)
+    rejected = ("approval", "jane said no: not now", "jane")
+    assert entries() == [(1, *asked), (1, *rejected), (2, *asked)]
+    jane.fleet("workflow", "approve", name, "ask")
+    assert entries()[2:] == [(2, *asked), (2, "approval", "jane said yes", "jane")]
+    shown = shared.fleet("workflow", "logs", name).stdout
+    assert re.search(r"^ask, try 1 of 2\n.*  ask  approval  asks a person: may I\?\n    really\?\n", shown)
+
+
+def test_logs_name_where_the_parts_of_a_stage_are_told_of(shared: System) -> None:
+    ask = {"name": "ask", "kind": "approval", "prompt": "?"}
+    within = {"name": "within", "prompt": "do it", "stages": [ask]}
+    later = {"name": "later", "kind": "gate", "gates": ["true"], "depends_on": ["within"]}
+    file = write(shared.home, "outer.json", within, later)
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    (entry,) = shared.json("workflow", "logs", name)
+    assert entry["text"] == f"begun; see `fleet workflow logs {name}-0-within`"
+    (asked,) = shared.json("workflow", "logs", f"{name}-0-within")
+    assert asked["text"] == "asks a person: ?"
+    assert shared.fleet("workflow", "logs", name, "later").stderr == "nothing has happened yet\n"
+    shared.fleet("workflow", "cancel", name)
+
+
 def test_a_gate_that_is_cut_off_with_its_workflow_is_not_said_to_say_no(
     shared: System, tmp_path: Path
 ) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fleet.domain.event import Json
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.workflow import (
@@ -87,3 +88,24 @@ class Workflows(Shelf[Workflow]):
         with suppress(Stale):  # somebody else was first
             self.add(workflow)
         return self.get(workflow.id)
+
+    # what people said
+
+    def update_noted(
+        self,
+        workflow_id: str,
+        change: Callable[[Workflow], Workflow],
+        note: Callable[[Workflow], Sequence[Mapping[str, Json]]],
+    ) -> Workflow:
+        """Change a workflow and note it in its log: both or neither. The note tells of how it was before."""
+        return self._update(workflow_id, change, _stream(workflow_id), lambda before, after: note(before))
+
+    def log(self, workflow_id: str) -> Iterator[Mapping[str, Json]]:
+        after = 0
+        while page := self._store.read(_stream(workflow_id), after=after):
+            yield from (body for _, body in page)
+            after = page[-1][0]
+
+
+def _stream(workflow_id: str) -> str:
+    return f"workflow/{workflow_id}"

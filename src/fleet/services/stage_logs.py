@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from fleet.domain.workflow import Kind, Workflow
+from fleet.domain.workflow import Kind, Progress, StageState, Workflow
+from fleet.ports.pairs import Pairs
+from fleet.ports.races import Races
 from fleet.ports.tasks import Tasks
 from fleet.ports.trials import Trials
+from fleet.ports.workflows import Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
+    from fleet.domain.pair import Pair
+    from fleet.domain.race import Race
+    from fleet.domain.task import Task
     from fleet.domain.trial import Answer, Trial
     from fleet.ports.store import Store
 
@@ -33,16 +40,27 @@ class StageLogs:
     def __init__(self, store: Store) -> None:
         self._tasks = Tasks(store)
         self._trials = Trials(store)
+        self._workflows = Workflows(store)
+        self._peek: Mapping[Kind, Callable[[str], Task | Trial | Pair | Race | Workflow | None]] = {
+            Kind.AGENT: self._tasks.peek,
+            Kind.GATE: self._trials.peek,
+            Kind.PAIR: Pairs(store).peek,
+            Kind.RACE: Races(store).peek,
+            Kind.WORKFLOW: self._workflows.peek,
+        }
 
     def entries(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:
         """Yield what happened to a stage, oldest try and round first."""
+        if workflow.stages[index].kind is Kind.APPROVAL:
+            yield from self._approvals(workflow, index)
+            return
         for tried in range(1, workflow.progress[index].tries + 1):
             for number in count(1):
                 units = self._units(workflow, index, tried, number)
                 if not units:
                     break
                 for unit in units:
-                    for branch, note in self._notes(unit):
+                    for branch, note in self._notes(workflow.stages[index].kind, unit):
                         yield StageEntry(index, tried, number, branch, note)
 
     def _units(self, workflow: Workflow, index: int, tried: int, number: int) -> list[TaskId]:
@@ -52,14 +70,41 @@ class StageLogs:
         then = replace(workflow.progress[index], tries=tried, round=number, items=items)
         named = workflow.with_progress(index, then)
         wanted = (named.unit(index, item) for item in (count() if items else range(1)))
-        shelf = self._trials if stage.kind is Kind.GATE else self._tasks
-        return list(takewhile(lambda unit: shelf.peek(unit) is not None, wanted))
+        return list(takewhile(lambda unit: self._peek[stage.kind](unit) is not None, wanted))
 
-    def _notes(self, unit: TaskId) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        if task := self._tasks.peek(unit):
+    def _notes(self, kind: Kind, unit: TaskId) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        if kind is Kind.AGENT and (task := self._tasks.peek(unit)):
             yield from ((task.branch, note) for note in self._tasks.log(unit))
-        if trial := self._trials.peek(unit):
+        elif kind is Kind.GATE and (trial := self._trials.peek(unit)):
             yield from (("", _told_by(trial, answer)) for answer in trial.answers)
+        elif found := self._peek[kind](unit):
+            verb = "logs" if kind is Kind.WORKFLOW else "show"
+            yield "", _note(found.created_at, str(kind), f"begun; see `fleet {kind} {verb} {unit}`")
+
+    def _approvals(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:
+        """Yield what a person was asked and said, and what waits for an answer, or was cut off from one."""
+        for note in self._workflows.log(workflow.id):
+            tried, number = note.get("try"), note.get("round")
+            if note.get("stage") == index and isinstance(tried, int) and isinstance(number, int):
+                yield StageEntry(index, tried, number, "", note)
+        at = workflow.progress[index]
+        if at.started_at and at.state in (StageState.ASKING, StageState.CANCELLED):
+            yield StageEntry(index, at.tries, at.round, "", _asked(at))
+
+
+def told_of_approval(
+    workflow: Workflow, index: int, *, yes: bool, words: str, by: str
+) -> list[Mapping[str, Json]]:
+    """Return what the log of a workflow tells of a stage that asks, and is answered now."""
+    at = workflow.progress[index]
+    said = f"{by} said {'yes' if yes else 'no'}" + (f": {words}" if words else "")
+    answer = _note(time.time(), "approval", said, by=by)
+    place: dict[str, Json] = {"stage": index, "try": at.tries, "round": at.round}
+    return [place | note for note in (_asked(at), answer)]
+
+
+def _asked(at: Progress) -> dict[str, Json]:
+    return _note(at.started_at, "approval", f"asks a person: {at.reason}")
 
 
 def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
@@ -67,4 +112,8 @@ def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
     code = "ended by us" if answer.code is None else f"exit code {answer.code}"
     said = f"\n{answer.said}" if answer.said else ""
     text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
-    return {"at": trial.created_at, "kind": "gate", "text": text, "by": "fleet"}
+    return _note(trial.created_at, "gate", text)
+
+
+def _note(at: float | None, kind: str, text: str, *, by: str = "fleet") -> dict[str, Json]:
+    return {"at": at, "kind": kind, "text": text, "by": by}

@@ -32,10 +32,11 @@ from fleet.ports.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
-from fleet.services.stage_logs import StageEntry, StageLogs
+from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
 
 if TYPE_CHECKING:
     from fleet.config import Settings
+    from fleet.domain.event import Json
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
@@ -285,13 +286,16 @@ class WorkflowService:
             )
             return approved(one, index, answer, time.time())
 
-        return self._change(name, run, decided)
+        def told(before: Workflow) -> list[Mapping[str, Json]]:
+            return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
+
+        _refuse_agent(run)
+        changed = self._workflows.update_noted(self.get(name).id, decided, told)
+        self._door.knock()
+        return changed
 
     def _change(self, name: str, run: str, change: Callable[[Workflow], Workflow]) -> Workflow:
-        if run:
-            raise Conflict(
-                "an agent cannot decide about a workflow", hint='ask a person with `fleet ask "…"`'
-            )
+        _refuse_agent(run)
         changed = self._workflows.update(self.get(name).id, change)
         self._door.knock()
         return changed
@@ -378,6 +382,11 @@ def _refuse_shared_elsewhere(stages: Sequence[Stage], folder: str) -> None:
         )
     for stage in stages:
         _refuse_shared_elsewhere(stage.stages, folder)
+
+
+def _refuse_agent(run: str) -> None:
+    if run:
+        raise Conflict("an agent cannot decide about a workflow", hint='ask a person with `fleet ask "…"`')
 
 
 def _live(workflow: Workflow) -> Workflow:

@@ -327,9 +327,10 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
 @click.argument("stage", default="")
 @json_option
 def logs(name: str, stage: str, as_json: bool) -> None:
-    """Show what happened to a stage's tasks and what its gates said, or to all.
+    """Show what happened to a stage, or to all.
 
-    In every try and round. What its agent said and did is in `fleet logs BRANCH`.
+    To its tasks, what its gates said, what a person was asked and answered; in every try and round. What
+    its agent said and did is in `fleet logs BRANCH`.
 
     \b
     Example:
@@ -341,6 +342,8 @@ def logs(name: str, stage: str, as_json: bool) -> None:
     if as_json:
         render.out_json([wire.stage_entry(found, one) for one in entries])
         return
+    if not entries:
+        render.say("nothing has happened yet")
     told = ""
     for one in entries:
         heading = _heading(found, one)
