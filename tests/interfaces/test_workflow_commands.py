@@ -54,6 +54,15 @@ def pipeline(shared: System) -> dict[str, Any]:
     return shared.json("workflow", "run", file, "--wait")
 
 
+def merged_behind_a_gate(shared: System, named: str, *also: Mapping[str, Any]) -> str:
+    """Write down a workflow that ends with a gate over the work of two agents."""
+    steps = {"run": "echo {item} > {item}.txt"}
+    work = {**stage("work", steps), "foreach": ["one", "two"]}
+    check = {"name": "check", "kind": "gate", "strategy": "merge", "gates": ["cat one.txt two.txt"]}
+    needs = ["work", *(str(one["name"]) for one in also)]
+    return write(shared.home, named, work, *also, {**check, "depends_on": needs})
+
+
 @pytest.fixture(scope="module")
 def asking(shared: System) -> dict[str, Any]:
     """A workflow that waits for a person, and goes on doing so."""
@@ -633,6 +642,40 @@ def test_hostile_names_stay_text_in_a_picture_and_steer_no_terminal(shared: Syst
     assert code == 0
     assert "\x1b]0" not in shown
     assert "\x1b[2J" not in shown
+
+
+# a result that no agent made
+
+
+def test_the_merge_that_the_last_gate_let_pass_is_a_branch_that_can_be_landed(shared: System) -> None:
+    done = shared.json("workflow", "run", merged_behind_a_gate(shared, "merged.json"), "--wait")
+    name, branch = done["id"], done["result"]["branch"]
+    assert branch == f"fleet/{name}-1-check"
+    assert git(shared.repository, "rev-parse", branch) == done["result"]["head_sha"]
+    assert (
+        f"fleet merge {branch} --gate 'cat one.txt two.txt'"
+        in shared.fleet("workflow", "status", name).stderr
+    )
+    assert branch in [one["branch"] for one in shared.json("conflicts")["branches"]]
+    git(shared.repository, "branch", "landing")
+    train = shared.json("merge", name, "--into", "landing", "--gate", "cat one.txt two.txt", "--wait")
+    assert (train["state"], [car["branch"] for car in train["branches"]]) == ("done", [branch])
+    assert git(shared.repository, "show", "landing:one.txt") == "one"
+    cleaned = shared.json("workflow", "cleanup", name, "--yes")
+    parts = {f"fleet/{name}-0-work-i{number}" for number in (0, 1)}
+    assert (set(cleaned["deleted"]), cleaned["kept"]) == (parts, [branch])
+
+
+def test_a_branch_that_is_in_the_way_of_the_merge_is_left_alone(shared: System) -> None:
+    ask = {"name": "ask", "kind": "approval", "prompt": "?"}
+    file = merged_behind_a_gate(shared, "in-the-way.json", ask)
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    branch = f"fleet/{name}-2-check"
+    git(shared.repository, "branch", branch, "HEAD")
+    shared.fleet("workflow", "approve", name, "ask")
+    done = shared.json("workflow", "status", name, "--wait")
+    assert (done["state"], done["result"]["branch"]) == ("succeeded", None)
+    assert git(shared.repository, "rev-parse", branch) == git(shared.repository, "rev-parse", "HEAD")
 
 
 # what people do

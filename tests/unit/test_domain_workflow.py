@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from fleet.domain.workflow import (
     Outcome,
     Stage,
     StageState,
+    Strategy,
     Workflow,
     WorkflowState,
     ancestors,
@@ -410,3 +412,26 @@ def test_the_result_behind_a_gate_is_the_branch_that_it_let_pass() -> None:
     merged = run_stage(work, 2, Outcome(status="completed_no_changes", head="of several"))
     assert merged.final is not None
     assert merged.final.branch == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "head", "is_unkept"),
+    [
+        ({}, "merged", True),
+        ({}, "tip", False),  # a branch has it
+        ({}, "base", False),  # there is nothing in it
+        ({"strategy": Strategy.SHARED}, "merged", False),  # it is the user's own
+        ({"kind": Kind.AGENT}, "merged", False),
+    ],
+)
+def test_a_merge_that_a_gate_let_pass_is_to_be_kept_where_no_branch_has_it(
+    changes: dict[str, Any], head: str, is_unkept: bool
+) -> None:
+    gate = replace(Stage(name="check", kind=Kind.GATE, strategy=Strategy.MERGE, needs=(0, 1)), **changes)
+    work = replace(workflow(Stage(name="one"), Stage(name="two"), gate), base="base")
+    work = run_stage(work, 0, replace(GOOD, branch="fleet/one", head="tip"))
+    work = run_stage(work, 1, replace(GOOD, branch="fleet/two", head="other"))
+    assert work.is_unkept(2, Outcome(status="completed_no_changes", head=head)) is is_unkept
+    assert not work.is_unkept(2, Outcome(status="failed", head=head))
+    more = replace(work, stages=(*work.stages, Stage(name="more", needs=(2,))))
+    assert not more.is_unkept(2, Outcome(status="completed_no_changes", head=head)), "others go on from it"

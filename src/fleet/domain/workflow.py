@@ -221,6 +221,19 @@ class Workflow:
                 return found
         return ""
 
+    def is_unkept(self, index: int, outcome: Outcome) -> bool:
+        """Whether a gate let a merge pass that is a result of the whole and that no branch has yet."""
+        stage = self.stages[index]
+        is_merge = stage.kind is Kind.GATE and stage.strategy is Strategy.MERGE
+        is_end = not any(index in other.needs for other in self.stages)
+        is_wanted = is_merge and is_end and outcome.is_good and outcome.head not in ("", self.base)
+        return is_wanted and not self._branch_at(outcome.head, index)
+
+    def kept_branch(self, index: int, tried: int) -> str:
+        """Name the branch for such a merge: another one for each try."""
+        again = f"-t{tried}" if tried > 1 else ""
+        return f"fleet/{self.id}-{index}-{slug(self.stages[index].name)}{again}"
+
     @property
     def cost_usd(self) -> float:
         return sum(outcome.cost_usd for one in self.progress for outcome in one.outcomes)

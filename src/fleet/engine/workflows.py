@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,9 +41,11 @@ from fleet.engine.crafts import (
 )
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
-from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
+from fleet.errors import Conflict, Failed, FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
 from fleet.ports.shelf import encode_value
 from fleet.ports.workflows import Workflows
+
+log = logging.getLogger(__name__)
 
 MOST_DIFF = 60_000  # characters of a diff that go into a prompt
 MOST_ITEMS = 200
@@ -126,9 +129,27 @@ class WorkflowDirector:
         if len(ended) == len(standings):
             if not all(outcome.is_good for outcome in ended):
                 self._cancel(work, index)  # what failed for good waits for nobody any more
-            return self._settle(work, index, ended)
+            return self._settle(work, index, tuple(self._kept(work, index, one) for one in ended))
         asks = next((one.asks for one in standings if one.asks), "")
         return self._with_question(work, index, asks)
+
+    def _kept(self, work: Workflow, index: int, outcome: Outcome) -> Outcome:
+        """Return an outcome, with a branch where a gate let a merge pass: as it is, so it can be landed."""
+        if not work.is_unkept(index, outcome):
+            return outcome
+        branch = work.kept_branch(index, work.progress[index].tries)
+        ref, merging = f"refs/heads/{branch}", self._shop.merging
+        try:
+            if merging.tip(work.project, ref) != outcome.head:  # else it was kept before a kill
+                why = f"fleet: tried by workflow {work.id}"
+                merging.land(work.project, ref, outcome.head, before="", why=why)
+        except (
+            Conflict,
+            GitFailed,
+        ) as problem:  # somebody's branch is in the way; the gate said yes all the same
+            log.warning("workflow.merge_not_kept", extra={"workflow_id": work.id, "reason": problem.message})
+            return outcome
+        return replace(outcome, branch=branch)
 
     def _standing(self, work: Workflow, index: int, number: int) -> Standing:
         """Return how a part of a stage stands, begun now if it was not before."""

@@ -308,11 +308,14 @@ class MergeService:
     def _live(self, project: str, target: str) -> list[str]:
         """Return the agents' branches, oldest first, with work in them that the target has not.
 
-        Of what is made of several agents' work only the result counts, not what led to it.
+        Of what is made of several agents' work only the result counts, not what led to it. It may be a merge
+        that no agent made.
         """
         found = sorted(self._runs.find("project", project), key=lambda run: run.created_at)
         runs = [run for run in found if self._counts(run)]
-        known = dict.fromkeys(run.branch for run in runs)
+        of_agents = {run.branch for run in found}
+        merges = [branch for branch in self._results.of_workflows(project) if branch not in of_agents]
+        known = dict.fromkeys([*(run.branch for run in runs), *merges])
         tips = {branch: self._merging.tip(project, f"refs/heads/{branch}") for branch in known}
         contains = self._repositories.contains
         return [

@@ -53,6 +53,11 @@ class Results:
             return next((entry.branch for entry in race.entries if entry.number == race.winner), "")
         return ""
 
+    def of_workflows(self, project: str) -> list[str]:
+        """Return the branches that came of the workflows of a project, oldest first."""
+        found = [one for one in self._workflows.find("project", project) if not one.parent]
+        return [branch for one in found if (branch := self.branch_of(one.id))]
+
     def is_result(self, branch: str, name: str) -> bool:
         """Whether a branch is what came of something. Of a sprint all phases are: its own is no agent's."""
         return self._sprints.peek(name) is not None or self.branch_of(name) == branch

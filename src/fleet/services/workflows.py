@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -301,10 +301,19 @@ class WorkflowService:
         return changed
 
     def branches(self, workflow: Workflow) -> list[str]:
-        """Return the branches of a workflow's agents, with those of workflows within and of earlier tries."""
+        """Return what branches a workflow has had, with those of workflows within and of earlier tries."""
         runs = self._runs.find("project", workflow.project)
         own = f"fleet/{workflow.id}-"
-        return list(dict.fromkeys(run.branch for run in runs if run.branch.startswith(own)))
+        of_agents = (run.branch for run in runs if run.branch.startswith(own))
+        return list(dict.fromkeys([*of_agents, *self._kept_merges(workflow)]))
+
+    def _kept_merges(self, workflow: Workflow) -> Iterator[str]:
+        """Yield what the branches would be called that merges were kept on; not all of them are there."""
+        for index, (stage, at) in enumerate(zip(workflow.stages, workflow.progress, strict=True)):
+            if stage.kind is Kind.GATE:
+                yield from (workflow.kept_branch(index, tried) for tried in range(1, at.tries + 1))
+        for child in self.within(workflow):
+            yield from self._kept_merges(child)
 
     def clean_up(self, name: str) -> CleanedUp:
         """Delete the branches of an ended workflow whose work is in its result, or in the current branch.
