@@ -335,6 +335,7 @@ def test_write_review_refine_comes_to_a_good_end(
     assert workflow["progress"] == "3/3"
     collected = talk.call("collect_workflow_result", workflow_id=workflow["workflow_id"])
     final = collected["final_result"]
+    assert collected["final_results"] == [final]
     assert final["files_changed"] == ["rose.txt"]
     assert git(shared.repository, "show", f"{final['branch']}:rose.txt") == "a rose\nno thorns"
 

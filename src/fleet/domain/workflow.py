@@ -202,14 +202,36 @@ class Workflow:
         return tuple(self.unit(index, item) for item in range(parts))
 
     @property
-    def final(self) -> Outcome | None:
-        """The result of the whole: of the last stage, in the order of the stages, that nothing else needs."""
+    def last(self) -> int | None:
+        """The stage whose result is that of the whole: the last that has one and that no other needs."""
         needed = {need for stage in self.stages for need in stage.needs}
         ends = [index for index, at in enumerate(self.progress) if index not in needed and at.outcomes]
-        if not ends:
-            return None
-        outcome = self.progress[ends[-1]].outcomes[-1]
-        return outcome if outcome.branch else replace(outcome, branch=self._branch_at(outcome.head, ends[-1]))
+        return ends[-1] if ends else None
+
+    @property
+    def finals(self) -> tuple[Outcome, ...]:
+        """The result of the whole, part by part."""
+        return () if self.last is None else self.results_of(self.last)
+
+    @property
+    def final(self) -> Outcome | None:
+        """The result of the whole; where it has several parts, that of the last one."""
+        return self.finals[-1] if self.finals else None
+
+    def results_of(self, index: int) -> tuple[Outcome, ...]:
+        """Return what came of a stage, part by part; what a gate let pass has the branch that it is on."""
+        return tuple(
+            outcome if outcome.branch else replace(outcome, branch=self._branch_at(outcome.head, index))
+            for outcome in self.progress[index].outcomes
+        )
+
+    @property
+    def mergeable(self) -> tuple[str, ...]:
+        """The branches that came of the whole: one, or one for each part."""
+        if self.state is not WorkflowState.SUCCEEDED:
+            return ()
+        good = (outcome.branch for outcome in self.finals if outcome.is_good and outcome.branch)
+        return tuple(dict.fromkeys(good))
 
     def _branch_at(self, head: str, index: int) -> str:
         """Return the branch of an earlier stage that a gate, say, has let pass as it is; else ""."""

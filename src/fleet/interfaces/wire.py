@@ -341,6 +341,7 @@ def workflow(one: Workflow) -> dict[str, Json]:
         "cost_usd": one.cost_usd,
         "stages": [stage(one, index) for index in range(len(one.stages))],
         "result": None if one.final is None else outcome(one.final),
+        "results": [outcome(each) for each in one.finals],
     }
 
 

@@ -174,7 +174,7 @@ class MergeService:
     # which branches
 
     def _cars(self, project: str, wish: MergeWish, into: str) -> list[Car]:
-        named = [self._named(project, name) for name in wish.names]
+        named = [branch for name in wish.names for branch in self._named(project, name)]
         of_batch = self._of_batch(project, wish.batch) if wish.batch else []
         if not named and not of_batch:
             raise InvalidInput(
@@ -192,15 +192,15 @@ class MergeService:
             )
         return list(cars.values())
 
-    def _named(self, project: str, name: str) -> str:
-        """Return the branch of a name: its own, a run's or a task's, or what came of a race, say."""
+    def _named(self, project: str, name: str) -> list[str]:
+        """Return the branch of a name: its own, a run's or a task's; or all that came of a workflow, say."""
         branch = name.removeprefix("refs/heads/")
         meant = [branch, *self._branches_of(project, branch)]
-        if self._results.knows(name):
-            meant = [self._results.require(name, project)]
-        for named in meant:
-            if self._merging.tip(project, f"refs/heads/{named}"):
-                return named
+        is_whole = self._results.knows(name)
+        named = self._results.require(name, project) if is_whole else meant
+        there = [one for one in named if self._merging.tip(project, f"refs/heads/{one}")]
+        if there:
+            return there if is_whole else there[:1]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
             hint="see them with `fleet conflicts`",
@@ -213,7 +213,7 @@ class MergeService:
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
         if self._results.knows(batch):  # not all that was tried on the way to it
-            return [self._results.require(batch, project)]
+            return [*self._results.require(batch, project)]
         runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
         tasks = [task for task in self._tasks.find("project", project) if task.batch == batch]
         unbegun = [task.id for task in tasks if not task.token and task.state is not TaskState.CLOSED]
@@ -291,7 +291,8 @@ class MergeService:
         """Tell which branches would merge into the target, and which are in each other's way."""
         project = _project_at(folder)
         target = self._target(project, into)
-        branches = [self._named(project, name) for name in names] or self._live(project, target)
+        named = [branch for name in names for branch in self._named(project, name)]
+        branches = named or self._live(project, target)
         branches = [branch for branch in dict.fromkeys(branches) if branch != target]
         tips = {name: self._merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
         couples = [(one, two) for at, one in enumerate(branches) for two in branches[at + 1 :]]

@@ -1,11 +1,10 @@
-"""Which branch is the result of what was made of several agents' work."""
+"""Which branches are the result of what was made of several agents' work."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fleet.domain.phases import SprintState
-from fleet.domain.workflow import WorkflowState
 from fleet.errors import NotFound
 from fleet.ports.pairs import Pairs
 from fleet.ports.races import Races
@@ -39,11 +38,17 @@ class Results:
         shelves = (self._workflows, self._pairs, self._sprints, self._races)
         return next((found for shelf in shelves if (found := shelf.peek(name))), None)
 
-    def branch_of(self, name: str) -> str:
-        """Return the branch that came of something; "" if nothing good has, or nothing has that id."""
+    def branches_of(self, name: str) -> tuple[str, ...]:
+        """Return the branches that came of something; none if nothing good has, or nothing has that id.
+
+        There are several only where the last stage of a workflow is done for each of several.
+        """
         if workflow := self._workflows.peek(name):
-            final = workflow.final
-            return final.branch if final and workflow.state is WorkflowState.SUCCEEDED else ""
+            return workflow.mergeable
+        branch = self._branch_of(name)
+        return (branch,) if branch else ()
+
+    def _branch_of(self, name: str) -> str:
         if pair := self._pairs.peek(name):
             doer = self._tasks.peek(pair.doer_task)
             return doer.branch if doer and pair.is_good else ""
@@ -56,18 +61,18 @@ class Results:
     def of_workflows(self, project: str) -> list[str]:
         """Return the branches that came of the workflows of a project, oldest first."""
         found = [one for one in self._workflows.find("project", project) if not one.parent]
-        return [branch for one in found if (branch := self.branch_of(one.id))]
+        return [branch for one in found for branch in one.mergeable]
 
     def is_result(self, branch: str, name: str) -> bool:
         """Whether a branch is what came of something. Of a sprint all phases are: its own is no agent's."""
-        return self._sprints.peek(name) is not None or self.branch_of(name) == branch
+        return self._sprints.peek(name) is not None or branch in self.branches_of(name)
 
-    def require(self, name: str, project: str) -> str:
-        """Return the branch that came of something; raise `NotFound` if none has, or it is elsewhere."""
+    def require(self, name: str, project: str) -> tuple[str, ...]:
+        """Return the branches that came of something; raise `NotFound` if none has, or it is elsewhere."""
         whole = self._peek(name)
         if whole is not None and whole.project != project:
             raise NotFound(f"{name} is not of {project}", hint=f"its result is in {whole.project}")
-        branch = self.branch_of(name)
-        if not branch:
+        branches = self.branches_of(name)
+        if not branches:
             raise NotFound(f"{name} has no result that could be merged", hint="name a branch of it instead")
-        return branch
+        return branches

@@ -325,12 +325,12 @@ class WorkflowService:
             raise Conflict(
                 f"workflow {workflow.id} is under way", hint=f"`fleet workflow cancel {workflow.id}`"
             )
-        result = workflow.final.branch if workflow.final else ""
+        results = [outcome.branch for outcome in workflow.finals if outcome.branch]
         deleted: list[str] = []
         kept: list[str] = []
         for branch in self.branches(workflow):
             if tip := self._tip_of(workflow, branch):  # it is still there
-                safe = ("HEAD",) if branch == result else ("HEAD", f"refs/heads/{result}")
+                safe = ["HEAD"] + [f"refs/heads/{one}" for one in results if branch not in results]
                 is_merged = any(self._repositories.contains(workflow.project, tip, ref) for ref in safe)
                 is_gone = is_merged and self._drop(workflow, branch, tip)
                 (deleted if is_gone else kept).append(branch)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from fleet.domain.blueprint import preview, warnings_about
-from fleet.domain.workflow import Stage, StageState, Workflow, WorkflowState
+from fleet.domain.workflow import Outcome, Stage, StageState, Workflow, WorkflowState
 from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import graph, wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
     caller,
     confirm,
+    first_line,
     id_argument,
     json_option,
     leaving,
@@ -265,13 +266,13 @@ def _show(fleet: Fleet, one: Workflow) -> None:
     paused = " (paused)" if one.is_paused and not one.has_ended else ""
     reason = f": {render.printable(one.reason)}" if one.reason else ""
     render.out(f"{render.paint(render.printable(one.name), 'bold')}  {one.id}  {state}{paused}{reason}")
-    rows = [_stage_row(fleet, one, index) for index in range(len(one.stages))]
+    rows = [row for index in range(len(one.stages)) for row in _stage_rows(fleet, one, index)]
     render.out_lines(
         render.table(
             HEADINGS,
             rows,
             drop=FIRST_TO_GO,
-            styles={"state": [STAGE_COLOURS.get(at.state, "") for at in one.progress]},
+            styles={"state": [STAGE_COLOURS.get(row[HEADINGS.index("state")], "") for row in rows]},
             width=render.terminal_width(),
             is_coloured=render.is_coloured(sys.stdout),
         )
@@ -289,17 +290,30 @@ def _next(one: Workflow) -> Iterator[str]:
         if at.state is StageState.FAILED and one.has_ended:
             yield f"fleet workflow result {one.id} {name}  (what it said)"
             yield f"fleet workflow retry {one.id} {name}   (have it done again)"
-    if one.state is WorkflowState.SUCCEEDED and one.final is not None and one.final.branch:
-        yield f"fleet diff {one.final.branch}"
+    for branch in one.mergeable:
+        yield f"fleet diff {branch}"
+    if one.mergeable:
         gates = [gate for stage in one.stages for gate in stage.gates]
-        yield merge_command(one.final.branch, gates)
+        yield merge_command(one.mergeable[0] if len(one.mergeable) == 1 else one.id, gates)
+
+
+def _stage_rows(fleet: Fleet, one: Workflow, index: int) -> list[tuple[str, ...]]:
+    """Return a row for a stage and one for each of its parts, if it had several and they have ended."""
+    items, outcomes = one.progress[index].items, one.results_of(index)
+    parts = zip(items, outcomes, strict=True) if len(items) == len(outcomes) > 1 else ()
+    return [_stage_row(fleet, one, index), *(_part_row(item, outcome) for item, outcome in parts)]
+
+
+def _part_row(item: str, outcome: Outcome) -> tuple[str, ...]:
+    said = (outcome.reason or outcome.summary).partition("\n")[0]
+    return ("", f"  {first_line(item)}", "", outcome.status, "", outcome.branch, render.printable(said))
 
 
 def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
     stage, at = one.stages[index], one.progress[index]
     took = (at.ended_at or time.time()) - at.started_at if at.started_at else 0.0
-    last = at.outcomes[-1] if at.outcomes else None
-    said = at.asks or at.reason or (last.summary if last else "") or _doing(fleet, one, index)
+    only = one.results_of(index)[0] if len(at.outcomes) == 1 else None
+    said = at.asks or at.reason or (only.summary if only else "") or _doing(fleet, one, index)
     rounds = f" (round {at.round})" if at.round > 1 else ""
     return (
         str(index),
@@ -307,7 +321,7 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
         render.printable(graph.who(stage)),
         str(at.state),
         render.age(took) if at.started_at else "",
-        last.branch if last else "",
+        only.branch if only else "",
         render.printable(said.partition("\n")[0]),
     )
 
@@ -377,7 +391,7 @@ def _entry_lines(stage: Stage, one: StageEntry) -> list[str]:
 def result(name: str, stage: str, as_json: bool) -> int:
     """Show what came of a workflow, or of one stage.
 
-    Of the whole it is the result of the last stage that nothing else builds on.
+    Of the whole it is the result of the last stage that nothing else builds on, with all of its parts.
 
     \b
     Example:
@@ -386,8 +400,8 @@ def result(name: str, stage: str, as_json: bool) -> int:
     """
     with opened() as fleet:
         found = fleet.workflows.get(name)
-    outcomes = found.progress[found.index_of(stage)].outcomes if stage else (found.final,)
-    there = [outcome for outcome in outcomes if outcome is not None]
+    index = found.index_of(stage) if stage else found.last
+    there = found.results_of(index) if index is not None else ()
     if not there:
         raise NotFound(
             f"{stage or found.name!r} has no result yet", hint=f"`fleet workflow status {found.id}`"
@@ -396,9 +410,11 @@ def result(name: str, stage: str, as_json: bool) -> int:
         bodies = [wire.outcome(outcome) for outcome in there]
         render.out_json(bodies[0] if len(bodies) == 1 else list(bodies))
         return _code(found)
-    for outcome in there:
+    items = found.progress[index].items if index is not None else ()
+    for number, outcome in enumerate(there):
         branch = f"  {outcome.branch}" if outcome.branch else ""
-        render.out(f"{outcome.status}{branch}")
+        item = f"  ({first_line(items[number])})" if len(items) == len(there) else ""
+        render.out(f"{outcome.status}{branch}{item}")
         render.out_lines(render.printable_lines(outcome.summary or outcome.reason))
         render.out_lines(f"  next: {render.printable(step)}" for step in outcome.next_steps)
         render.out_lines(f"  file: {render.printable(file)}" for file in outcome.files)

@@ -109,6 +109,7 @@ def _collect(call: Call) -> Answer:
         told["stage_results"] = [shapes.stage_result(found, index) for index in range(len(found.stages))]
     else:
         told["final_result"] = None if found.final is None else shapes.outcome(found.final)
+        told["final_results"] = [shapes.outcome(each) for each in found.finals]
     if call.flag("include_logs"):
         told["log_resources"] = _logs_of(call, found.id)
     return told
