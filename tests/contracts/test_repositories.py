@@ -30,6 +30,17 @@ def test_a_branch_that_is_checked_out_stays(repository: Path, tmp_path: Path) ->
     assert git(repository, "rev-parse", "used")
 
 
+def test_commits_are_compared_as_they_are_named(repository: Path) -> None:
+    base = git(repository, "rev-parse", "main")
+    branch_off(repository, "done", {"new.txt": "x\n"})
+    repositories = GitRepositories()
+    told = repositories.diff_commits(str(repository), base, "refs/heads/done")
+    assert told.endswith("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n")
+    assert "1 file changed" in repositories.diff_commits(str(repository), base, "refs/heads/done", stat=True)
+    with pytest.raises(GitFailed):
+        repositories.diff_commits(str(repository), base, "refs/heads/gone")
+
+
 class TestAskedAgain:
     """What git told of a repository once need not be asked twice; what can change is looked at each time."""
 

@@ -436,6 +436,19 @@ def test_results_are_shown_of_the_whole_and_of_a_stage(shared: System, pipeline:
     assert "\x1b" not in shared.fleet("workflow", "result", pipeline["id"], "side").stdout
 
 
+def test_the_diff_of_a_workflow_is_all_that_came_of_it(shared: System, pipeline: dict[str, Any]) -> None:
+    whole = shared.fleet("diff", pipeline["id"]).stdout
+    assert re.findall(r"^\+\+\+ b/(.*)$", whole, re.MULTILINE) == ["a.txt", "b.txt"]
+    last = shared.fleet("diff", pipeline["result"]["branch"], "--stat").stdout
+    assert last == "", "of a branch it is what its own agent did"
+    assert "2 files changed" in shared.fleet("diff", pipeline["id"], "--stat").stdout
+    assert f"fleet diff {pipeline['id']}\n" in shared.fleet("workflow", "status", pipeline["id"]).stderr
+
+
+def test_what_has_no_result_has_no_diff(shared: System, asking: dict[str, Any]) -> None:
+    assert f"{asking['id']} has no result" in shared.fleet("diff", asking["id"], code=3).stderr
+
+
 def test_a_result_that_is_not_there_yet_is_not_found(shared: System, asking: dict[str, Any]) -> None:
     assert "has no result yet" in shared.fleet("workflow", "result", asking["id"], code=3).stderr
     assert "has no stage 'x'" in shared.fleet("workflow", "result", asking["id"], "x", code=3).stderr

@@ -44,6 +44,10 @@ class Repositories(Protocol):
         """
         ...
 
+    def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
+        """Return what leads from one commit to another, or to where a ref points. Raises `GitFailed`."""
+        ...
+
     def drop_branch(self, folder: str, branch: str, tip: str) -> None:
         """Delete a branch that still points to a commit, unless a working tree has it checked out.
 

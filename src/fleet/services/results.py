@@ -32,9 +32,9 @@ class Results:
 
     def knows(self, name: str) -> bool:
         """Whether an id is that of a workflow, pair, sprint or race."""
-        return self._peek(name) is not None
+        return self.peek(name) is not None
 
-    def _peek(self, name: str) -> Workflow | Pair | Sprint | Race | None:
+    def peek(self, name: str) -> Workflow | Pair | Sprint | Race | None:
         shelves = (self._workflows, self._pairs, self._sprints, self._races)
         return next((found for shelf in shelves if (found := shelf.peek(name))), None)
 
@@ -69,7 +69,7 @@ class Results:
 
     def require(self, name: str, project: str) -> tuple[str, ...]:
         """Return the branches that came of something; raise `NotFound` if none has, or it is elsewhere."""
-        whole = self._peek(name)
+        whole = self.peek(name)
         if whole is not None and whole.project != project:
             raise NotFound(f"{name} is not of {project}", hint=f"its result is in {whole.project}")
         branches = self.branches_of(name)

@@ -438,6 +438,22 @@ class RunService:
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
 
+    def diff_of(self, name: str, *, stat: bool = False) -> str:
+        """Return what an agent changed, by its branch or id; or all that came of a workflow, race or so."""
+        from fleet.services.results import Results
+
+        results = Results(self._store)
+        whole = results.peek(name)
+        if whole is None:
+            return self.diff_text(self.get(name), stat=stat)
+        branches = [one for one in results.branches_of(name) if self.is_branch(whole.project, one)]
+        if not branches:
+            raise NotFound(f"{name} has no result, or its branch is gone", hint="name a branch of it instead")
+        refs = (f"refs/heads/{branch}" for branch in branches)
+        return "".join(
+            self._repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
+        )
+
 
 class DoorKeeper:
     """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""

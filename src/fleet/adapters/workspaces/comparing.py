@@ -13,6 +13,7 @@ from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.commits import read_commits, was_made_in
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import read_text, remove_file
+from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.status import stage
 from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
@@ -66,16 +67,25 @@ def measure(site: Site) -> Diff:
 
 def diff_text(site: Site, *, stat: bool) -> str:
     """Return all that has changed since the base, as a patch or as a table of files."""
-    how = ("--stat=100",) if stat else ("--patch", *_PREFIXES)
-    command = ("-c", "core.bigFileThreshold=16m", "diff", *how, *_PLAIN)
+    command = _command(stat=stat)
     git_dir = site.git_dir()
     if git_dir and site.has_folder():
         return _diff_folder(site, git_dir, command)
     tip, hidden = _last_state(site)
     if hidden:
         return _diff_without(site, tip, hidden, command)
-    env = {"GIT_DIR": str(site.common)}
-    return git(*command, site.place.base_sha, tip, cwd=site.common, env=env).decode(errors="surrogateescape")
+    return diff_commits(str(site.common), site.place.base_sha, tip, stat=stat)
+
+
+def diff_commits(repository: str, old: str, new: str, *, stat: bool) -> str:
+    common = common_git_dir(repository)
+    out = git(*_command(stat=stat), old, new, "--", cwd=common, env={"GIT_DIR": str(common)})
+    return out.decode(errors="surrogateescape")
+
+
+def _command(*, stat: bool) -> tuple[str, ...]:
+    how = ("--stat=100",) if stat else ("--patch", *_PREFIXES)
+    return ("-c", "core.bigFileThreshold=16m", "diff", *how, *_PLAIN)
 
 
 def _diff_without(site: Site, tree: str, hidden: Iterable[str], command: tuple[str, ...]) -> str:

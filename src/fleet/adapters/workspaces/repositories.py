@@ -48,6 +48,11 @@ class GitRepositories:
 
         return comparing.diff_text(site_of(place), stat=stat)
 
+    def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
+        from fleet.adapters.workspaces import comparing
+
+        return comparing.diff_commits(folder, old, new, stat=stat)
+
     def drop_branch(self, folder: str, branch: str, tip: str) -> None:
         from fleet.adapters.workspaces.command import git_patiently
         from fleet.adapters.workspaces.merging import GitMerging

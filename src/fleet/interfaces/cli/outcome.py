@@ -35,15 +35,17 @@ if TYPE_CHECKING:
 def diff(branch: str, stat: bool) -> None:
     """Show what an agent changed.
 
-    All since its base: committed, uncommitted and untracked, also after its workspace was removed.
+    All since its base: committed, uncommitted and untracked, also after its workspace was removed. The id
+    of a workflow, pair, sprint or race stands for all that came of it, since it began.
 
     \b
     Example:
       fleet diff fix-auth --stat
+      fleet diff w-1m7hjhjc0a
     """
     with opened() as fleet:
         # A file of the project may be in any encoding: its bytes come out as they went in.
-        text = fleet.runs.diff_text(fleet.runs.get(branch), stat=stat).encode(errors="surrogateescape")
+        text = fleet.runs.diff_of(branch, stat=stat).encode(errors="surrogateescape")
     if render.is_terminal(sys.stdout) and text:
         _page(text)
     else:

@@ -290,9 +290,8 @@ def _next(one: Workflow) -> Iterator[str]:
         if at.state is StageState.FAILED and one.has_ended:
             yield f"fleet workflow result {one.id} {name}  (what it said)"
             yield f"fleet workflow retry {one.id} {name}   (have it done again)"
-    for branch in one.mergeable:
-        yield f"fleet diff {branch}"
     if one.mergeable:
+        yield f"fleet diff {one.id}"
         gates = [gate for stage in one.stages for gate in stage.gates]
         yield merge_command(one.mergeable[0] if len(one.mergeable) == 1 else one.id, gates)
 
