@@ -13,6 +13,7 @@
     │   ├── Stale
     │   ├── Fenced
     │   ├── BranchTaken
+    │   ├── WorkspaceGone
     │   └── IllegalTransition
     ├── OverLimit                   6    a budget, a quota or the disk is used up
     │   └── DiskFull
@@ -120,6 +121,16 @@ class Fenced(Conflict):
 
 class BranchTaken(Conflict):
     pass
+
+
+class WorkspaceGone(Conflict):
+    """Somebody deleted the folder of a workspace that an agent is to go on in."""
+
+    def __init__(self, branch: str, folder: str) -> None:
+        super().__init__(
+            f"the workspace of {branch!r} is gone: there is no folder {folder}",
+            hint=f"`fleet kill {branch}`, then `fleet undo {branch}` brings it back, as its branch has it",
+        )
 
 
 class IllegalTransition(Conflict):

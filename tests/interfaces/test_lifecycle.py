@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,34 @@ def test_a_further_prompt_continues_the_session(shared: System) -> None:
     assert run["turn"] == 2
     assert run["said"] == f"prompt 2 of {run['session']}"
     assert shared.json("prompt", "talk", "--file", "-", "--wait", stdin=again.encode())["turn"] == 3
+
+
+def test_a_prompt_for_a_workspace_that_was_deleted_says_so_and_how_to_get_it_back(shared: System) -> None:
+    shared.fleet("create", "deleted", "-p", EDIT, "--wait")
+    workspace = Path(shared.run("deleted").workspace)
+    shutil.rmtree(workspace)
+    refused = shared.fleet("prompt", "deleted", EDIT, code=4).stderr
+    assert f"the workspace of 'deleted' is gone: there is no folder {workspace}" in refused
+    assert "`fleet kill deleted`, then `fleet undo deleted`" in refused
+    assert shared.run("deleted").state is RunState.COMPLETED
+    shared.fleet("kill", "deleted", "--yes")
+    shared.fleet("undo", "deleted")
+    assert (workspace / "rose.txt").read_text() == "red\n"
+    assert shared.json("prompt", "deleted", EDIT, "--wait")["state"] == "completed"
+
+
+def test_an_agent_whose_workspace_went_away_under_it_fails_with_that_as_the_reason(
+    shared: System, tmp_path: Path
+) -> None:
+    wait, leave = {"wait_for": str(tmp_path / "go")}, {"run": 'rm -rf "$PWD"'}
+    shared.fleet("create", "vanished", "-p", scenario({"say": "here"}, wait, leave), "--mode", "headless")
+    run = shared.wait_until("vanished", lambda run: run.agent is not None)
+    shared.fleet("prompt", "vanished", EDIT)
+    (tmp_path / "go").touch()
+    ended = shared.json("wait", "vanished", code=1)[0]
+    assert ended["state"] == "failed"
+    assert f"there is no folder {run.workspace} (`fleet kill vanished`, then" in ended["state_reason"]
+    assert shared.run("vanished").prompts == shared.run("vanished").turn, "it is not tried for ever"
 
 
 def test_logs_tell_what_was_said_and_done_and_raw_is_byte_for_byte(shared: System) -> None:

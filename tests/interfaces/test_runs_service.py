@@ -109,8 +109,8 @@ def test_the_newest_agent_of_a_task_is_found_by_the_tasks_id(office: Office) -> 
         office.service.get("t-nobody")
 
 
-def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Office) -> None:
-    idle, prompted = ended_run("idle"), ended_run("prompted")
+def test_a_run_that_was_prompted_after_it_was_listed_is_not_cleaned(office: Office, tmp_path: Path) -> None:
+    idle, prompted = ended_run("idle"), ended_run("prompted", workspace=str(tmp_path))
     office.add(idle, prompted)
     listed = office.service.cleanable(folder=None)
     office.service.prompt(prompted.id, "go on")
@@ -212,8 +212,8 @@ def test_a_run_that_is_being_removed_takes_no_prompt_and_none_is_left_for_later(
     assert office.runs.prompt(run.id, 2) is None
 
 
-def test_a_prompt_that_a_kill_overtakes_is_refused_and_forgotten(office: Office) -> None:
-    run = ended_run("overtaken")
+def test_a_prompt_that_a_kill_overtakes_is_refused_and_forgotten(office: Office, tmp_path: Path) -> None:
+    run = ended_run("overtaken", workspace=str(tmp_path))
     office.add(run)
     office.store.overtake = lambda: office.change(run, wanted=Wanted.STOP)
     with pytest.raises(Conflict, match="being removed"):
@@ -230,8 +230,10 @@ def test_a_run_that_is_being_brought_back_takes_no_prompt_yet(office: Office) ->
     assert "again" in refusal.value.hint
 
 
-def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo(office: Office) -> None:
-    run = ended_run("killed")
+def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo(
+    office: Office, tmp_path: Path
+) -> None:
+    run = ended_run("killed", workspace=str(tmp_path))
     office.add(run)
     office.service.prompt(run.id, "never started")
     office.service.stop([run])

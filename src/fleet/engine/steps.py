@@ -28,7 +28,7 @@ from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
 from fleet.engine import cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
-from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed
+from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed, WorkspaceGone
 from fleet.ports.coder import Launch, Turn
 
 log = logging.getLogger(__name__)
@@ -150,6 +150,8 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
     folder = shop.turn_folder(run_id, turn)
+    if _is_gone(run) and (await shop.shim.state(folder)).phase is Phase.ABSENT:
+        raise WorkspaceGone(run.branch, run.workspace)
     run = await _in_wanted_mode(shop, run, folder)
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
     process = await _start(shop, run, turn, plan, prompt)
@@ -169,6 +171,10 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
 
     await shop.become(run_id, RunState.RUNNING, also=started, events=events)
     return True
+
+
+def _is_gone(run: Run) -> bool:
+    return not (run.is_shared or Path(run.workspace).is_dir())
 
 
 async def _in_wanted_mode(shop: Workshop, run: Run, folder: str) -> Run:

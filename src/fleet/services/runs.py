@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.batch import fanout_branches, parse_pair
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
-from fleet.domain.run import Mode, Role, Run, RunState, Wanted
+from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import (
     BranchTaken,
     CoderMissing,
@@ -23,6 +23,7 @@ from fleet.errors import (
     Stale,
     SupervisorSilent,
     UnusableRepository,
+    WorkspaceGone,
 )
 from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
@@ -276,6 +277,7 @@ class RunService:
         run = self._runs.get(run_id)
         _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
         _require_ear(run)
+        self._require_folder(run)
         number = self._add_prompt(run, text)
         try:
             run = self._runs.update(run_id, lambda run: _with_prompt(run, number))
@@ -316,6 +318,13 @@ class RunService:
             self._take_back_prompt(run_id, number)
         self._door.knock()
         return run
+
+    def _require_folder(self, run: Run) -> None:
+        """Raise `WorkspaceGone` for an ended run of this host whose workspace was deleted by hand."""
+        is_here = run.host in ("", self._host) and not run.is_shared
+        is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
+        if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
+            raise WorkspaceGone(run.branch, run.workspace)
 
     def _require_here(self, run: Run) -> None:
         """Raise `Conflict` for a run of another host: its screen is there."""
