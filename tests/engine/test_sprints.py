@@ -226,7 +226,8 @@ def test_a_sprint_is_looked_at_with_commands(system: System, done: tuple[Sprint,
     shown = system.fleet("sprint", "show", name[-5:]).stdout
     assert f"phase 1   {HOSTILE}: approved, round 1 of 3" in shown
     assert "1.1 [cheap] Lay it" in shown
-    assert name in system.fleet("sprint").stdout
+    assert name not in system.fleet("sprint").stdout, "it has ended"
+    assert name in system.fleet("sprint", "list", "--all").stdout
     agent = System(system.home, system.repository, {"FLEET_RUN": "12345678901234"})
     assert "an agent cannot" in agent.fleet("sprint", "cancel", name, code=4).stderr
     plan = team.folder / "plan.md"

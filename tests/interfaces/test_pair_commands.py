@@ -165,6 +165,14 @@ def test_list_and_show_tell_all_of_it_and_no_text_steers_the_terminal(paused: Sy
     assert f"fleet pair decide {pair.id} --accept" in shown.stderr
 
 
+def test_a_pair_that_has_ended_is_listed_only_when_asked_for(paused: System) -> None:
+    undecided, ended = record(paused), record(paused, state=PairState.APPROVED)
+    for words in (("pair",), ("pair", "list")):
+        listed = {one["id"] for one in paused.json(*words)}
+        assert (undecided.id in listed, ended.id in listed) == (True, False)
+    assert {undecided.id, ended.id} <= {one["id"] for one in paused.json("pair", "list", "-a")}
+
+
 def test_every_field_of_the_json_is_documented(paused: System) -> None:
     body = start(paused, "show", record(paused).id)
     text = (ROOT / "docs" / "commands.md").read_text()

@@ -119,9 +119,13 @@ def test_races_are_listed_and_found_by_the_end_of_their_id(
     system: System, won: subprocess.CompletedProcess[str]
 ) -> None:
     race = id_in(won)
+    listed = system.fleet("race", "list", "--all").stdout
+    assert re.search(rf"{race}  won +\d+s +3 +1 +Double numbers", listed)
+    assert system.json("race", "list", "--all")[-1]["id"] == race
     for words in (("race",), ("race", "list")):
-        assert re.search(rf"{race}  won +\d+s +3 +1 +Double numbers", system.fleet(*words).stdout)
-    assert system.json("race", "list")[0]["id"] == race
+        assert race not in system.fleet(*words).stdout, "it has ended"
+    assert system.json("race", "list") == []
+    assert "see old ones with `fleet race list --all`" in system.fleet("race").stderr
     assert race in system.fleet("race", "show", race[-4:]).stdout
     assert system.fleet("race", "wait", race).returncode == 0
     system.fleet("race", "cancel", race, code=4)

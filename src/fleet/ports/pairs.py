@@ -35,7 +35,7 @@ PAIR_FORM = Form(
         "rounds": tuple_of(Round, edits=tuple),
     },
     index=_index_of,
-    missing_hint="see them with `fleet pair list`",
+    missing_hint="see them with `fleet pair list --all`",
 )
 
 

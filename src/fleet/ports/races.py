@@ -33,7 +33,7 @@ RACE_FORM = Form(
         "end": End,
     },
     index=_index_of,
-    missing_hint="see them all with `fleet race list`",
+    missing_hint="see them all with `fleet race list --all`",
 )
 
 

@@ -29,7 +29,7 @@ SPRINT_FORM = Form(
         "verified": tuple_of(Verified),
     },
     index=_index_of,
-    missing_hint="see them with `fleet sprint list`",
+    missing_hint="see them with `fleet sprint list --all`",
 )
 
 

@@ -71,7 +71,7 @@ WORKFLOW_FORM = Form(
         "state": WorkflowState,
     },
     index=_index_of,
-    missing_hint="see them with `fleet workflow list`",
+    missing_hint="see them with `fleet workflow list --all`",
 )
 
 

@@ -130,9 +130,10 @@ class PairService:
 
     # looking
 
-    def list(self, state: PairState | None = None) -> list[Pair]:
-        """Return all pairs, or those in a state, oldest first."""
-        return self._pairs.find("state", str(state)) if state else self._pairs.find()
+    def list(self, state: PairState | None = None, *, everything: bool = True) -> list[Pair]:
+        """Return all pairs, or those in a state, oldest first; of all, maybe only what has not ended."""
+        found = self._pairs.find("state", str(state)) if state else self._pairs.find()
+        return [pair for pair in found if everything or not pair.has_ended]
 
     def get(self, name: str) -> Pair:
         return find_by_id(self._pairs, name, "pair")

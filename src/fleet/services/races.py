@@ -135,9 +135,9 @@ class RaceService:
 
     # looking
 
-    def list(self) -> list[Race]:
-        """Return all races, oldest first."""
-        return self._races.find()
+    def list(self, *, everything: bool = True) -> list[Race]:
+        """Return the races, oldest first: all, or those that are under way."""
+        return [race for race in self._races.find() if everything or not race.has_ended]
 
     def get(self, name: str) -> Race:
         return find_by_id(self._races, name, "race")

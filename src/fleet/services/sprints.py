@@ -74,9 +74,9 @@ class SprintService:
 
     # looking
 
-    def list(self) -> list[Sprint]:
-        """Return all sprints, oldest first."""
-        return self._sprints.find()
+    def list(self, *, everything: bool = True) -> list[Sprint]:
+        """Return the sprints, oldest first: all, or those that are under way."""
+        return [sprint for sprint in self._sprints.find() if everything or not sprint.has_ended]
 
     def get(self, name: str) -> Sprint:
         return find_by_id(self._sprints, name, "sprint")

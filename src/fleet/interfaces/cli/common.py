@@ -42,6 +42,12 @@ def json_option(function: Function) -> Function:
     )
 
 
+def all_option(function: Function) -> Function:
+    return click.option("-a", "--all", "everything", is_flag=True, help="Those that have ended, too.")(
+        function
+    )
+
+
 def branch_argument(function: Function) -> Function:
     return click.argument("branch", shell_complete=complete_branch)(function)
 
@@ -142,6 +148,13 @@ def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callabl
 def first_line(text: str) -> str:
     """Return what a text is about, in a line that is safe to show."""
     return render.printable(text.strip().partition("\n")[0][:80])
+
+
+def none_shown(what: str, *, everything: bool, start: str) -> str:
+    """Say that a list has nothing to show, and what to type instead."""
+    if everything:
+        return f"there is no {what} yet; start one with {start}"
+    return f"no {what} is under way; start one with {start}, see old ones with `fleet {what} list --all`"
 
 
 def merge_command(branch: str, gates: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import click
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
+    all_option,
     complete_branch,
     id_argument,
     json_option,
@@ -254,7 +255,7 @@ train_argument = id_argument(
 
 
 @train.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that have ended.")
+@all_option
 @json_option
 def list_trains(everything: bool, as_json: bool) -> None:
     """Show the trains that are under way.

@@ -13,6 +13,7 @@ from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
     StartGroup,
+    all_option,
     caller,
     complete_coder,
     first_line,
@@ -20,6 +21,7 @@ from fleet.interfaces.cli.common import (
     json_option,
     leaving,
     merge_command,
+    none_shown,
     opened,
     own_run,
     wake,
@@ -67,7 +69,7 @@ def pair(ctx: click.Context, as_json: bool) -> None:
       fleet pair claude codex -p "Fix the login bug" --gate "make test" --wait
     """
     if ctx.invoked_subcommand is None:
-        show_list(as_json=as_json)
+        _show_list(everything=False, as_json=as_json)
 
 
 @pair.command()
@@ -190,26 +192,28 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
 
 
 @pair.command("list")
+@all_option
 @json_option
-def list_pairs(as_json: bool) -> None:
-    """Show the pairs, the oldest first.
+def list_pairs(everything: bool, as_json: bool) -> None:
+    """Show the pairs that are under way or undecided, the oldest first.
 
     \b
     Example:
-      fleet pair list
+      fleet pair list --all
     """
-    show_list(as_json=as_json)
+    _show_list(everything=everything, as_json=as_json)
 
 
-def show_list(*, as_json: bool) -> None:
+def _show_list(*, everything: bool, as_json: bool) -> None:
     with opened() as fleet:
-        found = fleet.pairs.list()
+        found = fleet.pairs.list(everything=everything)
         if as_json:
             render.out_json([wire.pair(fleet.pairs.detail(one)) for one in found])
             return
         wake_for(fleet, found)
     if not found:
-        render.say('there is no pair yet; start one with `fleet pair DOER REVIEWER -p "…"`')
+        start = '`fleet pair DOER REVIEWER -p "…"`'
+        render.say(none_shown("pair", everything=everything, start=start))
         return
     import sys
 

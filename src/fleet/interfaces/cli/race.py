@@ -14,12 +14,14 @@ from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
     StartGroup,
+    all_option,
     complete_coder,
     first_line,
     id_argument,
     json_option,
     leaving,
     merge_command,
+    none_shown,
     opened,
     own_run,
     wake,
@@ -66,7 +68,7 @@ def race(ctx: click.Context, as_json: bool) -> None:
       fleet race 3 -p "Fix the login bug" --gate "make test" --wait
     """
     if ctx.invoked_subcommand is None:
-        _show_list(as_json=as_json)
+        _show_list(everything=False, as_json=as_json)
 
 
 @race.command()
@@ -217,26 +219,28 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
 
 
 @race.command("list")
+@all_option
 @json_option
-def list_races(as_json: bool) -> None:
-    """Show the races, newest first.
+def list_races(everything: bool, as_json: bool) -> None:
+    """Show the races that are under way, newest first.
 
     \b
     Example:
-      fleet race list
+      fleet race list --all
     """
-    _show_list(as_json=as_json)
+    _show_list(everything=everything, as_json=as_json)
 
 
-def _show_list(*, as_json: bool) -> None:
+def _show_list(*, everything: bool, as_json: bool) -> None:
     with opened() as fleet:
-        found = list(reversed(fleet.races.list()))
+        found = list(reversed(fleet.races.list(everything=everything)))
         if as_json:
             render.out_json([wire.race_line(one) for one in found])
             return
         wake_for(fleet, found)
     if not found:
-        render.say('there is no race; start one with `fleet race 3 -p "…" --gate "make test"`')
+        start = '`fleet race 3 -p "…" --gate "make test"`'
+        render.say(none_shown("race", everything=everything, start=start))
         return
     width = render.terminal_width()
     render.out_lines(render.table(HEADINGS, [_list_row(one) for one in found], drop=FIRST_TO_GO, width=width))

@@ -12,12 +12,14 @@ from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
     StartGroup,
+    all_option,
     complete_coder,
     first_line,
     id_argument,
     json_option,
     leaving,
     merge_command,
+    none_shown,
     opened,
     own_run,
     wake,
@@ -63,7 +65,7 @@ def sprint(ctx: click.Context, as_json: bool) -> None:
       fleet sprint claude codex -p "Add single sign-on" --gate "make test" --wait
     """
     if ctx.invoked_subcommand is None:
-        _show_list(as_json=as_json)
+        _show_list(everything=False, as_json=as_json)
 
 
 @sprint.command()
@@ -178,26 +180,28 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
 
 
 @sprint.command("list")
+@all_option
 @json_option
-def list_sprints(as_json: bool) -> None:
-    """Show the sprints, the oldest first.
+def list_sprints(everything: bool, as_json: bool) -> None:
+    """Show the sprints that are under way, the oldest first.
 
     \b
     Example:
-      fleet sprint list
+      fleet sprint list --all
     """
-    _show_list(as_json=as_json)
+    _show_list(everything=everything, as_json=as_json)
 
 
-def _show_list(*, as_json: bool) -> None:
+def _show_list(*, everything: bool, as_json: bool) -> None:
     with opened() as fleet:
-        found = fleet.sprints.list()
+        found = fleet.sprints.list(everything=everything)
         if as_json:
             render.out_json([wire.sprint(fleet.sprints.detail(one)) for one in found])
             return
         wake_for(fleet, found)
     if not found:
-        render.say('there is no sprint yet; start one with `fleet sprint DOER REVIEWER -p "…" --gate "…"`')
+        start = '`fleet sprint DOER REVIEWER -p "…" --gate "…"`'
+        render.say(none_shown("sprint", everything=everything, start=start))
         return
     render.show_table(HEADINGS, [_row(one) for one in found], right=("age",))
 

@@ -16,6 +16,7 @@ from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import graph, wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (
+    all_option,
     caller,
     confirm,
     first_line,
@@ -191,7 +192,7 @@ def _code(one: Workflow) -> int:
 
 
 @workflow.command(name="list")
-@click.option("-a", "--all", "everything", is_flag=True, help="Those that have ended, too.")
+@all_option
 @click.option("--known", is_flag=True, help="Those that can be run by name, instead.")
 @json_option
 def list_workflows(everything: bool, known: bool, as_json: bool) -> None:
