@@ -43,11 +43,11 @@ def measure(place: Scratch, room: int, count: int) -> Iterator[Row]:
     """Work through a backlog at a concurrency; then start tasks one by one and see how soon each begins."""
     repository = place.repository(20)
     with open_fleet(place.home, str(repository)) as fleet:
-        fleet.tasks.pause("the backlog is being written")
+        fleet.queue.pause("the backlog is being written")
         for number in range(count):
             fleet.tasks.create(f"Task {number}", Edit(), folder=str(repository))
         begin = time.perf_counter()
-        fleet.tasks.resume()
+        fleet.queue.resume()
         while fleet.tasks.list(TaskState.OPEN) or fleet.tasks.list(TaskState.IN_PROGRESS):
             time.sleep(0.02)
         seconds = time.perf_counter() - begin
@@ -78,19 +78,19 @@ def measure_growth(place: Scratch, waiting: int) -> Iterator[Row]:
     """What a task costs with so many others waiting behind it."""
     repository = place.repository(20)
     with open_fleet(place.home, str(repository)) as fleet:
-        fleet.tasks.pause("they only wait")
+        fleet.queue.pause("they only wait")
         for number in range(waiting):
             fleet.tasks.create(f"Task {number}", Edit(), folder=str(repository))
         begin = time.perf_counter()
         for _ in range(20):
-            fleet.tasks.ready(50)
+            fleet.queue.ready(50)
         yield Row(f"`ready` with {waiting} tasks queued", (time.perf_counter() - begin) * 50, "ms")
         begin = time.perf_counter()
-        fleet.tasks.resume()
+        fleet.queue.resume()
         while (done := len(fleet.tasks.list(TaskState.CLOSED))) < 40:
             time.sleep(0.05)
         seconds = time.perf_counter() - begin
-        fleet.tasks.pause("enough")
+        fleet.queue.pause("enough")
     yield Row(f"tasks a second, 4 at a time, with {waiting} queued", done / seconds, "/s")
 
 

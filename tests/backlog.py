@@ -194,8 +194,8 @@ class Backlog:
 
     def _answer_all(self) -> None:
         with open_fleet(self.system.home, str(self.folder)) as fleet:
-            for question in fleet.tasks.pending_questions():
-                fleet.tasks.answer(question.id, "yes", by="driver")
+            for question in fleet.questions.pending():
+                fleet.questions.answer(question.id, "yes", by="driver")
 
     def _is_over(self) -> bool:
         tasks = self.tasks()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fleet.services.logs import LogService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
+    from fleet.services.questions import QuestionService
+    from fleet.services.queue import QueueService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.spawns import SpawnService
@@ -70,6 +72,8 @@ def open_fleet(
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_tasks=_make_tasks,
+        make_questions=_make_questions,
+        make_queue=_make_queue,
         make_workflows=_make_workflows,
         make_pairs=_make_pairs,
         make_merges=_make_merges,
@@ -322,6 +326,25 @@ def _make_tasks(fleet: Fleet) -> TaskService:
     )
 
 
+def _make_questions(fleet: Fleet) -> QuestionService:
+    from fleet.services.questions import QuestionService
+
+    door = cast("Door", Later(lambda: door_of(fleet.home)))
+    return QuestionService(store=fleet.store, tasks=fleet.tasks, door=door)
+
+
+def _make_queue(fleet: Fleet) -> QueueService:
+    from fleet.services.queue import QueueService
+
+    return QueueService(
+        home=fleet.home,
+        settings=lambda: fleet.settings,
+        store=fleet.store,
+        tasks=fleet.tasks,
+        door=cast("Door", Later(lambda: door_of(fleet.home))),
+    )
+
+
 def _make_pairs(fleet: Fleet) -> PairService:
     from fleet.services.pairs import PairService
 
@@ -405,6 +428,8 @@ def _make_errands(fleet: Fleet) -> ErrandService:
         coder=lambda name: _coder_of(fleet, name),
         runs=fleet.runs,
         tasks=fleet.tasks,
+        questions=fleet.questions,
+        queue=fleet.queue,
     )
 
 

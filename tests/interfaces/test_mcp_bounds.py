@@ -170,8 +170,8 @@ def test_a_question_within_a_race_is_one_of_its_workflow(paused: System) -> None
         Tasks(fleet.store).add(replace(asking, state=TaskState.BLOCKED))
         Questions(fleet.store).add(question)
         for name in ("w-1", "r-1", "r-1-1"):
-            assert fleet.tasks.question_about({name}) == question
-        assert fleet.tasks.question_about({"w-2"}) is None
+            assert fleet.questions.about({name}) == question
+        assert fleet.questions.about({"w-2"}) is None
 
 
 def test_a_question_of_a_task_that_is_over_is_nobodys_any_more(paused: System) -> None:
@@ -180,9 +180,9 @@ def test_a_question_of_a_task_that_is_over_is_nobodys_any_more(paused: System) -
         task = Task(id=question.task, title="t", created_at=time.time(), state=TaskState.BLOCKED)
         Tasks(fleet.store).add(replace(task, question=question.id))
         Questions(fleet.store).add(question)
-        assert fleet.tasks.question_about({"t-1"}) == fleet.tasks.question_awaited({"t-1"}) == question
+        assert fleet.questions.about({"t-1"}) == fleet.questions.awaited({"t-1"}) == question
         Tasks(fleet.store).update("t-1", lambda task: replace(task, question="", reason="it failed"))
-        assert fleet.tasks.question_about({"t-1"}) is None
+        assert fleet.questions.about({"t-1"}) is None
 
 
 def test_a_hold_within_a_race_is_one_of_its_workflow(paused: System, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_options_are_a_choice_and_another_answer_can_be_given(shared: System) ->
         client.tell("tasks/update", taskId=handle["taskId"], inputResponses={name: reply})
         client.until(handle["taskId"], "completed")
         with open_fleet(shared.home) as fleet:
-            assert fleet.tasks.question(name).answer == "2"
+            assert fleet.questions.get(name).answer == "2"
 
 
 def test_a_client_that_does_not_know_tasks_gets_none(shared: System) -> None:

@@ -31,6 +31,8 @@ from fleet.ports.store import Record
 from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services import beads
 from fleet.services.exchange import Draft, is_id
+from fleet.services.questions import QuestionService
+from fleet.services.queue import QueueService
 from fleet.services.tasks import Edit, TaskService
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import DoorToNobody
@@ -67,6 +69,10 @@ class Desk:
             store=self.store,
             check_coder=lambda name: coder_named(name, settings),
             door=self.door,
+        )
+        self.questions = QuestionService(store=self.store, tasks=self.service, door=self.door)
+        self.queue = QueueService(
+            home=home, settings=lambda: settings, store=self.store, tasks=self.service, door=self.door
         )
 
     def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:
@@ -344,13 +350,13 @@ def test_what_a_task_would_start_with_comes_from_its_own_project(desk: Desk) -> 
     folder = desk.home / "orchard" / ".fleet"
     folder.mkdir()
     (folder / "config.toml").write_text('[coder]\ndefault = "codex"\nmodel = "cheap"\n')
-    inherited = desk.service.choice(desk.create())
+    inherited = desk.queue.choice(desk.create())
     assert (inherited.coder, inherited.model) == ("codex", "cheap")
     assert (inherited.is_own_coder, inherited.is_own_model) == (False, False)
-    own = desk.service.choice(desk.create(coder="gemini", tier="premium"))
+    own = desk.queue.choice(desk.create(coder="gemini", tier="premium"))
     assert (own.coder, own.model, own.is_own_coder, own.is_own_model) == ("gemini", "premium", True, True)
     started = desk.take(desk.create(), "run")
-    assert desk.service.choice(started).coder == "scripted"
+    assert desk.queue.choice(started).coder == "scripted"
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 8, 1000])
@@ -359,7 +365,7 @@ def test_the_newest_event_of_a_run_is_found(desk: Desk, number: int) -> None:
     events = [{"kind": "said", "at": float(at)} for at in range(1, number + 1)]
     if events:
         Runs(desk.store).append(run.id, events, expect=0)
-    activity = desk.service.activity(run)
+    activity = desk.queue.activity(run)
     assert activity.events == number
     assert activity.last_at == (float(number) if number else None)
 
@@ -380,16 +386,16 @@ def test_a_tasks_own_agent_asks_to_close_it_and_a_former_one_cannot(desk: Desk) 
 
 def test_closing_or_reopening_withdraws_what_the_task_asked(desk: Desk) -> None:
     task = desk.create()
-    asked = desk.service.ask(task.id, "Red or white?")
+    asked = desk.questions.ask(task.id, "Red or white?")
     desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
     desk.service.reopen(task.id)
-    assert desk.service.question(asked.id).state is QuestionState.CANCELLED
-    assert desk.service.pending_questions() == []
-    again = desk.service.ask(task.id, "Pink?")
+    assert desk.questions.get(asked.id).state is QuestionState.CANCELLED
+    assert desk.questions.pending() == []
+    again = desk.questions.ask(task.id, "Pink?")
     desk.service.close(task.id, "enough")
-    assert desk.service.question(again.id).state is QuestionState.CANCELLED
+    assert desk.questions.get(again.id).state is QuestionState.CANCELLED
     with pytest.raises(Conflict):
-        desk.service.ask(task.id, "Still there?")
+        desk.questions.ask(task.id, "Still there?")
 
 
 def test_the_workspace_of_an_ended_run_goes_when_its_task_is_reopened(desk: Desk) -> None:
@@ -494,7 +500,7 @@ def blocked_by_a_question(desk: Desk, **changes: object) -> tuple[Task, Run]:
     run = desk.begin(task, prompts=2, turn=2, **changes)
     desk.runs.add_prompt(run.id, 1, "the task")
     desk.runs.add_prompt(run.id, 2, "please finish it")
-    asked = desk.service.ask(task.id, "Red or white?", run=run.id)
+    asked = desk.questions.ask(task.id, "Red or white?", run=run.id)
     return desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id)), run
 
 
@@ -508,7 +514,7 @@ def test_an_agent_that_a_person_prompted_closes_its_blocked_task(desk: Desk) -> 
     assert wanted.claim == task.claim
     assert desk.tasks.find("owner", "here") == [wanted]  # the queue judges it when the turn has ended
     assert desk.tasks.find("asks", "here") == []
-    assert desk.service.pending_questions() == []
+    assert desk.questions.pending() == []
 
 
 def test_a_blocked_task_is_not_closed_by_what_its_agent_left_behind_nor_by_a_former_one(desk: Desk) -> None:
@@ -516,7 +522,7 @@ def test_a_blocked_task_is_not_closed_by_what_its_agent_left_behind_nor_by_a_for
     with pytest.raises(Conflict, match="turn has ended"):
         desk.service.close(task.id, "done", run=run.id)
     assert desk.tasks.get(task.id) == task
-    assert len(desk.service.pending_questions()) == 1
+    assert len(desk.questions.pending()) == 1
     desk.runs.update(run.id, lambda run: replace(run, state=RunState.RUNNING))
     desk.tasks.update(task.id, lambda task: replace(task, token=2, run=None))
     with pytest.raises(Fenced):
@@ -525,11 +531,11 @@ def test_a_blocked_task_is_not_closed_by_what_its_agent_left_behind_nor_by_a_for
 
 def test_the_age_of_a_state_is_told_by_the_log(desk: Desk) -> None:
     task = desk.create()
-    assert desk.service.detail(task.id).since == task.created_at
+    assert desk.queue.detail(task.id).since == task.created_at
     desk.service.block(task.id, "not now", by="me")
     blocked = desk.service.log(task)[-1]
     desk.service.comment(task.id, "later", by="me")
-    detail = desk.service.detail(task.id)
+    detail = desk.queue.detail(task.id)
     assert detail.since == blocked["at"]
     assert (detail.task.state, detail.task.reason) == (TaskState.BLOCKED, "not now")
 
@@ -538,27 +544,27 @@ def test_the_age_of_a_state_is_told_by_the_log(desk: Desk) -> None:
 
 
 def test_an_option_is_chosen_by_its_number_and_no_other_number_counts(desk: Desk) -> None:
-    asked = desk.service.ask(desk.create().id, "Which?", ["  red \n rose ", "white"])
+    asked = desk.questions.ask(desk.create().id, "Which?", ["  red \n rose ", "white"])
     assert asked.options == ("red rose", "white")
     for number in (0, 3, -1):
         with pytest.raises(InvalidInput):
-            desk.service.choose(asked.id, number, by="me")
-    assert desk.service.choose(asked.id, 1, by="me").answer == "red rose"
+            desk.questions.choose(asked.id, number, by="me")
+    assert desk.questions.choose(asked.id, 1, by="me").answer == "red rose"
     with pytest.raises(Conflict):
-        desk.service.answer(asked.id, "white", by="me")
+        desk.questions.answer(asked.id, "white", by="me")
 
 
 def test_a_question_is_named_by_its_end_or_by_its_task_and_never_by_nothing(desk: Desk) -> None:
     task = desk.create()
-    asked = desk.service.ask(task.id, "Which?")
-    assert desk.service.question(asked.id[-4:]) == asked
-    assert desk.service.question(task.id) == asked
+    asked = desk.questions.ask(task.id, "Which?")
+    assert desk.questions.get(asked.id[-4:]) == asked
+    assert desk.questions.get(task.id) == asked
     for name in ("", "-", "zz"):
         with pytest.raises(NotFound):
-            desk.service.question(name)
-    desk.service.ask(task.id, "And where?")
+            desk.questions.get(name)
+    desk.questions.ask(task.id, "And where?")
     with pytest.raises(Conflict):
-        desk.service.question(task.id)
+        desk.questions.get(task.id)
 
 
 def plant(kind: str, path: Path, target: Path) -> None:
@@ -584,12 +590,12 @@ def test_what_is_no_plain_file_is_never_read(desk: Desk, kind: str) -> None:
     secret = desk.home / "secret"
     secret.write_text("## Q: Red or white?\n## A: 2026-01-01\nthe secret\n")
     task = desk.create()
-    asked = desk.service.ask(task.id, "Red or white?")
+    asked = desk.questions.ask(task.id, "Red or white?")
     blocked = desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
     for name in ("Q&A.md", "PLAN_AND_STATUS.md"):
         plant(kind, desk.service.file(task, name), secret)
-    assert in_time(lambda: desk.service.has_answer(blocked)) is False
-    assert in_time(lambda: desk.service.has_open_block(blocked)) is False
+    assert in_time(lambda: desk.questions.has_answer(blocked)) is False
+    assert in_time(lambda: desk.questions.has_open_block(blocked)) is False
     for what in ("qa", "plan"):
         with pytest.raises(InvalidInput, match="no plain file"):
             in_time(lambda what=what: desk.service.read_file(task, what))
@@ -602,15 +608,15 @@ def test_to_ask_and_to_answer_write_nowhere_but_into_the_tasks_own_file(desk: De
     task = desk.create()
     path = desk.service.file(task, "Q&A.md")
     plant(kind, path, other)
-    asked = in_time(lambda: desk.service.ask(task.id, "Red or white?"))
+    asked = in_time(lambda: desk.questions.ask(task.id, "Red or white?"))
     assert "Red or white?" in desk.service.read_file(task, "qa")
     for name in (f".Q&A.md.{asked.id}", "Q&A.md.draft"):
         plant(kind, path.with_name(name), other)
-    in_time(lambda: desk.service.answer(asked.id, "red", by="me"))
+    in_time(lambda: desk.questions.answer(asked.id, "red", by="me"))
     assert "red" in desk.service.read_file(task, "qa").partition("## A:")[2]
-    again = desk.service.ask(task.id, "And how many?")
+    again = desk.questions.ask(task.id, "And how many?")
     plant(kind, path, other)
-    in_time(lambda: desk.service.answer(again.id, "two", by="me"))
+    in_time(lambda: desk.questions.answer(again.id, "two", by="me"))
     assert other.read_text() == "somebody else's"
     assert not other.with_name("nowhere").exists()
 
@@ -621,7 +627,7 @@ def test_a_pipe_that_somebody_reads_gets_nothing(desk: Desk) -> None:
     plant("pipe", path, desk.home)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        in_time(lambda: desk.service.ask(task.id, "Red or white?"))
+        in_time(lambda: desk.questions.ask(task.id, "Red or white?"))
         assert os.read(reader, 100) == b""
     finally:
         os.close(reader)
@@ -632,9 +638,9 @@ def test_a_question_is_asked_and_answered_though_its_file_cannot_be_written(desk
     task = desk.create()
     plant("folder", desk.service.file(task, "Q&A.md"), desk.home)
     with pytest.raises(Failed, match="it is recorded, but"):
-        desk.service.ask(task.id, "Red or white?")
-    (asked,) = desk.service.pending_questions()
-    assert desk.service.answer(asked.id, "red", by="me").answer == "red"
+        desk.questions.ask(task.id, "Red or white?")
+    (asked,) = desk.questions.pending()
+    assert desk.questions.answer(asked.id, "red", by="me").answer == "red"
 
 
 def test_a_very_long_file_is_read_from_its_end_and_loses_nothing_to_an_answer(desk: Desk) -> None:
@@ -642,8 +648,8 @@ def test_a_very_long_file_is_read_from_its_end_and_loses_nothing_to_an_answer(de
     path = desk.service.file(task, "Q&A.md")
     path.parent.mkdir(parents=True)
     path.write_text("the beginning\n" + "x" * artifacts.LONGEST_TEXT + "\n")
-    asked = desk.service.ask(task.id, "Red or white?")
-    desk.service.answer(asked.id, "red", by="me")
+    asked = desk.questions.ask(task.id, "Red or white?")
+    desk.questions.answer(asked.id, "red", by="me")
     told = desk.service.read_file(task, "qa")
     assert len(told) == artifacts.LONGEST_TEXT
     assert told.endswith("red\n")
@@ -675,48 +681,48 @@ def test_a_draft_that_could_not_take_its_place_is_not_left_behind(tmp_path: Path
 def test_an_empty_question_is_refused(desk: Desk, text: str, options: list[str]) -> None:
     task = desk.create()
     with pytest.raises(InvalidInput):
-        desk.service.ask(task.id, text, options)
-    assert desk.service.pending_questions() == []
+        desk.questions.ask(task.id, text, options)
+    assert desk.questions.pending() == []
 
 
 def test_a_run_that_lost_its_task_cannot_ask(desk: Desk) -> None:
     task = desk.take(desk.create(), "new")
     with pytest.raises(Conflict):
-        desk.service.ask(task.id, "Which?", run="old")
+        desk.questions.ask(task.id, "Which?", run="old")
 
 
 def test_a_coder_that_is_held_back_is_released_and_a_mistyped_one_is_not_found(desk: Desk) -> None:
     desk.state.hold(Hold(coder="claude", until=0.0, reason="logged out"))
-    assert desk.service.resume_coder("claude") is True
-    assert desk.service.resume_coder("claude") is False
+    assert desk.queue.resume_coder("claude") is True
+    assert desk.queue.resume_coder("claude") is False
     with pytest.raises(NotFound):
-        desk.service.resume_coder("cluade")
+        desk.queue.resume_coder("cluade")
 
 
 def test_a_question_is_waited_for_as_long_as_somebody_does(desk: Desk) -> None:
     task = desk.create()
-    asked = desk.service.ask(task.id, "Red or white?")
-    assert desk.service.question_awaited({task.id}) is None, "its agent may work on"
+    asked = desk.questions.ask(task.id, "Red or white?")
+    assert desk.questions.awaited({task.id}) is None, "its agent may work on"
     seen: list[Question | None] = []
 
     def look(key: str) -> None:
         if key == asked.id:
-            seen.append(desk.service.question_awaited({task.id}))
+            seen.append(desk.questions.awaited({task.id}))
 
     desk.store.overtake = look
-    waited = desk.service.await_answer(asked, seconds=0.3)
+    waited = desk.questions.await_answer(asked, seconds=0.3)
     assert any(seen)
     assert waited.state is QuestionState.PENDING
-    assert desk.service.question_awaited({task.id}) is None, "it has given up"
+    assert desk.questions.awaited({task.id}) is None, "it has given up"
 
 
 def test_a_question_is_no_longer_waited_for_once_who_waits_was_killed(desk: Desk) -> None:
     task = desk.create()
-    asked = desk.service.ask(task.id, "Red or white?")
+    asked = desk.questions.ask(task.id, "Red or white?")
     for seconds, is_awaited in ((60, True), (-1, False)):
         until = time.time() + seconds
         Questions(desk.store).update(asked.id, lambda asked, until=until: replace(asked, awaited_until=until))
-        assert bool(desk.service.question_awaited({task.id})) is is_awaited
+        assert bool(desk.questions.awaited({task.id})) is is_awaited
 
 
 # bringing in
@@ -939,7 +945,7 @@ def test_ids_of_others_are_kept(text: str) -> None:
 
 def update(desk: Desk, task: Task, *, run: str = "", **wanted: str) -> Task:
     changes = beads.Update(edit=Edit(), **wanted)  # type: ignore[arg-type]
-    return beads.update(desk.service, task.id, changes, run=run, by="me")
+    return beads.update(desk.service, desk.questions, task.id, changes, run=run, by="me")
 
 
 def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(desk: Desk) -> None:
@@ -957,10 +963,10 @@ def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(d
 @pytest.mark.parametrize("way", ["command", "file"])
 def test_status_open_lets_a_task_go_on_whose_question_was_answered(desk: Desk, way: str) -> None:
     task = desk.take(desk.create(), "run")
-    asked = desk.service.ask(task.id, "Which?", run="run")
+    asked = desk.questions.ask(task.id, "Which?", run="run")
     desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
     if way == "command":
-        desk.service.answer(asked.id, "red", by="me")
+        desk.questions.answer(asked.id, "red", by="me")
     else:
         with desk.service.file(task, "Q&A.md").open("a") as file:
             file.write("\n## A: 2026-01-01\nred\n")
@@ -973,7 +979,7 @@ def test_status_open_lets_a_task_go_on_whose_question_was_answered(desk: Desk, w
 
 def test_status_open_without_an_answer_starts_afresh(desk: Desk) -> None:
     task = desk.take(desk.create(), "run")
-    asked = desk.service.ask(task.id, "Which?", run="run")
+    asked = desk.questions.ask(task.id, "Which?", run="run")
     desk.tasks.update(task.id, lambda task: task.block("it asks", question=asked.id))
     assert update(desk, task, status="open").run is None
 
@@ -983,11 +989,11 @@ def test_an_agent_that_blocks_its_own_task_asks_with_its_notes(desk: Desk) -> No
     with pytest.raises(InvalidInput):
         update(desk, task, run="run", status="blocked")
     update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
-    assert [asked.text for asked in desk.service.pending_questions()] == ["which rose?"]
+    assert [asked.text for asked in desk.questions.pending()] == ["which rose?"]
     assert desk.tasks.get(task.id).state is TaskState.IN_PROGRESS  # until its turn has ended
     # What stands in its file already is not asked twice.
     update(desk, task, run="run", status="blocked", notes="QUESTION: which rose?")
-    assert len(desk.service.pending_questions()) == 1
+    assert len(desk.questions.pending()) == 1
 
 
 def test_only_the_holder_claims_a_task_and_nobody_takes_one_from_its_agent(desk: Desk) -> None:

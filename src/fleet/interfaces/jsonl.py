@@ -13,7 +13,7 @@ from typing import cast
 from fleet.domain.task import TaskState
 from fleet.errors import InvalidInput
 from fleet.services.exchange import Draft, is_id
-from fleet.services.tasks import check_text
+from fleet.services.texts import check_text
 
 _BLOCKING = ("blocks", "")  # bd's other kinds of dependencies let a task start
 _TIMES = ("created_at", "closed_at")

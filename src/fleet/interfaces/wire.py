@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
     from fleet.services.placements import Change
+    from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
     from fleet.services.stage_logs import StageEntry
-    from fleet.services.tasks import Activity, Choice, Detail
     from fleet.services.workflows import CleanedUp
 
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fleet.domain.spawn import Spawn
 from fleet.ports.pairs import Pairs
@@ -57,6 +57,10 @@ class Lineage:
             if not name:
                 return
             yield name
+
+    def is_part_of(self, name: str, wholes: Collection[str]) -> bool:
+        """Whether something, or what it is a part of, is among those that are named."""
+        return any(one in wholes for one in (name, *self.wholes_of(name)))
 
     def _origin_of(self, name: str) -> tuple[str, str]:
         """Return the spawn that something names itself, and what it is a part of."""

@@ -15,6 +15,7 @@ from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, InvalidInput, Unavailable
 from fleet.services.exchange import is_id
+from fleet.services.questions import QuestionService
 from fleet.services.tasks import Edit, TaskService
 
 OUR_OPTIONS = ("--coder", "--model", "--cwd")  # that bd does not know
@@ -52,7 +53,9 @@ def parse_deps(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(waits), tuple(others)
 
 
-def update(tasks: TaskService, name: str, wanted: Update, *, run: str, by: str) -> Task:
+def update(
+    tasks: TaskService, questions: QuestionService, name: str, wanted: Update, *, run: str, by: str
+) -> Task:
     """Change a task in bd's words. Its own agent is known by its run."""
     task = tasks.get(name)
     status = _status(wanted)
@@ -65,13 +68,15 @@ def update(tasks: TaskService, name: str, wanted: Update, *, run: str, by: str) 
         case None:
             return task
         case TaskState.OPEN:
-            return _open(tasks, task, run=run, by=by)
+            return _open(tasks, questions, task, run=run, by=by)
         case TaskState.CLOSED:
             return tasks.close(task.id, wanted.notes or "closed", run=run, by=by)
         case TaskState.IN_PROGRESS:
             return _claim(task, run)
         case TaskState.BLOCKED:
-            return _ask(tasks, task, wanted.notes, run) if is_question else _block(tasks, task, wanted, by=by)
+            if is_question:
+                return _ask(tasks, questions, task, wanted.notes, run)
+            return _block(tasks, task, wanted, by=by)
 
 
 def _status(wanted: Update) -> TaskState | None:
@@ -91,13 +96,13 @@ def parse_status(text: str) -> TaskState:
         ) from None
 
 
-def _open(tasks: TaskService, task: Task, *, run: str, by: str) -> Task:
+def _open(tasks: TaskService, questions: QuestionService, task: Task, *, run: str, by: str) -> Task:
     """Let a task go on: with the answer that it waits for, if there is one; else from the start."""
     match task.state:
         case TaskState.OPEN:
             return task
-        case TaskState.BLOCKED if tasks.has_answer(task):
-            tasks.go_on(task)
+        case TaskState.BLOCKED if questions.has_answer(task):
+            questions.go_on(task)
             return task
         case TaskState.BLOCKED | TaskState.CLOSED:
             return tasks.reopen(task.id, run=run, by=by)
@@ -118,10 +123,10 @@ def _claim(task: Task, run: str) -> Task:
     )
 
 
-def _ask(tasks: TaskService, task: Task, notes: str, run: str) -> Task:
+def _ask(tasks: TaskService, questions: QuestionService, task: Task, notes: str, run: str) -> Task:
     """Its agent cannot go on: what it notes is its question, unless it wrote that into its file."""
     text = notes.strip().removeprefix(_QUESTION).strip()
-    if tasks.has_open_block(task):
+    if questions.has_open_block(task):
         if text:
             tasks.comment(task.id, text, by=f"run {run}")
         return task
@@ -129,7 +134,7 @@ def _ask(tasks: TaskService, task: Task, notes: str, run: str) -> Task:
         raise InvalidInput(
             "say what a person must answer", hint='add --notes "QUESTION: …", or run `fleet ask "…"`'
         )
-    tasks.ask(task.id, text, run=run)
+    questions.ask(task.id, text, run=run)
     return task
 
 

@@ -16,7 +16,7 @@ from fleet.domain.task import Task, TaskState, check_task
 from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.spawns import Errands
 from fleet.services.programs import login_steps, require_binary
-from fleet.services.tasks import check_text
+from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
     from fleet.ports.tasks import Hold
+    from fleet.services.questions import QuestionService
+    from fleet.services.queue import QueueService
     from fleet.services.runs import RunService
     from fleet.services.tasks import TaskService
 
@@ -97,6 +99,8 @@ class ErrandService:
         coder: Callable[[str], Coder],
         runs: RunService,
         tasks: TaskService,
+        questions: QuestionService,
+        queue: QueueService,
     ) -> None:
         self._host = host
         self._settings = settings
@@ -105,6 +109,8 @@ class ErrandService:
         self._coder = coder
         self._runs = runs
         self._tasks = tasks
+        self._questions = questions
+        self._queue = queue
 
     def start(self, wish: ErrandWish) -> ErrandDetail:
         """Record an errand and its task, and wake the supervisor. All is checked before anything is."""
@@ -215,7 +221,7 @@ class ErrandService:
         run = self._tasks.run_of(task)
         if task.is_over:
             return ErrandDetail(errand, task, run)
-        asked = self._tasks.question_about({task.id})
+        asked = self._questions.about({task.id})
         question = asked.id if asked else task.question
         try:
             obstacle = self._obstacle(task)
@@ -224,23 +230,23 @@ class ErrandService:
         return ErrandDetail(errand, task, run, question, obstacle)
 
     def _obstacle(self, task: Task) -> Obstacle | None:
-        if hold := self._tasks.hold_of(task):
+        if hold := self._queue.hold_of(task):
             return Obstacle(self._told_of(hold), needs_person=not hold.until)
         if task.state is not TaskState.OPEN:
             return None
-        if (reason := self._tasks.paused()) is not None:
+        if (reason := self._queue.paused()) is not None:
             return Obstacle(f"the queue is paused{f' ({reason})' if reason else ''}: `fleet resume` goes on")
-        refusal = self._tasks.refusals([task]).get(task.id, "")
+        refusal = self._queue.refusals([task]).get(task.id, "")
         return Obstacle(f"waits for room: {refusal}") if refusal else None
 
     def hold_on(self, names: Collection[str]) -> str:
         """Return what a person must do for things, or parts of them, to go on; "" if there is nothing."""
-        hold = self._tasks.hold_on(names)
+        hold = self._queue.hold_on(names)
         return self._told_of(hold) if hold else ""
 
     def holds(self) -> list[str]:
         """Return the coders that are held back, each with why and what to do."""
-        return [self._told_of(hold) for hold in self._tasks.holds()]
+        return [self._told_of(hold) for hold in self._queue.holds()]
 
     def _told_of(self, hold: Hold) -> str:
         """Return why a coder is held back, and what to do about it."""
@@ -259,7 +265,7 @@ class ErrandService:
 
     def last_sign(self, detail: ErrandDetail) -> float | None:
         """Return when its agent was last heard of."""
-        return self._tasks.activity(detail.run).last_at if detail.run else None
+        return self._queue.activity(detail.run).last_at if detail.run else None
 
     def prompt(self, run: Run, text: str) -> Run:
         """Give a run a further prompt; one whose errand is over goes on, as long as it has its workspace."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fleet.services.errands import ErrandService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
+    from fleet.services.questions import QuestionService
+    from fleet.services.queue import QueueService
     from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.spawns import SpawnService
@@ -34,6 +36,8 @@ class Fleet:
     make_store: Callable[[], Store]
     make_runs: Callable[[Fleet], RunService]
     make_tasks: Callable[[Fleet], TaskService]
+    make_questions: Callable[[Fleet], QuestionService]
+    make_queue: Callable[[Fleet], QueueService]
     make_workflows: Callable[[Fleet], WorkflowService]
     make_pairs: Callable[[Fleet], PairService]
     make_merges: Callable[[Fleet], MergeService]
@@ -58,6 +62,14 @@ class Fleet:
     @cached_property
     def tasks(self) -> TaskService:
         return self.make_tasks(self)
+
+    @cached_property
+    def questions(self) -> QuestionService:
+        return self.make_questions(self)
+
+    @cached_property
+    def queue(self) -> QueueService:
+        return self.make_queue(self)
 
     @cached_property
     def workflows(self) -> WorkflowService:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fleet.errors import Conflict, NotFound, Unavailable
 from fleet.services.runs import DoorKeeper
-from fleet.services.tasks import check_text
+from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.ports.door import Door

@@ -18,7 +18,7 @@ from fleet.ports.records import Runs
 from fleet.ports.tasks import Tasks
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
-from fleet.services.tasks import check_text
+from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run

@@ -20,7 +20,8 @@ from fleet.ports.tasks import Tasks
 from fleet.ports.trials import Trials
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
-from fleet.services.tasks import check_text, place
+from fleet.services.tasks import place
+from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.config import Settings

@@ -101,7 +101,7 @@ def activity_of(fleet: Fleet) -> str:
     from fleet.services.decisions import decisions_due
 
     working = sum(glance.is_live and glance.state != "waiting" for glance in Roster(fleet.store).look())
-    asking = len(fleet.tasks.pending_questions()) + len(decisions_due(fleet))
+    asking = len(fleet.questions.pending()) + len(decisions_due(fleet))
     queued = len(fleet.tasks.list(TaskState.OPEN))
     counts = {"working": working, "waiting for you": asking, "queued": queued}
     told = [f"{count} {word}" for word, count in counts.items() if count]

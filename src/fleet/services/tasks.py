@@ -1,53 +1,33 @@
-"""Write down what is wanted, change it, look at it, answer for it: wishes that the queue makes true."""
+"""Write down what is wanted, change it, look at it: wishes that the queue makes true."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
-from fleet.config import Settings, load
+from fleet.config import Settings
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.domain.event import Json
-from fleet.domain.ids import QuestionId, RunId, TaskId, new_question_id, new_task_id
+from fleet.domain.ids import RunId, TaskId, new_task_id
 from fleet.domain.naming import refuse_option
-from fleet.domain.question import (
-    Question,
-    QuestionState,
-    first_line,
-    read_blocks,
-    with_answer,
-    write_answer,
-    write_question,
-)
-from fleet.domain.queue import LEAST_USD, Lane, Ledger, day_of, refuse
+from fleet.domain.question import Question
+from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
-from fleet.errors import BadConfig, Conflict, Failed, Fenced, InvalidInput, NotFound, Stale
-from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, read_strictly, write_plain
+from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
+from fleet.ports.artifacts import read_strictly
 from fleet.ports.door import Door
-from fleet.ports.lineage import Lineage
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
-from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
+from fleet.ports.tasks import Questions, QueueState, Tasks
 from fleet.services.exchange import Draft, Imported, Plan
 from fleet.services.projects import project_at
+from fleet.services.texts import check_text, texts_in
 
-LOOK_EVERY_SECONDS = 0.2
-AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits was last there
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
-# The entries of a task's log that tell when it came into its state.
-_BEGINS = {
-    TaskState.OPEN: ("reopened", "restart"),
-    TaskState.IN_PROGRESS: ("started",),
-    TaskState.BLOCKED: ("block", "blocked"),
-    TaskState.CLOSED: ("close", "closed"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,45 +58,9 @@ class Edit:
 
     def made_to(self, task: Task) -> Task:
         changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-        check_text(*_texts_in(changes.values()))
+        check_text(*texts_in(changes.values()))
         refuse_option(self.model or "", "model")
         return check_task(replace(task, **changes))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What a task is, or would be, started with; and whether it says so itself or inherits it."""
-
-    coder: str
-    model: str  # "" leaves it to the coder
-    is_own_coder: bool
-    is_own_model: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """How much the agent of a run has told, and when it last did."""
-
-    events: int = 0
-    last_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
-    """All that there is to know of one task."""
-
-    task: Task
-    since: float  # it is in its state
-    choice: Choice
-    run: Run | None
-    unmet: Sequence[Task]
-    dependents: Sequence[Task]
-    questions: Sequence[Question]
-    hold: Hold | None  # of its coder
-    paused: str | None
-    refusal: str  # why there is no room or no money for it now
-    is_shared: bool  # any of several hosts may do it
-    spent_usd: float  # what its run has cost so far included
 
 
 class TaskService:
@@ -135,11 +79,9 @@ class TaskService:
         self._tasks = Tasks(store)
         self._runs = Runs(store)
         self._questions = Questions(store)
-        self._lineage = Lineage(store)
         self._state = QueueState(store)
         self._check_coder = check_coder
         self._door = door
-        self._by_project: dict[str, Settings] = {}
 
     # writing down
 
@@ -463,120 +405,8 @@ class TaskService:
             found, key=lambda task: (task.created_at, task.id)
         )  # ids that were brought in tell no time
 
-    def ready(self, limit: int, *, host: str = "") -> list[Task]:
-        """Return the tasks that may start now, those that go first first.
-
-        What this host cannot do is left out, unless others share the work: what they have is not known.
-        """
-        from fleet.domain.queue import Limits, in_order
-        from fleet.domain.task import PRIORITIES
-
-        now = time.time()
-        pages = (self._tasks.page("ready", str(priority), limit=limit + 100) for priority in PRIORITIES)
-        is_shared = bool(self._settings().database_url)
-        due = [
-            task
-            for page in pages
-            for task in page
-            if task.not_before <= now and (is_shared or self.is_for(host, task))
-        ]
-        return list(in_order(due, now, Limits(ageing_seconds=self._settings().ageing_seconds)))[:limit]
-
-    def is_for(self, host: str, task: Task) -> bool:
-        """Whether this host, of that name, has the names or labels that a task needs."""
-        return not task.needs or {host, os.uname().nodename, *self._settings_of("").host_labels}.issuperset(
-            task.needs
-        )
-
     def run_of(self, task: Task) -> Run | None:
         return self._runs.peek(task.run) if task.run else None
-
-    def activity(self, run: Run) -> Activity:
-        """Return what a run's newest event tells. Numbers have no gaps, so it is found by halving."""
-        low, high = 0, 1
-        while self._event(run, high) is not None:
-            low, high = high, high * 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._event(run, middle) is not None else (low, middle)
-        last = self._event(run, low)
-        at = last.get("at") if last else None
-        return Activity(events=low, last_at=at if isinstance(at, int | float) else None)
-
-    def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
-        page = self._store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
-        return page[0][1] if page else None
-
-    def choice(self, task: Task) -> Choice:
-        """Return what a task was started with, or would be now."""
-        settings = self._settings_of(task.project)
-        coder = task.coder_used if task.run else task.coder or settings.coder_default
-        model = task.model_used if task.run else task.model or task.tier or settings.coder_model_for(coder)
-        return Choice(
-            coder=coder,
-            model=model,
-            is_own_coder=bool(task.coder),
-            is_own_model=bool(task.model or task.tier),
-        )
-
-    def _settings_of(self, project: str) -> Settings:
-        """Return the settings of a task's own project, wherever the question comes from."""
-        if project not in self._by_project:
-            self._by_project[project] = load(self._home, project=Path(project) if project else None)
-        return self._by_project[project]
-
-    def detail(self, name: str) -> Detail:
-        task = self.get(name)
-        choice = self.choice(task)
-        return Detail(
-            task=task,
-            since=self._since(task),
-            choice=choice,
-            run=self.run_of(task),
-            unmet=[found for dep in task.unmet if (found := self._tasks.peek(dep))],
-            dependents=self.dependents(task),
-            questions=self._questions.find("task", task.id),
-            hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
-            paused=self.paused(),
-            refusal=self.refusals([task]).get(task.id, ""),
-            is_shared=bool(self._settings().database_url),
-            spent_usd=self._spent(task),
-        )
-
-    def _spent(self, task: Task) -> float:
-        run = self.run_of(task)
-        return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
-
-    def is_draining(self) -> bool:
-        """Tell whether a supervisor is up that starts no more tasks."""
-        holder = self._door.holder()
-        return holder is not None and holder.is_draining
-
-    def is_any_open(self) -> bool:
-        """Tell whether there are tasks to work on."""
-        return any(self._tasks.page("state", state, limit=1) for state in ("in_progress", "open"))
-
-    def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
-        """Return why there is no room or no money now for those of the tasks that are ready."""
-        ledger = self._state.ledger()
-        told = {task.id: self._refusal(task, ledger) for task in tasks if task.is_ready}
-        return {name: reason for name, reason in told.items() if reason}
-
-    def _refusal(self, task: Task, ledger: Ledger) -> str:
-        coder = self.choice(task).coder
-        limits = self._settings_of(task.project).limits()
-        left = max(0.0, limits.budget_of(task) - task.spent_usd)
-        lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
-        parents = self._lineage.parents_of(task.id) if task.origin or task.part_of else set[str]()
-        refusal = refuse(ledger, lane, limits, day_of(time.time()), parents=parents)
-        return refusal.reason if refusal else ""
-
-    def _since(self, task: Task) -> float:
-        for entry in reversed(self.log(task)):
-            at = entry.get("at")
-            if entry.get("kind") in _BEGINS[task.state] and isinstance(at, int | float):
-                return at
-        return task.created_at
 
     def log(self, task: Task) -> list[Mapping[str, Json]]:
         return self._tasks.log(task.id)
@@ -605,192 +435,6 @@ class TaskService:
     def dependents(self, task: Task) -> list[Task]:
         return [found for name in self._tasks.dependents(task.id) if (found := self._tasks.peek(name))]
 
-    # questions
-
-    def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
-        """Record a question of a task's agent, also in the task's file, and tell a person."""
-        choices = [" ".join(option.split()) for option in options]
-        if not text.strip() or not all(choices):
-            raise InvalidInput("there is nothing in the question, or in an option")
-        check_text(text, *choices)
-        task = self.get(name)
-        if run and task.run != run:
-            raise Conflict(f"task {task.id} is not this run's any more", hint="end your turn")
-        if task.state is TaskState.CLOSED:
-            raise Conflict(f"task {task.id} is closed", hint=f"`fleet task reopen {task.id}`")
-        now = time.time()
-        draft = Question(
-            id=new_question_id(now),
-            task=task.id,
-            text=" ".join(text.split()),
-            asked_at=now,
-            options=tuple(choices),
-        )
-        self._questions.add(draft)
-        self._tasks.note(task.id, "asked", draft.text)
-        self._door.knock()
-        with self._in_file_of(task) as path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            append_plain(path, write_question(draft, _stamp(now)))
-        return draft
-
-    @contextmanager
-    def _in_file_of(self, task: Task) -> Generator[Path]:
-        """Give the file of a task's questions; what goes wrong with it is told, and undoes nothing."""
-        path = self.file(task, QUESTIONS)
-        try:
-            yield path
-        except OSError as error:
-            raise Failed(
-                f"it is recorded, but cannot be written to {path}: {error.strerror}",
-                hint=f"make that a plain file again; see `fleet show {task.id}`",
-            ) from error
-
-    def pending_questions(self) -> list[Question]:
-        return self._questions.find("state", str(QuestionState.PENDING))
-
-    def question_about(self, names: Collection[str]) -> Question | None:
-        """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
-        return next(self._questions_about(names, QuestionState.PENDING), None)
-
-    def question_awaited(self, names: Collection[str]) -> Question | None:
-        """Return one that its agent waits for: its turn has ended with it, or it waits within its turn."""
-        now = time.time()
-        asked = self._questions_about(names, QuestionState.PENDING)
-        return next(
-            (one for one in asked if one.awaited_until > now or self._tasks.get(one.task).question), None
-        )
-
-    def is_answer_unheard(self, names: Collection[str]) -> bool:
-        """Whether a question of theirs was answered, and its task has not gone on yet."""
-        answered = self._questions_about(names, QuestionState.ANSWERED)
-        return any(self._tasks.get(question.task).question == question.id for question in answered)
-
-    def _questions_about(self, names: Collection[str], state: QuestionState) -> Iterator[Question]:
-        for question in self._questions.find("state", str(state)):
-            task = self._tasks.peek(question.task)
-            if task and not task.is_over and self._is_part_of(task, names):
-                yield question
-
-    def _is_part_of(self, task: Task, names: Collection[str]) -> bool:
-        """Whether a task, or something that it is a part of, is named."""
-        return any(one in names for one in (task.id, *self._lineage.wholes_of(task.id)))
-
-    def hold_on(self, names: Collection[str]) -> Hold | None:
-        """Return what holds back one of the tasks, or a part of one of the things, until a person says so."""
-        if all(hold.until for hold in self.holds()):
-            return None
-        states = (TaskState.OPEN, TaskState.IN_PROGRESS)
-        tasks = (task for state in states for task in self._tasks.each("state", str(state)))
-        held = ((task, self._readable_hold_of(task)) for task in tasks)
-        lasting = ((task, hold) for task, hold in held if hold and not hold.until)
-        return next((hold for task, hold in lasting if self._is_part_of(task, names)), None)
-
-    def _readable_hold_of(self, task: Task) -> Hold | None:
-        try:
-            return self.hold_of(task)
-        except BadConfig:  # of its project; whoever looks at the task itself is told
-            return None
-
-    def hold_of(self, task: Task) -> Hold | None:
-        """Return the hold that a task waits for; None if it waits for none, or its agent is at work."""
-        holds = {hold.coder: hold for hold in self.holds()}
-        run = self.run_of(task)
-        if not holds or task.is_over or (run is not None and not run.has_ended):
-            return None
-        coder = self.choice(task).coder
-        other = self._settings_of(task.project).coder_fallback(coder)
-        may_fall_back = task.state is TaskState.OPEN and other and other not in holds
-        return None if may_fall_back else holds.get(coder)
-
-    def has_answer(self, task: Task) -> bool:
-        """Whether what a blocked task asked was answered, by command or in its file."""
-        question = self._questions.peek(task.question) if task.question else None
-        if question is None or question.state is QuestionState.ANSWERED:
-            return question is not None
-        blocks = read_blocks(read_plain(self.file(task, QUESTIONS)))
-        if question.place:
-            return any(block.answer for block in blocks[question.place - 1 : question.place])
-        return any(block.answer for block in blocks if block.text.partition("\n")[0] == question.text)
-
-    def has_open_block(self, task: Task) -> bool:
-        """Whether a question stands in a task's file without an answer."""
-        blocks = read_blocks(read_plain(self.file(task, QUESTIONS)))
-        return any(not block.answer for block in blocks)
-
-    def go_on(self, task: Task) -> None:
-        """Have the queue hear an answer now."""
-        self._tasks.note(task.id, "goes on", "")
-        self._door.knock()
-
-    def question(self, name: str) -> Question:
-        """Return the question of an id, of the end of one, or the only open question of a task."""
-        check_text(name)
-        if name and (question := self._questions.peek(QuestionId(name))):
-            return question
-        found = self._open_questions(name) if name else []
-        if len(found) > 1:
-            raise Conflict(
-                f"{name!r} may mean {' or '.join(question.id for question in found)}",
-                hint="give more of the id",
-            )
-        if not found:
-            raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
-        return found[0]
-
-    def _open_questions(self, name: str) -> list[Question]:
-        """Return those of the task of that id; where there is none, those that an end of an id may mean."""
-        pending = self.pending_questions()
-        if self._tasks.peek(name):
-            return [question for question in pending if question.task == name]
-        if len(name) < SHORTEST_END:
-            return []
-        return [
-            question
-            for question in pending
-            if any(one.endswith(name) for one in (question.id, question.task))
-        ]
-
-    def choose(self, name: str, number: int, *, by: str) -> Question:
-        """Answer a question with one of its options, counted from 1."""
-        question = self.question(name)
-        if not 1 <= number <= len(question.options):
-            raise _no_option(question)
-        return self.answer(question.id, str(number), by=by)
-
-    def answer(self, name: str, text: str, *, by: str) -> Question:
-        """Answer a question; the first answer wins. A task's id stands for its only open question."""
-        if not text.strip():
-            hint = f'say it in words: `fleet answer {name} "…"`'
-            raise InvalidInput("there is nothing in the answer", hint=hint)
-        check_text(text)
-        now, asked = time.time(), self.question(name)
-        if asked.is_misnumbered(text):
-            raise _no_option(asked)
-        question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
-        task = self._tasks.get(question.task)
-        self._tasks.note(question.task, "answered", question.answer, by=by)
-        self._door.knock()
-        with self._in_file_of(task) as path:
-            _put_answer(path, question, write_answer(question.answer, _stamp(now)))
-        return question
-
-    def await_answer(self, question: Question, seconds: float | None) -> Question:
-        """Wait for an answer; return the question as it is then."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
-            self._keep_awaited(question)
-            time.sleep(LOOK_EVERY_SECONDS)
-            question = self._questions.get(question.id)
-        return self._questions.update(question.id, _no_longer_awaited)
-
-    def _keep_awaited(self, question: Question) -> None:
-        """Say from time to time that somebody waits: they may be killed without a word."""
-        now = time.time()
-        if question.awaited_until < now + AWAITED_SECONDS / 2:
-            until = now + AWAITED_SECONDS
-            self._questions.update(question.id, lambda asked: replace(asked, awaited_until=until))
-
     # many at once
 
     def bring_in(self, drafts: Sequence[Draft], *, folder: str | None = None) -> Imported:
@@ -807,7 +451,7 @@ class TaskService:
         return imported
 
     def _check_draft(self, draft: Draft) -> None:
-        check_text(*_texts_in(getattr(draft, name) for name in draft.__slots__))
+        check_text(*texts_in(getattr(draft, name) for name in draft.__slots__))
         refuse_option(draft.model, "model")
         if draft.coder:
             self.check_coder(draft.coder)
@@ -828,36 +472,6 @@ class TaskService:
             return
         self._tasks.note(task.id, "imported", "")
         self._look_again(task)
-
-    # the queue as a whole
-
-    def pause(self, reason: str) -> None:
-        self._state.pause(reason)
-
-    def resume(self) -> bool:
-        """Let tasks be started again; tell whether the queue was paused."""
-        was_paused = self._state.resume()
-        self._door.knock()
-        return was_paused
-
-    def resume_coder(self, coder: str) -> bool:
-        """Let tasks be started with a coder again; tell whether it was held back."""
-        was_held = any(hold.coder == coder for hold in self.holds())
-        if not self._state.release(coder):
-            self.check_coder(coder)
-        for state in (TaskState.IN_PROGRESS, TaskState.OPEN):
-            for task in self._tasks.find("state", str(state)):
-                if task.coder_used == coder and task.limits:
-                    self._tasks.update(task.id, lambda task: replace(task, not_before=0.0))
-        self._door.knock()
-        return was_held
-
-    def paused(self) -> str | None:
-        return self._state.paused()
-
-    def holds(self) -> list[Hold]:
-        now = time.time()
-        return [hold for hold in self._state.holds().values() if hold.is_on(now)]
 
 
 def place(folder: str) -> tuple[str, str]:
@@ -883,28 +497,6 @@ def _refuse_part(task: Task) -> None:
     raise Conflict(f"task {task.id} is a part of {task.part_of}", hint=f"`{hint}`")
 
 
-def check_text(*texts: str) -> None:
-    """Raise `InvalidInput` for a text that cannot be written down: not UTF-8, or with a NUL."""
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput(
-                "a text is not valid UTF-8", hint="see how your terminal encodes it"
-            ) from error
-        if "\0" in text:
-            raise InvalidInput("a text holds a NUL")
-
-
-def _texts_in(values: Iterable[object]) -> Iterator[str]:
-    """Yield the texts among values, also those in tuples."""
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _texts_in(cast("tuple[object, ...]", value))
-
-
 def _moved(task: Task, cwd: str, project: str) -> Task:
     if task.token and project != task.project:
         raise Conflict(
@@ -920,28 +512,9 @@ def _held_back(task: Task, reason: str) -> Task:
     return task.block(reason)
 
 
-def _no_option(question: Question) -> InvalidInput:
-    have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
-    return InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
-
-
-def _put_answer(path: Path, question: Question, block: str) -> None:
-    """Write an answer below its question in a file, if there is one."""
-    text = read_plain(path)
-    if len(text.encode()) >= LONGEST_TEXT:  # it may not be the whole of it, which must not be lost
-        append_plain(path, block)
-    elif text:
-        write_plain(path, with_answer(text, first_line(question.text), block))
-
-
 def _cleaned(run: Run) -> Run:
     """Return a run whose workspace is to be removed, if it has ended; one under way is ended by the queue."""
     return run.want(Wanted.CLEAN) if run.has_ended and run.has_workspace else run
-
-
-def _no_longer_awaited(question: Question) -> Question:
-    is_heard = question.is_heard or question.state is QuestionState.ANSWERED
-    return replace(question, awaited_until=0.0, is_heard=is_heard)
 
 
 def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskId]) -> Task:
@@ -971,7 +544,3 @@ def _without_dep(task: Task, dep: TaskId) -> Task:
         deps=tuple(other for other in task.deps if other != dep),
         unmet=tuple(other for other in task.unmet if other != dep),
     )
-
-
-def _stamp(now: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(now))

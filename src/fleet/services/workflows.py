@@ -131,7 +131,7 @@ class WorkflowService:
         return self.start(self.blueprint(source, folder=wish.folder), wish)
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
-        from fleet.services.tasks import check_text
+        from fleet.services.texts import check_text
 
         check_text(wish.task_prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)

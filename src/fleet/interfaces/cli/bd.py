@@ -230,7 +230,7 @@ def ready(limit: int, as_json: bool) -> None:
       fleet bd ready --json
     """
     with opened() as fleet:
-        found = fleet.tasks.ready(limit, host=fleet.host)
+        found = fleet.queue.ready(limit, host=fleet.host)
     _tell_list(found, as_json=as_json)
 
 
@@ -331,7 +331,7 @@ def update(
     edit = Edit(title=title, description=description, priority=number)
     wanted = Update(edit=edit, status=status, notes=notes, claims=claim)
     with opened() as fleet:
-        changed = update_task(fleet.tasks, name, wanted, run=own_run(), by=caller())
+        changed = update_task(fleet.tasks, fleet.questions, name, wanted, run=own_run(), by=caller())
     if assignee:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
     _tell_changed([changed], "Updated", as_json=as_json)

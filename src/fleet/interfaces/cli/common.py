@@ -91,7 +91,7 @@ def complete_question(ctx: click.Context, param: click.Parameter, incomplete: st
 
     try:
         with opened() as fleet:
-            found = fleet.tasks.pending_questions()
+            found = fleet.questions.pending()
     except (FleetError, OSError):
         return []
     return [

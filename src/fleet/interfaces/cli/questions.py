@@ -58,13 +58,13 @@ def ask(text: str | None, options: tuple[str, ...], wait: str | None, name: str,
         raise InvalidInput("no task is named, and none is this shell's", hint="add --task ID")
     with opened() as fleet:
         run = own_run() if not name or name == own_task() else ""
-        question = fleet.tasks.ask(task, text or "", options, run=run)
+        question = fleet.questions.ask(task, text or "", options, run=run)
         if wait is None:
             return _recorded(question, as_json=as_json)
         if not as_json:
             render.say(f"asked {question.id}; waiting for a person (`fleet answer {question.id} …`)")
         with leaving(f"the question stays: `fleet answer {question.id} …`"):
-            question = fleet.tasks.await_answer(question, seconds)
+            question = fleet.questions.await_answer(question, seconds)
     return _told(question, as_json=as_json)
 
 
@@ -122,7 +122,7 @@ def questions(as_json: bool) -> None:
     from fleet.services.decisions import decisions_due
 
     with opened() as fleet:
-        found = sorted(fleet.tasks.pending_questions(), key=lambda question: question.asked_at)
+        found = sorted(fleet.questions.pending(), key=lambda question: question.asked_at)
         if as_json:
             render.out_json([wire.question(question) for question in found])
             return
@@ -174,10 +174,10 @@ def answer(name: str, text: str | None, number: int | None, as_json: bool) -> No
         )
     with opened() as fleet:
         if number is not None:
-            question = fleet.tasks.choose(name, number, by=caller())
+            question = fleet.questions.choose(name, number, by=caller())
         else:
-            question = fleet.tasks.answer(name, text or "", by=caller())
-        is_paused = fleet.tasks.paused() is not None
+            question = fleet.questions.answer(name, text or "", by=caller())
+        is_paused = fleet.queue.paused() is not None
     if as_json:
         render.out_json(wire.question(question))
         return

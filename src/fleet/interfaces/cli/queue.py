@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.domain.question import Question
     from fleet.ports.tasks import Hold
     from fleet.services.fleet import Fleet
-    from fleet.services.tasks import Activity, Choice, Detail
+    from fleet.services.queue import Activity, Choice, Detail
 
 STATE_COLOURS = {"open": "", "in_progress": "cyan", "blocked": "yellow", "closed": "green"}
 UNDERWAY = ("id", "started", "elapsed", "idle", "context", "events", "coder", "model", "title", "cwd")
@@ -47,12 +47,12 @@ def ready(limit: int, as_json: bool) -> None:
       fleet ready -n 10
     """
     with opened() as fleet:
-        found = fleet.tasks.ready(limit + 1, host=fleet.host)
+        found = fleet.queue.ready(limit + 1, host=fleet.host)
         shown = found[:limit]
         if as_json:
             render.out_json([wire.task(task) for task in shown])
             return
-        choices = [fleet.tasks.choice(task) for task in shown]
+        choices = [fleet.queue.choice(task) for task in shown]
         _out_lines(queue_lines(fleet))
         rows = [_ready_row(task, choice) for task, choice in zip(shown, choices, strict=True)]
         if rows:
@@ -78,18 +78,18 @@ def _ready_row(task: Task, choice: Choice) -> tuple[str, ...]:
 
 def wake_queue(fleet: Fleet) -> None:
     """Start a supervisor if there are tasks to work on and none is up, and say so."""
-    if fleet.tasks.is_any_open():
+    if fleet.queue.is_any_open():
         wake(fleet.home)
 
 
 def queue_lines(fleet: Fleet, stream: TextIO | None = None) -> list[str]:
     """Return what keeps all tasks, or those of a coder, from being started."""
     lines: list[str] = []
-    paused = fleet.tasks.paused()
+    paused = fleet.queue.paused()
     if paused is not None:
         why = f": {render.printable(paused)}" if paused else ""
         lines.append(render.paint(f"the queue is paused{why} (`fleet resume`)", "yellow", stream=stream))
-    return lines + [render.paint(_hold_line(hold), "yellow", stream=stream) for hold in fleet.tasks.holds()]
+    return lines + [render.paint(_hold_line(hold), "yellow", stream=stream) for hold in fleet.queue.holds()]
 
 
 def _hold_line(hold: Hold) -> str:
@@ -131,8 +131,8 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
             )
         elif as_json:
             found = fleet.tasks.list(TaskState.IN_PROGRESS)[:limit]
-            bodies = [wire.underway(task, fleet.tasks.choice(task), _activity(fleet, task)) for task in found]
-            render.out_json(wire.queue(fleet.tasks.paused(), fleet.tasks.holds(), bodies))
+            bodies = [wire.underway(task, fleet.queue.choice(task), _activity(fleet, task)) for task in found]
+            render.out_json(wire.queue(fleet.queue.paused(), fleet.queue.holds(), bodies))
         else:
             _out_lines(queue_lines(fleet))
             render.out_lines(_underway(fleet, limit, render.terminal_width()))
@@ -141,17 +141,17 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
 
 
 def _activity(fleet: Fleet, task: Task) -> Activity:
-    from fleet.services.tasks import Activity
+    from fleet.services.queue import Activity
 
     run = fleet.tasks.run_of(task)
-    return fleet.tasks.activity(run) if run else Activity()
+    return fleet.queue.activity(run) if run else Activity()
 
 
 def _underway(fleet: Fleet, limit: int, width: int | None) -> list[str]:
     found = fleet.tasks.list(TaskState.IN_PROGRESS)[:limit]
     if not found:
         return []
-    choices = [fleet.tasks.choice(task) for task in found]
+    choices = [fleet.queue.choice(task) for task in found]
     rows = [_underway_row(fleet, task, choice) for task, choice in zip(found, choices, strict=True)]
     styles = {
         "coder": ["bold" if choice.is_own_coder else "dim" for choice in choices],
@@ -191,7 +191,7 @@ def _tally(fleet: Fleet, limit: int = sys.maxsize) -> str:
     """Return how many tasks there are in each state."""
     numbers = {state: len(fleet.tasks.list(state)) for state in list(TaskState)[:3]}
     waiting = numbers[TaskState.OPEN]
-    asked = len(fleet.tasks.pending_questions())
+    asked = len(fleet.questions.pending())
     underway = numbers[TaskState.IN_PROGRESS]
     parts = [
         f"{underway} in progress"
@@ -222,7 +222,7 @@ def show(name: str, as_json: bool) -> None:
       fleet show t-1a2b3c4d5e
     """
     with opened() as fleet:
-        detail = fleet.tasks.detail(name)
+        detail = fleet.queue.detail(name)
         folder = str(fleet.tasks.folder_of(detail.task))
         if not as_json:
             wake_queue(fleet)
@@ -367,9 +367,9 @@ def pause(reason: str) -> None:
       fleet pause "the build is broken"
     """
     with opened() as fleet:
-        before = fleet.tasks.paused()
+        before = fleet.queue.paused()
         if before is None or reason:
-            fleet.tasks.pause(reason)
+            fleet.queue.pause(reason)
         underway = len(fleet.tasks.list(TaskState.IN_PROGRESS))
     told = reason or before or ""
     was = "paused" if before is None else "paused already"
@@ -386,7 +386,7 @@ def _complete_hold(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     try:
         with opened() as fleet:
-            found = fleet.tasks.holds()
+            found = fleet.queue.holds()
     except (FleetError, OSError):
         return []
     return [
@@ -408,15 +408,15 @@ def resume(coder: str) -> None:
     """
     with opened() as fleet:
         if coder:
-            was_held = fleet.tasks.resume_coder(coder)
+            was_held = fleet.queue.resume_coder(coder)
             render.out(f"{coder} is held back no more" if was_held else f"{coder} was not held back")
-            paused = fleet.tasks.paused() is not None
+            paused = fleet.queue.paused() is not None
             if paused:
                 render.say("the queue itself is paused; start it with `fleet resume`")
             return
-        was_paused = fleet.tasks.resume()
+        was_paused = fleet.queue.resume()
         render.out("tasks are started again" if was_paused else "the queue was not paused")
-        for hold in fleet.tasks.holds():
+        for hold in fleet.queue.holds():
             render.say(_hold_line(hold))
 
 

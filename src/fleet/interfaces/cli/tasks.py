@@ -97,7 +97,7 @@ def _running() -> list[tuple[str, str]]:
     try:
         with opened() as fleet:
             found = fleet.tasks.list(TaskState.IN_PROGRESS)
-            choices = [fleet.tasks.choice(task) for task in found]
+            choices = [fleet.queue.choice(task) for task in found]
     except (FleetError, OSError):
         return []
     return [
@@ -203,7 +203,7 @@ def create(title: str, **wishes: Unpack[Wishes]) -> None:
     """
     with opened() as fleet:
         made = fleet.tasks.create(title, _edit(wishes), folder=wishes["cwd"] or ".", deps=wishes["deps"])
-        is_paused, is_draining = fleet.tasks.paused() is not None, fleet.tasks.is_draining()
+        is_paused, is_draining = fleet.queue.paused() is not None, fleet.queue.is_draining()
         warn_of_missing(fleet, made.coder)
     if wishes["as_json"]:
         render.out_json(wire.task(made))
@@ -428,11 +428,11 @@ def list_tasks(state: str | None, label: str, everything: bool, as_json: bool) -
         if as_json:
             render.out_json([wire.task(task) for task in shown])
             return
-        choices = {task.id: fleet.tasks.choice(task).coder for task in shown}
-        refusals = fleet.tasks.refusals(shown) | {
+        choices = {task.id: fleet.queue.choice(task).coder for task in shown}
+        refusals = fleet.queue.refusals(shown) | {
             task.id: f"waits for a host that is {' and '.join(task.needs)}"
             for task in shown
-            if task.state is TaskState.OPEN and not fleet.tasks.is_for(fleet.host, task)
+            if task.state is TaskState.OPEN and not fleet.queue.is_for(fleet.host, task)
         }
         render.out_lines(_table(shown, choices, refusals))
         hidden = len(labelled) - len(shown)

@@ -332,7 +332,7 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
     waiting = [task for task in tasks if task.state == "open"]
     if not waiting:
         return ""
-    why = "waits for room" if fleet.tasks.paused() is None else "waits, for the queue is paused"
+    why = "waits for room" if fleet.queue.paused() is None else "waits, for the queue is paused"
     return f"{why} ({len(waiting)} of {len(tasks)})"
 
 

@@ -155,7 +155,7 @@ class Visit:
         self._needs_person = call.caller.run is None and (
             bool(hold)
             or answer.get("needs_person") is True
-            or call.fleet.tasks.question_awaited(names) is not None
+            or call.fleet.questions.awaited(names) is not None
         )
         return {**answer, "hold": hold} if hold else answer
 
@@ -188,7 +188,7 @@ class Visit:
         call = self._call
         if isinstance(answer, Refusal) or call is None or call.caller.run:
             return None
-        found = self._in_words(lambda: call.fleet.tasks.question_awaited(_named_in(answer)))
+        found = self._in_words(lambda: call.fleet.questions.awaited(_named_in(answer)))
         return None if isinstance(found, Refusal) else found  # the next answer tells of what is wrong
 
     def reply(self, name: str, text: str) -> Refusal | None:
@@ -209,7 +209,7 @@ class Visit:
         call = self._call
         if isinstance(answer, Refusal) or call is None:
             return False
-        return self._in_words(lambda: call.fleet.tasks.is_answer_unheard(_named_in(answer))) is True
+        return self._in_words(lambda: call.fleet.questions.is_answer_unheard(_named_in(answer))) is True
 
     def _admitted(self) -> Call:
         """Check the arguments and the caller; return the call that can be dealt with."""

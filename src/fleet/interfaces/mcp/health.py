@@ -87,8 +87,8 @@ def _health(call: Call) -> Answer:
 
 def _resume(call: Call) -> Answer:
     coder = call.text("coder")
-    tasks = call.fleet.tasks
-    was_held = tasks.resume_coder(coder) if coder else tasks.resume()
+    queue = call.fleet.queue
+    was_held = queue.resume_coder(coder) if coder else queue.resume()
     return {"coder": coder or None, "was_held": was_held}
 
 

@@ -21,7 +21,7 @@ DECIDED_WITH = {"approval": "control_workflow", "pair": "decide_pair", "merge": 
 def _list(call: Call) -> Answer:
     from fleet.services.decisions import decisions_due
 
-    found: list[Json] = [wire.question(question) for question in call.fleet.tasks.pending_questions()]
+    found: list[Json] = [wire.question(question) for question in call.fleet.questions.pending()]
     due: list[Json] = [_decision(call, one) for one in decisions_due(call.fleet)]
     return {"questions": found[:MOST], "decisions": due[:MOST], "count": len(found) + len(due)}
 
@@ -38,9 +38,9 @@ def _answer(call: Call) -> Answer:
 
 def give_answer(call: Call, name: str, text: str) -> Question:
     """Answer a question, if its agent may go on where it works."""
-    tasks = call.fleet.tasks
-    call.require_repository(tasks.get(tasks.question(name).task).project)
-    return tasks.answer(name, text, by=call.caller.name)
+    questions = call.fleet.questions
+    call.require_repository(call.fleet.tasks.get(questions.get(name).task).project)
+    return questions.answer(name, text, by=call.caller.name)
 
 
 TOOLS = (

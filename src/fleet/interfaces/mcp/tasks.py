@@ -59,7 +59,7 @@ def _list(call: Call) -> Answer:
 
 
 def _show(call: Call) -> Answer:
-    detail = call.fleet.tasks.detail(call.text("task_id"))
+    detail = call.fleet.queue.detail(call.text("task_id"))
     log: list[Json] = [wire.note(entry) for entry in call.fleet.tasks.log(detail.task)[-20:]]
     return {**wire.detail(detail), "log": log}
 

@@ -1,0 +1,218 @@
+"""What agents ask, and what people answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from fleet.domain.briefing import QUESTIONS
+from fleet.domain.ids import QuestionId, new_question_id
+from fleet.domain.question import (
+    Question,
+    QuestionState,
+    first_line,
+    read_blocks,
+    with_answer,
+    write_answer,
+    write_question,
+)
+from fleet.domain.task import Task, TaskState
+from fleet.errors import Conflict, Failed, InvalidInput, NotFound
+from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, write_plain
+from fleet.ports.door import Door
+from fleet.ports.lineage import Lineage
+from fleet.ports.store import Store
+from fleet.ports.tasks import Questions, Tasks
+from fleet.services.tasks import SHORTEST_END, TaskService
+from fleet.services.texts import check_text
+
+LOOK_EVERY_SECONDS = 0.2
+AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits was last there
+
+
+class QuestionService:
+    def __init__(self, *, store: Store, tasks: TaskService, door: Door) -> None:
+        self._questions = Questions(store)
+        self._records = Tasks(store)
+        self._lineage = Lineage(store)
+        self._tasks = tasks
+        self._door = door
+
+    def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
+        """Record a question of a task's agent, also in the task's file, and tell a person."""
+        choices = [" ".join(option.split()) for option in options]
+        if not text.strip() or not all(choices):
+            raise InvalidInput("there is nothing in the question, or in an option")
+        check_text(text, *choices)
+        task = self._tasks.get(name)
+        if run and task.run != run:
+            raise Conflict(f"task {task.id} is not this run's any more", hint="end your turn")
+        if task.state is TaskState.CLOSED:
+            raise Conflict(f"task {task.id} is closed", hint=f"`fleet task reopen {task.id}`")
+        now = time.time()
+        draft = Question(
+            id=new_question_id(now),
+            task=task.id,
+            text=" ".join(text.split()),
+            asked_at=now,
+            options=tuple(choices),
+        )
+        self._questions.add(draft)
+        self._records.note(task.id, "asked", draft.text)
+        self._door.knock()
+        with self._in_file_of(task) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            append_plain(path, write_question(draft, _stamp(now)))
+        return draft
+
+    @contextmanager
+    def _in_file_of(self, task: Task) -> Generator[Path]:
+        """Give the file of a task's questions; what goes wrong with it is told, and undoes nothing."""
+        path = self._tasks.file(task, QUESTIONS)
+        try:
+            yield path
+        except OSError as error:
+            raise Failed(
+                f"it is recorded, but cannot be written to {path}: {error.strerror}",
+                hint=f"make that a plain file again; see `fleet show {task.id}`",
+            ) from error
+
+    def pending(self) -> list[Question]:
+        return self._questions.find("state", str(QuestionState.PENDING))
+
+    def about(self, names: Collection[str]) -> Question | None:
+        """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
+        return next(self._about(names, QuestionState.PENDING), None)
+
+    def awaited(self, names: Collection[str]) -> Question | None:
+        """Return one that its agent waits for: its turn has ended with it, or it waits within its turn."""
+        now = time.time()
+        asked = self._about(names, QuestionState.PENDING)
+        return next(
+            (one for one in asked if one.awaited_until > now or self._records.get(one.task).question), None
+        )
+
+    def is_answer_unheard(self, names: Collection[str]) -> bool:
+        """Whether a question of theirs was answered, and its task has not gone on yet."""
+        answered = self._about(names, QuestionState.ANSWERED)
+        return any(self._records.get(question.task).question == question.id for question in answered)
+
+    def _about(self, names: Collection[str], state: QuestionState) -> Iterator[Question]:
+        for question in self._questions.find("state", str(state)):
+            task = self._records.peek(question.task)
+            if task and not task.is_over and self._lineage.is_part_of(task.id, names):
+                yield question
+
+    def has_answer(self, task: Task) -> bool:
+        """Whether what a blocked task asked was answered, by command or in its file."""
+        question = self._questions.peek(task.question) if task.question else None
+        if question is None or question.state is QuestionState.ANSWERED:
+            return question is not None
+        blocks = read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
+        if question.place:
+            return any(block.answer for block in blocks[question.place - 1 : question.place])
+        return any(block.answer for block in blocks if block.text.partition("\n")[0] == question.text)
+
+    def has_open_block(self, task: Task) -> bool:
+        """Whether a question stands in a task's file without an answer."""
+        blocks = read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
+        return any(not block.answer for block in blocks)
+
+    def go_on(self, task: Task) -> None:
+        """Have the queue hear an answer now."""
+        self._records.note(task.id, "goes on", "")
+        self._door.knock()
+
+    def get(self, name: str) -> Question:
+        """Return the question of an id, of the end of one, or the only open question of a task."""
+        check_text(name)
+        if name and (question := self._questions.peek(QuestionId(name))):
+            return question
+        found = self._open_questions(name) if name else []
+        if len(found) > 1:
+            raise Conflict(
+                f"{name!r} may mean {' or '.join(question.id for question in found)}",
+                hint="give more of the id",
+            )
+        if not found:
+            raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
+        return found[0]
+
+    def _open_questions(self, name: str) -> list[Question]:
+        """Return those of the task of that id; where there is none, those that an end of an id may mean."""
+        pending = self.pending()
+        if self._records.peek(name):
+            return [question for question in pending if question.task == name]
+        if len(name) < SHORTEST_END:
+            return []
+        return [
+            question
+            for question in pending
+            if any(one.endswith(name) for one in (question.id, question.task))
+        ]
+
+    def choose(self, name: str, number: int, *, by: str) -> Question:
+        """Answer a question with one of its options, counted from 1."""
+        question = self.get(name)
+        if not 1 <= number <= len(question.options):
+            raise _no_option(question)
+        return self.answer(question.id, str(number), by=by)
+
+    def answer(self, name: str, text: str, *, by: str) -> Question:
+        """Answer a question; the first answer wins. A task's id stands for its only open question."""
+        if not text.strip():
+            hint = f'say it in words: `fleet answer {name} "…"`'
+            raise InvalidInput("there is nothing in the answer", hint=hint)
+        check_text(text)
+        now, asked = time.time(), self.get(name)
+        if asked.is_misnumbered(text):
+            raise _no_option(asked)
+        question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
+        task = self._records.get(question.task)
+        self._records.note(question.task, "answered", question.answer, by=by)
+        self._door.knock()
+        with self._in_file_of(task) as path:
+            _put_answer(path, question, write_answer(question.answer, _stamp(now)))
+        return question
+
+    def await_answer(self, question: Question, seconds: float | None) -> Question:
+        """Wait for an answer; return the question as it is then."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
+            self._keep_awaited(question)
+            time.sleep(LOOK_EVERY_SECONDS)
+            question = self._questions.get(question.id)
+        return self._questions.update(question.id, _no_longer_awaited)
+
+    def _keep_awaited(self, question: Question) -> None:
+        """Say from time to time that somebody waits: they may be killed without a word."""
+        now = time.time()
+        if question.awaited_until < now + AWAITED_SECONDS / 2:
+            until = now + AWAITED_SECONDS
+            self._questions.update(question.id, lambda asked: replace(asked, awaited_until=until))
+
+
+def _no_option(question: Question) -> InvalidInput:
+    have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
+    return InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
+
+
+def _put_answer(path: Path, question: Question, block: str) -> None:
+    """Write an answer below its question in a file, if there is one."""
+    text = read_plain(path)
+    if len(text.encode()) >= LONGEST_TEXT:  # it may not be the whole of it, which must not be lost
+        append_plain(path, block)
+    elif text:
+        write_plain(path, with_answer(text, first_line(question.text), block))
+
+
+def _no_longer_awaited(question: Question) -> Question:
+    is_heard = question.is_heard or question.state is QuestionState.ANSWERED
+    return replace(question, awaited_until=0.0, is_heard=is_heard)
+
+
+def _stamp(now: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(now))

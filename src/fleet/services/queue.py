@@ -1,0 +1,253 @@
+"""Look at the queue as a whole, hold it, let it go on; tell why a task of it does not move."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleet.config import Settings, load
+from fleet.domain.event import Json
+from fleet.domain.ids import TaskId
+from fleet.domain.question import Question
+from fleet.domain.queue import Lane, Ledger, Limits, day_of, in_order, refuse
+from fleet.domain.run import Run
+from fleet.domain.task import PRIORITIES, Task, TaskState
+from fleet.errors import BadConfig
+from fleet.ports.door import Door
+from fleet.ports.lineage import Lineage
+from fleet.ports.store import Store
+from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
+from fleet.services.tasks import TaskService
+
+# The entries of a task's log that tell when it came into its state.
+_BEGINS = {
+    TaskState.OPEN: ("reopened", "restart"),
+    TaskState.IN_PROGRESS: ("started",),
+    TaskState.BLOCKED: ("block", "blocked"),
+    TaskState.CLOSED: ("close", "closed"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a task is, or would be, started with; and whether it says so itself or inherits it."""
+
+    coder: str
+    model: str  # "" leaves it to the coder
+    is_own_coder: bool
+    is_own_model: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """How much the agent of a run has told, and when it last did."""
+
+    events: int = 0
+    last_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """All that there is to know of one task."""
+
+    task: Task
+    since: float  # it is in its state
+    choice: Choice
+    run: Run | None
+    unmet: Sequence[Task]
+    dependents: Sequence[Task]
+    questions: Sequence[Question]
+    hold: Hold | None  # of its coder
+    paused: str | None
+    refusal: str  # why there is no room or no money for it now
+    is_shared: bool  # any of several hosts may do it
+    spent_usd: float  # what its run has cost so far included
+
+
+class QueueService:
+    def __init__(
+        self,
+        *,
+        home: Path,
+        settings: Callable[[], Settings],
+        store: Store,
+        tasks: TaskService,
+        door: Door,
+    ) -> None:
+        self._home = home
+        self._settings = settings
+        self._store = store
+        self._records = Tasks(store)
+        self._questions = Questions(store)
+        self._lineage = Lineage(store)
+        self._state = QueueState(store)
+        self._tasks = tasks
+        self._door = door
+        self._by_project: dict[str, Settings] = {}
+
+    def pause(self, reason: str) -> None:
+        self._state.pause(reason)
+
+    def resume(self) -> bool:
+        """Let tasks be started again; tell whether the queue was paused."""
+        was_paused = self._state.resume()
+        self._door.knock()
+        return was_paused
+
+    def resume_coder(self, coder: str) -> bool:
+        """Let tasks be started with a coder again; tell whether it was held back."""
+        was_held = any(hold.coder == coder for hold in self.holds())
+        if not self._state.release(coder):
+            self._tasks.check_coder(coder)
+        for state in (TaskState.IN_PROGRESS, TaskState.OPEN):
+            for task in self._records.find("state", str(state)):
+                if task.coder_used == coder and task.limits:
+                    self._records.update(task.id, lambda task: replace(task, not_before=0.0))
+        self._door.knock()
+        return was_held
+
+    def paused(self) -> str | None:
+        return self._state.paused()
+
+    def holds(self) -> list[Hold]:
+        now = time.time()
+        return [hold for hold in self._state.holds().values() if hold.is_on(now)]
+
+    def is_draining(self) -> bool:
+        """Tell whether a supervisor is up that starts no more tasks."""
+        holder = self._door.holder()
+        return holder is not None and holder.is_draining
+
+    def is_any_open(self) -> bool:
+        """Tell whether there are tasks to work on."""
+        return any(self._records.page("state", state, limit=1) for state in ("in_progress", "open"))
+
+    def ready(self, limit: int, *, host: str = "") -> list[Task]:
+        """Return the tasks that may start now, those that go first first.
+
+        What this host cannot do is left out, unless others share the work: what they have is not known.
+        """
+        now = time.time()
+        pages = (self._records.page("ready", str(priority), limit=limit + 100) for priority in PRIORITIES)
+        is_shared = bool(self._settings().database_url)
+        due = [
+            task
+            for page in pages
+            for task in page
+            if task.not_before <= now and (is_shared or self.is_for(host, task))
+        ]
+        return list(in_order(due, now, Limits(ageing_seconds=self._settings().ageing_seconds)))[:limit]
+
+    def is_for(self, host: str, task: Task) -> bool:
+        """Whether this host, of that name, has the names or labels that a task needs."""
+        return not task.needs or {host, os.uname().nodename, *self._settings_of("").host_labels}.issuperset(
+            task.needs
+        )
+
+    def choice(self, task: Task) -> Choice:
+        """Return what a task was started with, or would be now."""
+        settings = self._settings_of(task.project)
+        coder = task.coder_used if task.run else task.coder or settings.coder_default
+        model = task.model_used if task.run else task.model or task.tier or settings.coder_model_for(coder)
+        return Choice(
+            coder=coder,
+            model=model,
+            is_own_coder=bool(task.coder),
+            is_own_model=bool(task.model or task.tier),
+        )
+
+    def _settings_of(self, project: str) -> Settings:
+        """Return the settings of a task's own project, wherever the question comes from."""
+        if project not in self._by_project:
+            self._by_project[project] = load(self._home, project=Path(project) if project else None)
+        return self._by_project[project]
+
+    def detail(self, name: str) -> Detail:
+        task = self._tasks.get(name)
+        choice = self.choice(task)
+        return Detail(
+            task=task,
+            since=self._since(task),
+            choice=choice,
+            run=self._tasks.run_of(task),
+            unmet=[found for dep in task.unmet if (found := self._records.peek(dep))],
+            dependents=self._tasks.dependents(task),
+            questions=self._questions.find("task", task.id),
+            hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
+            paused=self.paused(),
+            refusal=self.refusals([task]).get(task.id, ""),
+            is_shared=bool(self._settings().database_url),
+            spent_usd=self._spent(task),
+        )
+
+    def _spent(self, task: Task) -> float:
+        run = self._tasks.run_of(task)
+        return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
+
+    def _since(self, task: Task) -> float:
+        for entry in reversed(self._tasks.log(task)):
+            at = entry.get("at")
+            if entry.get("kind") in _BEGINS[task.state] and isinstance(at, int | float):
+                return at
+        return task.created_at
+
+    def activity(self, run: Run) -> Activity:
+        """Return what a run's newest event tells. Numbers have no gaps, so it is found by halving."""
+        low, high = 0, 1
+        while self._event(run, high) is not None:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._event(run, middle) is not None else (low, middle)
+        last = self._event(run, low)
+        at = last.get("at") if last else None
+        return Activity(events=low, last_at=at if isinstance(at, int | float) else None)
+
+    def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
+        page = self._store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
+        return page[0][1] if page else None
+
+    def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:
+        """Return why there is no room or no money now for those of the tasks that are ready."""
+        ledger = self._state.ledger()
+        told = {task.id: self._refusal(task, ledger) for task in tasks if task.is_ready}
+        return {name: reason for name, reason in told.items() if reason}
+
+    def _refusal(self, task: Task, ledger: Ledger) -> str:
+        coder = self.choice(task).coder
+        limits = self._settings_of(task.project).limits()
+        left = max(0.0, limits.budget_of(task) - task.spent_usd)
+        lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
+        parents = self._lineage.parents_of(task.id) if task.origin or task.part_of else set[str]()
+        refusal = refuse(ledger, lane, limits, day_of(time.time()), parents=parents)
+        return refusal.reason if refusal else ""
+
+    def hold_of(self, task: Task) -> Hold | None:
+        """Return the hold that a task waits for; None if it waits for none, or its agent is at work."""
+        holds = {hold.coder: hold for hold in self.holds()}
+        run = self._tasks.run_of(task)
+        if not holds or task.is_over or (run is not None and not run.has_ended):
+            return None
+        coder = self.choice(task).coder
+        other = self._settings_of(task.project).coder_fallback(coder)
+        may_fall_back = task.state is TaskState.OPEN and other and other not in holds
+        return None if may_fall_back else holds.get(coder)
+
+    def hold_on(self, names: Collection[str]) -> Hold | None:
+        """Return what holds back one of the tasks, or a part of one of the things, until a person says so."""
+        if all(hold.until for hold in self.holds()):
+            return None
+        states = (TaskState.OPEN, TaskState.IN_PROGRESS)
+        tasks = (task for state in states for task in self._records.each("state", str(state)))
+        held = ((task, self._readable_hold_of(task)) for task in tasks)
+        lasting = ((task, hold) for task, hold in held if hold and not hold.until)
+        return next((hold for task, hold in lasting if self._lineage.is_part_of(task.id, names)), None)
+
+    def _readable_hold_of(self, task: Task) -> Hold | None:
+        try:
+            return self.hold_of(task)
+        except BadConfig:  # of its project; whoever looks at the task itself is told
+            return None
