@@ -14,29 +14,26 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
-from fleet.domain.briefing import PLAN, brief, read_plan, tell
-from fleet.domain.cause import Cause
-from fleet.domain.ids import RunId, new_run_id
-from fleet.domain.queue import LEAST_USD, Limits, Reach, in_order
-from fleet.domain.run import Mode, Result, Run, Wanted
+from fleet.domain.briefing import brief, tell
+from fleet.domain.ids import new_run_id
+from fleet.domain.queue import Limits, Reach, in_order
+from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.engine.artifacts import Artifacts
-from fleet.engine.lanes import Lanes, cost_of
+from fleet.engine.holds import Holds
+from fleet.engine.lanes import Lanes
 from fleet.engine.questions import TaskQuestions, tell_answers
-from fleet.engine.steps import reason_of
+from fleet.engine.starts import Starts
+from fleet.engine.verdicts import Verdicts
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
-from fleet.errors import CoderMissing, Conflict, Fenced, FleetError, NotFound, OverLimit, Stale, StoreUnusable
-from fleet.ports.artifacts import read_plain
-from fleet.ports.records import BRANCH, branch_key
-from fleet.ports.store import Record
-from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.errors import Conflict, Fenced, FleetError, NotFound, Stale, StoreUnusable
+from fleet.ports.tasks import QueueState, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +58,24 @@ class Queue:
         self._lanes = Lanes(shop)
         self._questions = TaskQuestions(shop.store, shop.task_folder)
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
+        self._holds = Holds(shop)
+        self._verdicts = Verdicts(
+            shop,
+            lanes=self._lanes,
+            holds=self._holds,
+            questions=self._questions,
+            artifacts=self._artifacts,
+        )
+        self._starts = Starts(shop, self._lanes, self._verdicts)
         self.is_draining = False
         self._has_room = True
         self._was_changed = False  # a task, under our hands
-        self._holds: Mapping[str, Hold] = {}
         self._is_first_look = True
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
-        self._holds, self._was_changed = self._state.holds(), False
+        self._holds.read()
+        self._was_changed = False
         if self._is_first_look:
             self._clean_up_after_the_last_one()
             self._is_first_look = False
@@ -87,7 +93,7 @@ class Queue:
         held = self._tasks.find("owner", self._shop.host)
         for task in held:
             waiting.until(task.not_before)
-            if hold := self._holds.get(task.coder_used):
+            if hold := self._holds.on(task.coder_used):
                 waiting.until(hold.until)
         if held and self._is_disk_low():
             waiting.until(time.time() + DISK_SECONDS)
@@ -150,13 +156,7 @@ class Queue:
                 continue
             task = self._tasks.peek(run.task or "")
             if task is None or not (task.is_attempt(run.id, run.token) or task.keeps_workspace):
-                self._clean(run.id)
-
-    def _clean(self, run_id: RunId | None) -> None:
-        """Have the workspace of an ended run removed; its branch stays."""
-        run = self._shop.runs.peek(run_id) if run_id else None
-        if run is not None and run.has_ended:
-            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+                self._verdicts.clean(run.id)
 
     def _give_up_if_superseded(self, run: Run) -> None:
         """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
@@ -172,32 +172,31 @@ class Queue:
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
         run = self._shop.runs.peek(task.run) if task.run else None
-        if run is not None and run.prompts >= task.turn and not self._is_given(task, run):
-            task = self._renumber(task, run)
+        if run is not None and run.prompts >= task.turn and not self._starts.is_given(task, run):
+            task = self._starts.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 return
             newest = self._tasks.get(task.id)  # its agent may have closed it since the list was read
             if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
                 raise Fenced(task.id, task.token, newest.token)
-            task = self._conclude(newest, run)
+            task = self._verdicts.conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
         if self._is_waiting(task):
             return
         if refusal := self._lanes.enter(task, task.coder_used):
             if refusal.is_final:
-                self._apply(task, Decision(step=Step.BLOCK, reason=refusal.reason), run=run)
+                self._verdicts.block(task, refusal.reason, run=run)
             return
         if run is None:
-            self._make_run(task)
+            self._starts.make(task)
         else:
-            self._give_prompt(task, run)
+            self._starts.prompt(task, run)
 
     def _is_waiting(self, task: Task) -> bool:
         now = time.time()
-        hold = self._holds.get(task.coder_used)
-        is_held_back = hold is not None and hold.is_on(now)
+        is_held_back = self._holds.on(task.coder_used) is not None
         is_paused = self._state.paused() is not None
         return task.not_before > now or is_held_back or is_paused or self._is_disk_low()
 
@@ -205,252 +204,6 @@ class Queue:
         """Tell whether agents must wait for space; that is nobody's failure."""
         least = self._shop.settings_for("").min_free_mb
         return shutil.disk_usage(self._shop.home).free >> 20 < least
-
-    def _make_run(self, task: Task) -> None:
-        if task.is_shared and self._is_crowded(task):
-            return
-        try:
-            run = self._run_for(task)
-            self._claim_branch(run)
-        except (StoreUnusable, Stale):
-            raise  # that passes; the next look tries again
-        except FleetError as problem:
-            self._apply(task, Decision(step=Step.BLOCK, reason=reason_of(problem)))
-            return
-        self._write_prompt(task, run)
-        self._shop.runs.add(run)
-        self._tasks.note(task.id, "started", f"run {run.id}, token {task.token}, {run.coder} on {run.branch}")
-
-    def _run_for(self, task: Task) -> Run:
-        now = time.time()
-        settings = self._shop.settings_for(task.project)
-        coder = self._shop.coder_for(task.coder_used, task.project)
-        if shutil.which(coder.facts.binary) is None:
-            raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
-        start = self._foundation(task)
-        # What was pushed need not be here yet: it is fetched before the workspace is made.
-        base = "HEAD" if start.base_ref else start.base or "HEAD"
-        repository = self._shop.repositories.inspect(task.project, base, [task.branch])
-        assert task.run
-        return Run(
-            id=task.run,
-            project=repository.top,
-            branch=task.branch,
-            coder=coder.facts.name,
-            created_at=now,
-            task=task.id,
-            token=task.token,
-            budget_usd=self._money_left(task),
-            model=task.model_used,
-            mode=Mode.HEADLESS,
-            role=task.role,
-            is_shared=task.is_shared,
-            is_kept=task.keeps_workspace,
-            flags=(*settings.coder_flags(coder.facts.name), *task.flags),
-            turn_seconds=task.turn_seconds,
-            skip_permissions=settings.skips_permissions(coder.facts.name),
-            quick=settings.setup_quick,
-            base_ref=start.base_ref or base,
-            base_sha=start.base or repository.base_sha,
-            state_since=now,
-            host=self._shop.host,
-        )
-
-    def _is_crowded(self, task: Task) -> bool:
-        """Whether another agent works in the same checkout of the user; its end brings the next look."""
-        runs = self._shop.runs.find("project", task.project)
-        return any(run.is_shared and run.has_work and run.task != task.id for run in runs)
-
-    def _foundation(self, task: Task) -> Task:
-        """Return the task whose work a run begins from: its own so far, or that of what it waited for.
-
-        That need not be merged yet. Of several, one must have all the others' work in it; else the agent
-        is told of their branches, and puts them together.
-        """
-        if task.base:
-            return task
-        contains = self._shop.repositories.contains
-        unmerged = [dep for dep in self._done_deps(task) if not contains(task.project, dep.base, "HEAD")]
-        for dep in unmerged:
-            if all(contains(task.project, other.base, dep.base) for other in unmerged if other is not dep):
-                return dep
-        return task
-
-    def _done_deps(self, task: Task) -> list[Task]:
-        """Return what a task waited for and that left work which this host can have."""
-        known = [dep for name in task.deps if (dep := self._tasks.peek(name))]
-        return [
-            dep
-            for dep in known
-            if dep.base and dep.project == task.project and dep.base_host in ("", self._shop.host)
-        ]
-
-    def _money_left(self, task: Task) -> float:
-        """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
-        budget = self._lanes.limits(task.project).budget_of(task)
-        if budget and task.spent_usd >= budget:
-            raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
-        share = self._lanes.share_of(task)
-        return max(0.0, budget - task.spent_usd) if share is None else max(LEAST_USD, share)
-
-    def _claim_branch(self, run: Run) -> None:
-        """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""
-        key = branch_key(run.project, run.branch)
-        held = self._shop.store.get(BRANCH, key)
-        if held is None or held.body["run"] != run.id:
-            version = held.version if held else ""
-            body = {"run": run.id, "at": time.time()}
-            self._shop.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
-
-    def _give_prompt(self, task: Task, run: Run) -> None:
-        self._write_prompt(task, run)
-        self._shop.runs.update(run.id, lambda run: replace(run, prompts=max(run.prompts, task.turn)))
-        self._tasks.note(task.id, "prompted", task.prompt.partition("\n")[0])
-
-    def _write_prompt(self, task: Task, run: Run) -> None:
-        try:
-            self._shop.runs.add_prompt(run.id, task.turn, task.prompt)
-        except Stale:
-            if not self._is_given(task, run):  # else it was cut off right after this before
-                self._renumber(task, run)
-                raise
-
-    def _is_given(self, task: Task, run: Run) -> bool:
-        return self._shop.runs.prompt(run.id, task.turn) == task.prompt
-
-    def _renumber(self, task: Task, run: Run) -> Task:
-        """Put a task's prompt behind a person's own, who had the number first."""
-
-        def renumbered(newest: Task) -> Task:
-            if newest.claim != task.claim or newest.turn != task.turn:
-                return newest
-            return replace(newest, turn=max(run.prompts, newest.turn) + 1)
-
-        return self._tasks.update(task.id, renumbered)
-
-    # a turn has ended
-
-    def _conclude(self, task: Task, run: Run) -> Task:
-        """Judge how a turn ended, and act on it; return the task as it is then."""
-        result = run.result or Result(status=run.state, reason=run.state_reason)
-        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
-        if most and crashes >= most:
-            self._hold(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
-        asked = self._questions.asked(task, told=result.question)
-        ending = Ending(
-            result=result,
-            now=time.time(),
-            can_resume=self._shop.can_resume(run),
-            resets_at=result.resets_at,
-            question=asked.text if asked else self._trouble(task),
-            plan=str(self._shop.task_folder(task.id) / PLAN),
-            has_fallback=bool(self._fallback(task, task.coder_used)),
-            is_budget_spent=self._is_spent(task, run),
-        )
-        task = self._as_its_plan_says(task, ending)
-        if task.gates and result.cause is Cause.NONE and not result.tests and not task.ends_with_turn:
-            task = replace(task, close_reason=None)  # it said so after the gates could have been asked
-        answers = self._questions.unheard(task)
-        is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
-        if answers and is_open and ending.can_resume:  # they came before the turn had ended
-            decision = Decision(step=Step.PROMPT, prompt=tell_answers(answers))
-            judged = self._apply(task, decision, run=run)
-            self._questions.mark_heard(answers)
-            return judged
-        decision = decide(task, ending, self._patience(task))
-        return self._apply(task, decision, question=asked.id if asked else "", run=run)
-
-    def _trouble(self, task: Task) -> str:
-        """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
-        if task.close_reason is not None or task.ends_with_turn:
-            return ""
-        plan = read_plan(read_plain(self._shop.task_folder(task.id) / PLAN))
-        return (
-            f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
-        )
-
-    def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
-        """Return the task with the wish to close it, where its agent only wrote it into its plan."""
-        if task.close_reason is not None or not read_plan(read_plain(Path(ending.plan))).is_completed:
-            return task
-        summary = ending.result.summary.partition("\n")[0]
-        return replace(task, close_reason=summary or "its plan says that it is completed")
-
-    def _apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
-        head, cost = self._head_of(run), cost_of(run)
-        pushed = run.result.pushed if run and run.result else ""
-        now = time.time()
-
-        def applied(task: Task) -> Task:
-            is_further = bool(head) and (head != task.base or bool(pushed))
-            counted = replace(
-                task,
-                failures=task.failures + decision.is_failure,
-                restarts=task.restarts + decision.is_restart,
-                handovers=task.handovers + decision.is_handover,
-                limits=task.limits + 1 if decision.holds_coder_until else 0,
-                was_asked_again=task.was_asked_again or decision.is_second_asking,
-                spent_usd=task.spent_usd + cost - task.run_usd,
-                run_usd=cost,
-                base=head if is_further else task.base,
-                base_host=("" if pushed else self._shop.host) if is_further else task.base_host,
-                base_ref=pushed if is_further else task.base_ref,
-                peak_context=max(task.peak_context, run.context_tokens if run else 0),
-                updated_at=now,
-            )
-            return _decided(counted, decision, question, now, given=run.prompts if run else 0)
-
-        if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
-            self._hold(task.coder_used, decision.holds_coder_until, decision.reason)
-        self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
-        gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
-        told = f"{decision.reason} ({gates})" if gates else decision.reason
-        judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)
-        if judged.state is not TaskState.IN_PROGRESS:
-            self._lanes.leave(task.id)
-        log.info(
-            "task.judged",
-            extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
-        )
-        is_over = decision.step is Step.RESTART or (decision.step is Step.CLOSE and not task.keeps_workspace)
-        if run is not None and is_over:
-            self._clean(run.id)
-        return judged
-
-    def _hold(self, coder: str, until: float, reason: str) -> None:
-        self._state.hold(Hold(coder=coder, until=until, reason=reason))
-        self._holds = self._state.holds()
-
-    def _head_of(self, run: Run | None) -> str:
-        """Return the commit that a run's branch stands at; "" if there is none."""
-        if run is None or not run.base_sha:
-            return ""
-        if run.result and run.result.head:
-            return run.result.head
-        ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
-        try:
-            found = self._shop.repositories.inspect(run.project, ref, ())
-        except FleetError:
-            return ""
-        return found.base_sha
-
-    def _fallback(self, task: Task, coder: str) -> str:
-        """Return the coder that may go on in place of another; "" if there is none just now."""
-        name = self._shop.settings_for(task.project).coder_fallback(coder)
-        hold = self._holds.get(name)
-        return "" if hold and hold.is_on(time.time()) else name
-
-    def _patience(self, task: Task) -> Patience:
-        settings = self._shop.settings_for(task.project)
-        return Patience(
-            max_failures=max(1, task.attempts or settings.max_failures),
-            backoff_seconds=settings.backoff_seconds,
-            limit_pause_seconds=settings.limit_pause_seconds,
-        )
-
-    def _is_spent(self, task: Task, run: Run) -> bool:
-        budget = self._lanes.limits(task.project).budget_of(task)
-        return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
 
     # ready tasks
 
@@ -477,9 +230,8 @@ class Queue:
         room = (coder, task.project, task.batch)
         if room in full or not self._is_for_us(task):
             return
-        hold = self._holds.get(coder)
-        if hold and hold.is_on(now):
-            coder = self._fallback(task, coder)
+        if hold := self._holds.on(coder):
+            coder = self._holds.fallback(task, coder)
             if not coder:
                 waiting.until(hold.until)
                 return
@@ -527,7 +279,7 @@ class Queue:
         self._artifacts.bring(task.id)
         self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
-        deps = self._done_deps(task)
+        deps = self._starts.done_deps(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
@@ -544,7 +296,7 @@ class Queue:
 
         held = self._tasks.update(task.id, taken)
         self._questions.mark_heard(answers)
-        self._make_run(held)
+        self._starts.make(held)
 
     def _ready(self) -> Iterator[Task]:
         """Yield ready tasks in the order in which they are to start, a page of each priority at a time."""
@@ -623,19 +375,6 @@ def _waiting_again(task: Task, opened: Task) -> Task:
 
 def _announced(task: Task) -> Task:
     return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
-
-
-def _decided(task: Task, decision: Decision, question: str, now: float, *, given: int) -> Task:
-    match decision.step:
-        case Step.CLOSE:
-            return task.close(decision.reason, now)
-        case Step.PROMPT:
-            go_on = task.go_on(decision.prompt, given=given)
-            return replace(go_on, not_before=decision.not_before, reason=decision.reason)
-        case Step.RESTART:
-            return task.give_back(decision.reason, not_before=decision.not_before)
-        case Step.BLOCK:
-            return task.block(decision.reason, question=question)
 
 
 def _answered(task: Task, question: str, answer: str, *, given: int) -> Task:

@@ -1,0 +1,178 @@
+"""What becomes of a task whose agent's turn has ended: it is judged, and the verdict is one write."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
+from fleet.domain.briefing import PLAN, read_plan
+from fleet.domain.cause import Cause
+from fleet.domain.ids import RunId
+from fleet.domain.run import Result, Run, Wanted
+from fleet.domain.task import Task, TaskState
+from fleet.engine.artifacts import Artifacts
+from fleet.engine.holds import Holds
+from fleet.engine.lanes import Lanes, cost_of
+from fleet.engine.questions import TaskQuestions, tell_answers
+from fleet.engine.workshop import Workshop
+from fleet.errors import FleetError
+from fleet.ports.artifacts import read_plain
+from fleet.ports.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+
+class Verdicts:
+    def __init__(
+        self,
+        shop: Workshop,
+        *,
+        lanes: Lanes,
+        holds: Holds,
+        questions: TaskQuestions,
+        artifacts: Artifacts,
+    ) -> None:
+        self._shop = shop
+        self._tasks = Tasks(shop.store)
+        self._lanes = lanes
+        self._holds = holds
+        self._questions = questions
+        self._artifacts = artifacts
+
+    def conclude(self, task: Task, run: Run) -> Task:
+        """Judge how a turn ended, and act on it; return the task as it is then."""
+        result = run.result or Result(status=run.state, reason=run.state_reason)
+        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
+        if most and crashes >= most:
+            self._holds.put(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
+        asked = self._questions.asked(task, told=result.question)
+        ending = Ending(
+            result=result,
+            now=time.time(),
+            can_resume=self._shop.can_resume(run),
+            resets_at=result.resets_at,
+            question=asked.text if asked else self._trouble(task),
+            plan=str(self._shop.task_folder(task.id) / PLAN),
+            has_fallback=bool(self._holds.fallback(task, task.coder_used)),
+            is_budget_spent=self._is_spent(task, run),
+        )
+        task = self._as_its_plan_says(task, ending)
+        if task.gates and result.cause is Cause.NONE and not result.tests and not task.ends_with_turn:
+            task = replace(task, close_reason=None)  # it said so after the gates could have been asked
+        answers = self._questions.unheard(task)
+        is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
+        if answers and is_open and ending.can_resume:  # they came before the turn had ended
+            decision = Decision(step=Step.PROMPT, prompt=tell_answers(answers))
+            judged = self.apply(task, decision, run=run)
+            self._questions.mark_heard(answers)
+            return judged
+        decision = decide(task, ending, self._patience(task))
+        return self.apply(task, decision, question=asked.id if asked else "", run=run)
+
+    def _trouble(self, task: Task) -> str:
+        """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
+        if task.close_reason is not None or task.ends_with_turn:
+            return ""
+        plan = read_plan(read_plain(self._shop.task_folder(task.id) / PLAN))
+        return (
+            f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
+        )
+
+    def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
+        """Return the task with the wish to close it, where its agent only wrote it into its plan."""
+        if task.close_reason is not None or not read_plan(read_plain(Path(ending.plan))).is_completed:
+            return task
+        summary = ending.result.summary.partition("\n")[0]
+        return replace(task, close_reason=summary or "its plan says that it is completed")
+
+    def apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
+        head, cost = self._head_of(run), cost_of(run)
+        pushed = run.result.pushed if run and run.result else ""
+        now = time.time()
+
+        def applied(task: Task) -> Task:
+            is_further = bool(head) and (head != task.base or bool(pushed))
+            counted = replace(
+                task,
+                failures=task.failures + decision.is_failure,
+                restarts=task.restarts + decision.is_restart,
+                handovers=task.handovers + decision.is_handover,
+                limits=task.limits + 1 if decision.holds_coder_until else 0,
+                was_asked_again=task.was_asked_again or decision.is_second_asking,
+                spent_usd=task.spent_usd + cost - task.run_usd,
+                run_usd=cost,
+                base=head if is_further else task.base,
+                base_host=("" if pushed else self._shop.host) if is_further else task.base_host,
+                base_ref=pushed if is_further else task.base_ref,
+                peak_context=max(task.peak_context, run.context_tokens if run else 0),
+                updated_at=now,
+            )
+            return _decided(counted, decision, question, now, given=run.prompts if run else 0)
+
+        if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
+            self._holds.put(task.coder_used, decision.holds_coder_until, decision.reason)
+        self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
+        gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
+        told = f"{decision.reason} ({gates})" if gates else decision.reason
+        judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)
+        if judged.state is not TaskState.IN_PROGRESS:
+            self._lanes.leave(task.id)
+        log.info(
+            "task.judged",
+            extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
+        )
+        is_over = decision.step is Step.RESTART or (decision.step is Step.CLOSE and not task.keeps_workspace)
+        if run is not None and is_over:
+            self.clean(run.id)
+        return judged
+
+    def block(self, task: Task, reason: str, *, run: Run | None = None) -> None:
+        """Leave a task to a person."""
+        self.apply(task, Decision(step=Step.BLOCK, reason=reason), run=run)
+
+    def clean(self, run_id: RunId | None) -> None:
+        """Have the workspace of an ended run removed; its branch stays."""
+        run = self._shop.runs.peek(run_id) if run_id else None
+        if run is not None and run.has_ended:
+            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+
+    def _head_of(self, run: Run | None) -> str:
+        """Return the commit that a run's branch stands at; "" if there is none."""
+        if run is None or not run.base_sha:
+            return ""
+        if run.result and run.result.head:
+            return run.result.head
+        ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
+        try:
+            found = self._shop.repositories.inspect(run.project, ref, ())
+        except FleetError:
+            return ""
+        return found.base_sha
+
+    def _patience(self, task: Task) -> Patience:
+        settings = self._shop.settings_for(task.project)
+        return Patience(
+            max_failures=max(1, task.attempts or settings.max_failures),
+            backoff_seconds=settings.backoff_seconds,
+            limit_pause_seconds=settings.limit_pause_seconds,
+        )
+
+    def _is_spent(self, task: Task, run: Run) -> bool:
+        budget = self._lanes.limits(task.project).budget_of(task)
+        return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
+
+
+def _decided(task: Task, decision: Decision, question: str, now: float, *, given: int) -> Task:
+    match decision.step:
+        case Step.CLOSE:
+            return task.close(decision.reason, now)
+        case Step.PROMPT:
+            go_on = task.go_on(decision.prompt, given=given)
+            return replace(go_on, not_before=decision.not_before, reason=decision.reason)
+        case Step.RESTART:
+            return task.give_back(decision.reason, not_before=decision.not_before)
+        case Step.BLOCK:
+            return task.block(decision.reason, question=question)
