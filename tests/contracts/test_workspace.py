@@ -1812,6 +1812,15 @@ class TestKills:
                 return
         raise AssertionError("it never got through")
 
+    @pytest.mark.parametrize("link", [".git", ".git.new"])
+    @pytest.mark.parametrize("call", ["make", "restore"])
+    def test_right_after_the_link_was_written(self, ground: Ground, call: str, link: str) -> None:
+        victim = _Victim(ground, call)
+        victim.workspace.mkdir(parents=True, exist_ok=True)
+        git_dir = ground.repository / ".git" / "worktrees" / victim.workspace.name
+        (victim.workspace / link).write_text(f"gitdir: {git_dir}\n")
+        victim.check()
+
     @pytest.mark.parametrize("seed", range(5))
     @pytest.mark.parametrize("call", CALLS)
     def test_at_a_random_instant(self, ground: Ground, call: str, seed: int) -> None:

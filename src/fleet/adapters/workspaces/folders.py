@@ -79,10 +79,6 @@ def below(folder: Path, name: str) -> Path:
     return path
 
 
-def is_empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
-
-
 def remove_file(path: Path) -> None:
     path.unlink(missing_ok=True)
 

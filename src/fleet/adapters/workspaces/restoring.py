@@ -15,7 +15,6 @@ from fleet.adapters.workspaces.folders import (
     below,
     free,
     in_our_words,
-    is_empty,
     move,
     move_whole,
     read_text,
@@ -32,6 +31,7 @@ from fleet.adapters.workspaces.worktrees import (
     attach,
     check_out,
     clear_way,
+    has_link_alone,
     look_up_branch,
 )
 from fleet.errors import Conflict
@@ -61,7 +61,7 @@ def restore(site: Site, ref: str) -> None:
 
 def _refuse_occupied(site: Site, git_dir: Path | None) -> None:
     used = git_dir and site.has_folder() and site.was_used(git_dir)
-    foreign = not git_dir and os.path.lexists(site.path) and not (site.has_folder() and is_empty(site.path))
+    foreign = not git_dir and os.path.lexists(site.path) and not has_link_alone(site)
     if used or foreign:
         raise Conflict(f"{site.path!r} is there already", hint="move it away, then run `fleet undo` again")
 

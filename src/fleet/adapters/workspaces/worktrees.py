@@ -192,19 +192,21 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
 
 def _clear_unlinked(site: Site) -> None:
     """Clear a folder that no worktree of the repository leads to."""
-    if not site.has_folder() or site.path.is_symlink():
-        raise _occupied(site)
-    names = {entry.name for entry in site.path.iterdir()}
-    is_link_alone = names <= {".git.new"} or (
-        names <= {".git", ".git.new"} and linked_git_dir(site) is not None
-    )
-    if is_link_alone:
+    if has_link_alone(site):
         delete_tree(site.path)
-    elif linked_git_dir(site) is None:
+    elif not site.has_folder() or site.path.is_symlink() or linked_git_dir(site) is None:
         raise _occupied(site)
     else:
         # Its git folder was deleted, by whomever. An agent may have worked here: keep it all.
         rename_free(site.path, site.kept.with_name(f"{site.place.run}-unlinked"))
+
+
+def has_link_alone(site: Site) -> bool:
+    """Tell whether a folder is all that a kill left of one being made: empty, or with its link in it."""
+    if not site.has_folder() or site.path.is_symlink():
+        return False
+    names = {entry.name for entry in site.path.iterdir()}
+    return names <= {".git.new"} or (names <= {".git", ".git.new"} and linked_git_dir(site) is not None)
 
 
 def linked_git_dir(site: Site) -> Path | None:
