@@ -280,6 +280,14 @@ class Later:
         return getattr(self._part, name)
 
 
+def _door_later(fleet: Fleet) -> Door:
+    return cast("Door", Later(lambda: door_of(fleet.home)))
+
+
+def _repositories_later() -> Repositories:
+    return cast("Repositories", Later(_make_repositories))
+
+
 def _make_runs(fleet: Fleet) -> RunService:
     from fleet.services.runs import RunService
 
@@ -288,9 +296,9 @@ def _make_runs(fleet: Fleet) -> RunService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=cast("Repositories", Later(_make_repositories)),
+        repositories=_repositories_later(),
         coder=lambda name: _coder_of(fleet, name),
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -308,9 +316,9 @@ def _make_workflows(fleet: Fleet) -> WorkflowService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_make_repositories(),
+        repositories=_repositories_later(),
         coder=lambda name: _coder_of(fleet, name),
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -322,15 +330,14 @@ def _make_tasks(fleet: Fleet) -> TaskService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         check_coder=lambda name: _coder_of(fleet, name),
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
 def _make_questions(fleet: Fleet) -> QuestionService:
     from fleet.services.questions import QuestionService
 
-    door = cast("Door", Later(lambda: door_of(fleet.home)))
-    return QuestionService(store=fleet.store, tasks=fleet.tasks, door=door)
+    return QuestionService(store=fleet.store, tasks=fleet.tasks, door=_door_later(fleet))
 
 
 def _make_queue(fleet: Fleet) -> QueueService:
@@ -341,7 +348,7 @@ def _make_queue(fleet: Fleet) -> QueueService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         tasks=fleet.tasks,
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -356,10 +363,10 @@ def _make_pairs(fleet: Fleet) -> PairService:
     return PairService(
         host=fleet.host,
         store=fleet.store,
-        repositories=_make_repositories(),
+        repositories=_repositories_later(),
         coder=lambda name: _coder_of(fleet, name),
         coder_names=coder_names,
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -370,9 +377,9 @@ def _make_races(fleet: Fleet) -> RaceService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_make_repositories(),
+        repositories=_repositories_later(),
         coder=lambda name: _coder_of(fleet, name),
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -385,9 +392,9 @@ def _make_merges(fleet: Fleet) -> MergeService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         merging=GitMerging(),
-        repositories=_make_repositories(),
+        repositories=_repositories_later(),
         forge=lambda: _make_forge(fleet.settings),
-        door=cast("Door", Later(lambda: door_of(fleet.home))),
+        door=_door_later(fleet),
     )
 
 
@@ -413,7 +420,7 @@ def _make_forge(settings: Settings) -> Forge:
 def _make_sprints(fleet: Fleet) -> SprintService:
     from fleet.services.sprints import SprintService
 
-    door = cast("Door", Later(lambda: door_of(fleet.home)))
+    door = _door_later(fleet)
     return SprintService(store=fleet.store, pairs=fleet.pairs, door=door)
 
 
@@ -424,7 +431,7 @@ def _make_errands(fleet: Fleet) -> ErrandService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_make_repositories(),
+        repositories=_repositories_later(),
         coder=lambda name: _coder_of(fleet, name),
         runs=fleet.runs,
         tasks=fleet.tasks,
@@ -440,7 +447,7 @@ def _make_spawns(fleet: Fleet) -> SpawnService:
     return SpawnService(
         home=fleet.home,
         store=fleet.store,
-        repositories=cast("Repositories", Later(_make_repositories)),
+        repositories=_repositories_later(),
         settings=lambda: fleet.settings,
         home_settings=lambda: load(fleet.home, environ={}),
     )

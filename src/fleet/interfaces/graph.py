@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
+from html import escape
 
 from fleet.domain.workflow import Kind, Stage, StageState, Workflow, levels
 

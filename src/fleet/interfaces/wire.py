@@ -9,23 +9,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleet.domain.event import Json
-from fleet.domain.process import ProcessId
-from fleet.domain.question import Question
-from fleet.domain.run import Diff, Result, Run
-from fleet.domain.task import Task
-from fleet.domain.usage import Usage
-from fleet.domain.workflow import Outcome, Workflow
-
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleet.domain.event import Json
     from fleet.domain.pair import Round
     from fleet.domain.phases import Phase
+    from fleet.domain.process import ProcessId
+    from fleet.domain.question import Question
     from fleet.domain.race import Race
     from fleet.domain.review import Finding
+    from fleet.domain.run import Diff, Result, Run
     from fleet.domain.scorecard import Gate, Score
+    from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
+    from fleet.domain.usage import Usage
+    from fleet.domain.workflow import Outcome, Workflow
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
     from fleet.ports.tasks import Hold

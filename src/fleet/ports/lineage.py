@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from fleet.domain.spawn import Spawn
-from fleet.ports.pairs import Pairs
-from fleet.ports.races import Races
 from fleet.ports.records import Runs
-from fleet.ports.spawns import Spawns
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
-from fleet.ports.workflows import Workflows
+
+if TYPE_CHECKING:
+    from fleet.domain.spawn import Spawn
+    from fleet.ports.pairs import Pairs
+    from fleet.ports.races import Races
+    from fleet.ports.spawns import Spawns
+    from fleet.ports.workflows import Workflows
 
 LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
 
 
 class Lineage:
     def __init__(self, store: Store) -> None:
-        self._spawns = Spawns(store)
+        self._store = store
         self._runs = Runs(store)
         self._tasks = Tasks(store)
-        self._pairs = Pairs(store)
-        self._races = Races(store)
-        self._workflows = Workflows(store)
+
+    # Loaded when something comes from elsewhere: most commands never ask.
+
+    @cached_property
+    def _spawns(self) -> Spawns:
+        from fleet.ports.spawns import Spawns
+
+        return Spawns(self._store)
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        from fleet.ports.pairs import Pairs
+
+        return Pairs(self._store)
+
+    @cached_property
+    def _races(self) -> Races:
+        from fleet.ports.races import Races
+
+        return Races(self._store)
+
+    @cached_property
+    def _workflows(self) -> Workflows:
+        from fleet.ports.workflows import Workflows
+
+        return Workflows(self._store)
 
     def runs_behind(self, name: str) -> Iterator[str]:
         """Yield the runs whose agents asked for something, the nearest first."""

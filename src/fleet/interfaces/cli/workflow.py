@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.domain.blueprint import preview, warnings_about
 from fleet.domain.workflow import Outcome, Stage, StageState, Workflow, WorkflowState
 from fleet.errors import InvalidInput, NotFound
 from fleet.interfaces import graph, wire
@@ -122,6 +121,8 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _check(fleet: Fleet, source: str, wish: WorkflowWish, *, as_json: bool) -> int:
+    from fleet.domain.blueprint import preview
+
     found = fleet.workflows.check(source, wish)
     _warn(found.stages)
     if as_json:
@@ -133,6 +134,8 @@ def _check(fleet: Fleet, source: str, wish: WorkflowWish, *, as_json: bool) -> i
 
 
 def _warn(stages: Sequence[Stage]) -> None:
+    from fleet.domain.blueprint import warnings_about
+
     for warning in warnings_about(stages):
         render.say(f"warning: {render.printable(warning)}")
 
@@ -566,6 +569,8 @@ def draw(source: str, svg: str | None) -> None:
       fleet workflow graph write-review-refine
       fleet workflow graph w-1m7hjhjc0a --svg pipeline.svg
     """
+    from fleet.domain.blueprint import preview
+
     with opened() as fleet:
         try:
             found = fleet.workflows.get(source)
