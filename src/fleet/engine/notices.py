@@ -6,8 +6,6 @@ import json
 import logging
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
@@ -199,6 +197,9 @@ def _post(settings: Settings, notice: Notice) -> bool:
     """Post as ntfy takes it: the text is the body, the title a header."""
     if not settings.notify_webhook:
         return True
+    import urllib.error  # they take long to load, and few have a webhook
+    import urllib.request
+
     title = notice.title.encode("ascii", "replace").decode().replace("\n", " ")
     request = urllib.request.Request(
         settings.notify_webhook,
