@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -1792,9 +1792,18 @@ class _Victim:
 
 
 class TestKills:
+    @pytest.mark.parametrize("call", CALLS)
+    def test_at_every_git_process(self, tmp_path: Path, call: str) -> None:
+        """By turns right before it and right after it."""
+        self._kill_at_each(tmp_path, call, lambda number: number % 2 == 0)
+
+    @pytest.mark.torture
     @pytest.mark.parametrize("after", [False, True])
     @pytest.mark.parametrize("call", CALLS)
-    def test_at_every_git_process(self, tmp_path: Path, call: str, after: bool) -> None:
+    def test_before_and_after_every_git_process(self, tmp_path: Path, call: str, after: bool) -> None:
+        self._kill_at_each(tmp_path, call, lambda number: after)
+
+    def _kill_at_each(self, tmp_path: Path, call: str, is_after: Callable[[int], bool]) -> None:
         for number in range(1, 40):
             victim = _Victim(
                 Ground(
@@ -1802,7 +1811,7 @@ class TestKills:
                 ),
                 call,
             )
-            program = killing_git(tmp_path / f"bin{number}", at=number, after=after)
+            program = killing_git(tmp_path / f"bin{number}", at=number, after=is_after(number))
             process = start(victim.place, call, git_program=program, **victim.options)
             go(process)
             code, complaint = end(process)
