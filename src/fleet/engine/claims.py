@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +56,7 @@ def home_id_of(home: Path) -> str:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".draft")
-        draft.write_text(uuid.uuid4().hex)
+        draft.write_text(os.urandom(16).hex())
         draft.replace(file)
     return file.read_text()
 

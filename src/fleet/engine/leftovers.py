@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import uuid
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def set_aside(shop: Workshop) -> None:
     try:
         for folder in (*_of_trials(shop), *_of_inputs(shop)):
             _aside(shop).mkdir(exist_ok=True)
-            folder.rename(_aside(shop) / uuid.uuid4().hex)
+            folder.rename(_aside(shop) / os.urandom(16).hex())
     except (FleetError, OSError) as problem:  # they are in nobody's way: the next supervisor tries again
         log.warning("leftovers.kept", extra={"reason": str(problem)})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import uuid
 from pathlib import Path
 
 LONGEST_TEXT = 4 << 20  # bytes of one file that are read, counted from its end
@@ -44,7 +43,7 @@ def _no_plain_file(path: Path) -> OSError:
 
 def write_plain(path: Path, text: str) -> None:
     """Put a text in a file's place, whatever stands there: all of it or nothing, and nowhere else."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # nobody can have put a link there beforehand
+    draft = path.with_name(f".{path.name}.{os.urandom(16).hex()}")  # nobody can have put a link there
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:

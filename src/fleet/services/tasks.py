@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.config import Settings
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
@@ -22,9 +23,11 @@ from fleet.ports.door import Door
 from fleet.ports.records import Runs
 from fleet.ports.store import Store
 from fleet.ports.tasks import Questions, QueueState, Tasks
-from fleet.services.exchange import Draft, Imported, Plan
 from fleet.services.projects import project_at
 from fleet.services.texts import check_text, texts_in
+
+if TYPE_CHECKING:
+    from fleet.services.exchange import Draft, Imported
 
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
@@ -442,6 +445,8 @@ class TaskService:
 
         Those that name no folder of this machine belong to `folder`.
         """
+        from fleet.services.exchange import Plan
+
         plan = Plan(self._tasks.peek, self._check_draft, lambda draft: self._place_of(draft, folder))
         wanted, imported = plan.make(drafts)
         for task in wanted:
