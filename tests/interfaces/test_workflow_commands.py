@@ -720,6 +720,20 @@ def test_a_branch_that_is_in_the_way_of_the_merge_is_left_alone(shared: System) 
 # what people do
 
 
+def test_what_was_approved_last_can_be_landed(shared: System) -> None:
+    work = stage("work", {"run": "echo yes > approved.txt"}, {"say": "done"})
+    ask = {"name": "ask", "kind": "approval", "prompt": "?", "depends_on": ["work"]}
+    file = write(shared.home, "approved.json", work, ask)
+    name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
+    shared.fleet("workflow", "approve", name, "ask")
+    done = shared.json("workflow", "status", name, "--wait")
+    assert (done["state"], done["result"]["branch"]) == ("succeeded", f"fleet/{name}-0-work")
+    git(shared.repository, "branch", "approved")
+    train = shared.json("merge", name, "--into", "approved", "--no-gate", "--wait")
+    assert train["state"] == "done"
+    assert git(shared.repository, "show", "approved:approved.txt") == "yes"
+
+
 def test_yes_goes_on_and_is_heard_once(shared: System) -> None:
     file = write(shared.home, "yes.json", {"name": "ask", "kind": "approval", "prompt": "?"})
     name = shared.json("workflow", "run", file, "--wait", code=5)["id"]

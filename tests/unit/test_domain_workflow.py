@@ -414,6 +414,24 @@ def test_the_result_behind_a_gate_is_the_branch_that_it_let_pass() -> None:
     assert merged.final.branch == ""
 
 
+def test_the_result_behind_an_approval_is_what_was_approved() -> None:
+    work = workflow(
+        Stage(name="one"),
+        Stage(name="two"),
+        Stage(name="ask", kind=Kind.APPROVAL, needs=(0, 1)),
+        Stage(name="ask again", kind=Kind.APPROVAL, needs=(2,)),
+    )
+    for index, name in enumerate(("one", "two")):
+        work = run_stage(work, index, replace(GOOD, branch=f"fleet/{name}", head=name))
+    work = run_stage(work, 2, Outcome(status="approved"))
+    said_yes = concluded(run_stage(work, 3, Outcome(status="approved")), 9.0)
+    assert said_yes.mergeable == ("fleet/one", "fleet/two")
+    said_no = concluded(run_stage(work, 3, Outcome(status="failed", reason="not so")), 9.0)
+    assert said_no.mergeable == ()
+    assert said_no.final is not None
+    assert said_no.final.reason == "not so"
+
+
 @pytest.mark.parametrize(
     ("changes", "head", "is_unkept"),
     [
@@ -435,3 +453,5 @@ def test_a_merge_that_a_gate_let_pass_is_to_be_kept_where_no_branch_has_it(
     assert not work.is_unkept(2, Outcome(status="failed", head=head))
     more = replace(work, stages=(*work.stages, Stage(name="more", needs=(2,))))
     assert not more.is_unkept(2, Outcome(status="completed_no_changes", head=head)), "others go on from it"
+    approved = replace(work, stages=(*work.stages, Stage(name="ask", kind=Kind.APPROVAL, needs=(2,))))
+    assert approved.is_unkept(2, Outcome(status="completed_no_changes", head=head)) is is_unkept

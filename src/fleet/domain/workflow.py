@@ -211,7 +211,14 @@ class Workflow:
     @property
     def finals(self) -> tuple[Outcome, ...]:
         """The result of the whole, part by part."""
-        return () if self.last is None else self.results_of(self.last)
+        return () if self.last is None else self._approved(self.last)
+
+    def _approved(self, index: int) -> tuple[Outcome, ...]:
+        """Return what came of a stage; where that was a person's yes, what they said it to."""
+        own = self.results_of(index)
+        if self.stages[index].kind is not Kind.APPROVAL or not all(outcome.is_good for outcome in own):
+            return own
+        return tuple(outcome for need in self.stages[index].needs for outcome in self._approved(need)) or own
 
     @property
     def final(self) -> Outcome | None:
@@ -247,9 +254,15 @@ class Workflow:
         """Whether a gate let a merge pass that is a result of the whole and that no branch has yet."""
         stage = self.stages[index]
         is_merge = stage.kind is Kind.GATE and stage.strategy is Strategy.MERGE
-        is_end = not any(index in other.needs for other in self.stages)
-        is_wanted = is_merge and is_end and outcome.is_good and outcome.head not in ("", self.base)
-        return is_wanted and not self._branch_at(outcome.head, index)
+        is_wanted = outcome.is_good and outcome.head not in ("", self.base)
+        if not (is_merge and is_wanted and self._is_at_end(index)):
+            return False
+        return not self._branch_at(outcome.head, index)
+
+    def _is_at_end(self, index: int) -> bool:
+        """Whether nothing comes after a stage but a person's approval."""
+        after = [number for number, stage in enumerate(self.stages) if index in stage.needs]
+        return all(self.stages[one].kind is Kind.APPROVAL and self._is_at_end(one) for one in after)
 
     def kept_branch(self, index: int, tried: int) -> str:
         """Name the branch for such a merge: another one for each try."""
