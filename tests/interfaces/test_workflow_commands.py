@@ -683,6 +683,51 @@ def test_the_result_of_a_workflow_that_ends_in_parts_is_all_of_them(shared: Syst
     assert shared.json("workflow", "cleanup", name, "--yes") == {"deleted": [], "kept": branches}
 
 
+def test_the_parts_of_a_workflow_within_are_parts_of_the_whole(shared: System) -> None:
+    work = {**stage("work", {"run": "echo {item} > {item}.txt"}, {"say": "{item}"}), "foreach": ["x", "y"]}
+    outer = {"name": "outer", "kind": "workflow", "prompt": "go", "stages": [work]}
+    gate = {
+        "name": "both",
+        "kind": "gate",
+        "gates": ["cat x.txt y.txt"],
+        "strategy": "merge",
+        "depends_on": [0],
+    }
+    name = shared.json("workflow", "run", write(shared.home, "within.json", outer), "--wait")["id"]
+    assert [one["branch"][-7:] for one in shared.json("workflow", "result", name)] == ["work-i0", "work-i1"]
+    assert {"x.txt", "y.txt"} <= set(re.findall(r"[xy]\.txt", shared.fleet("diff", name).stdout))
+    done = shared.json("workflow", "run", write(shared.home, "both.json", outer, gate), "--wait")
+    assert done["state"] == "succeeded", "a stage that merges them has them all"
+
+
+def test_a_part_whose_branch_is_gone_is_missed_and_not_left_out(shared: System) -> None:
+    work = {**stage("work", {"run": "echo {item} > {item}.txt"}, {"say": "{item}"}), "foreach": ["x", "y"]}
+    name = shared.json("workflow", "run", write(shared.home, "gone.json", work), "--wait")["id"]
+    shared.fleet("clean", "--yes")
+    git(shared.repository, "branch", "-D", f"fleet/{name}-0-work-i0")
+    git(shared.repository, "branch", "not-all")
+    assert f"fleet/{name}-0-work-i0 is gone" in shared.fleet("diff", name, code=3).stderr
+    refused = shared.json("merge", name, "--into", "not-all", "--no-gate", "--wait", code=5)
+    assert [car["state"] for car in refused["branches"]] == ["refused", "landed"]
+
+
+def test_where_the_last_stage_only_judged_the_work_of_others_is_offered(shared: System) -> None:
+    work = stage("work", {"run": "echo a > a.txt"}, {"say": "done"})
+    judge = {**stage("judge", {"say": "fine"}), "depends_on": ["work"], "strategy": "new"}
+    told = shared.fleet("workflow", "run", write(shared.home, "judged.json", work, judge), "--wait")
+    name = shared.json("workflow", "list", "--all")[-1]["id"]
+    assert f"fleet diff fleet/{name}-0-work\n" in told.stderr
+    assert "fleet merge BRANCH --gate" in told.stderr
+
+
+def test_a_variable_that_is_only_gone_through_is_asked_for(shared: System) -> None:
+    each = {**stage("each", {"say": "{item}"}), "foreach": "vars.areas"}
+    file = write(shared.home, "areas.json", each)
+    assert "vars.areas" in shared.fleet("workflow", "run", file, code=2).stderr
+    done = shared.json("workflow", "run", file, "--var", "areas=api,web", "--wait")
+    assert [one["summary"] for one in done["results"]] == ["api", "web"]
+
+
 # a result that no agent made
 
 
@@ -714,6 +759,10 @@ def test_a_branch_that_is_in_the_way_of_the_merge_is_left_alone(shared: System) 
     shared.fleet("workflow", "approve", name, "ask")
     done = shared.json("workflow", "status", name, "--wait")
     assert (done["state"], done["result"]["branch"]) == ("succeeded", None)
+    [told] = done["result"]["next_steps"]
+    kept = told.rpartition(" ")[2]
+    assert git(shared.repository, "show", f"{kept}:one.txt") == "one"
+    assert branch not in shared.json("workflow", "cleanup", name, "--yes")["deleted"]
     assert git(shared.repository, "rev-parse", branch) == git(shared.repository, "rev-parse", "HEAD")
 
 
@@ -728,6 +777,8 @@ def test_what_was_approved_last_can_be_landed(shared: System) -> None:
     shared.fleet("workflow", "approve", name, "ask")
     done = shared.json("workflow", "status", name, "--wait")
     assert (done["state"], done["result"]["branch"]) == ("succeeded", f"fleet/{name}-0-work")
+    assert shared.json("workflow", "result", name) == done["result"]
+    assert shared.json("workflow", "result", name, "ask")["status"] == "approved"
     git(shared.repository, "branch", "approved")
     train = shared.json("merge", name, "--into", "approved", "--no-gate", "--wait")
     assert train["state"] == "done"

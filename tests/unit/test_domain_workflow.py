@@ -432,6 +432,21 @@ def test_the_result_behind_an_approval_is_what_was_approved() -> None:
     assert said_no.final.reason == "not so"
 
 
+def test_a_graph_with_many_ways_through_it_is_looked_at_in_no_time() -> None:
+    stages: list[Stage] = [Stage(name="first")]
+    for level in range(60):  # each doubles the ways
+        last = len(stages) - 1
+        stages += [Stage(name=f"{side}{level}", kind=Kind.APPROVAL, needs=(last,)) for side in "ab"]
+        stages.append(Stage(name=f"c{level}", kind=Kind.APPROVAL, needs=(last + 1, last + 2)))
+    work = run_stage(workflow(*stages), 0, replace(GOOD, branch="fleet/first", head="tip"))
+    for index in range(1, len(stages)):
+        work = run_stage(work, index, Outcome(status="approved"))
+    assert concluded(work, 9.0).mergeable == ("fleet/first",)
+    gates = replace(work, stages=tuple(replace(one, kind=Kind.GATE) for one in stages))
+    assert gates.results_of(len(stages) - 1)[0].branch == ""
+    assert not gates.is_unkept(0, GOOD)
+
+
 @pytest.mark.parametrize(
     ("changes", "head", "is_unkept"),
     [

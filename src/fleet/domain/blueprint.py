@@ -581,10 +581,11 @@ def _value(name: str, value: object) -> str:
 
 
 def variables_used(stages: Sequence[Stage]) -> set[str]:
-    """Return the names of all `vars.NAME` that stages ask for, in prompts and conditions."""
+    """Return the names of all `vars.NAME` that stages ask for: in prompts, conditions and `foreach`."""
     used: set[str] = set()
     for stage in stages:
         asked = [name for condition in (stage.when, stage.until) if condition for name in names_in(condition)]
+        asked.append(stage.foreach_from)
         used.update(name.removeprefix("vars.") for name in asked if name.startswith("vars."))
         used.update(variables_in(stage.prompt))
         used.update(variables_used(stage.stages))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -211,22 +212,30 @@ class Workflow:
     @property
     def finals(self) -> tuple[Outcome, ...]:
         """The result of the whole, part by part."""
-        return () if self.last is None else self._approved(self.last)
+        if self.last is None:
+            return ()
+        return tuple(self._approved(self.last, set())) or self.results_of(self.last)
 
-    def _approved(self, index: int) -> tuple[Outcome, ...]:
-        """Return what came of a stage; where that was a person's yes, what they said it to."""
-        own = self.results_of(index)
-        if self.stages[index].kind is not Kind.APPROVAL or not all(outcome.is_good for outcome in own):
-            return own
-        return tuple(outcome for need in self.stages[index].needs for outcome in self._approved(need)) or own
+    def _approved(self, index: int, seen: set[int]) -> Iterator[Outcome]:
+        """Yield what came of a stage; where that was a person's yes, what they said it to."""
+        own, stage = self.results_of(index), self.stages[index]
+        is_yes = stage.kind is Kind.APPROVAL and all(outcome.is_good for outcome in own)
+        if index not in seen and not is_yes:
+            yield from own
+        seen.add(index)
+        for need in stage.needs if is_yes else ():
+            if need not in seen:
+                yield from self._approved(need, seen)
 
     @property
     def final(self) -> Outcome | None:
         """The result of the whole; where it has several parts, that of the last one."""
-        return self.finals[-1] if self.finals else None
+        return next(reversed(self.finals), None)
 
     def results_of(self, index: int) -> tuple[Outcome, ...]:
         """Return what came of a stage, part by part; what a gate let pass has the branch that it is on."""
+        if self.stages[index].kind is not Kind.GATE:
+            return self.progress[index].outcomes
         return tuple(
             outcome if outcome.branch else replace(outcome, branch=self._branch_at(outcome.head, index))
             for outcome in self.progress[index].outcomes
@@ -234,20 +243,29 @@ class Workflow:
 
     @property
     def mergeable(self) -> tuple[str, ...]:
-        """The branches that came of the whole: one, or one for each part."""
+        """The branches that came of the whole: one, or one for each part that something was done in."""
         if self.state is not WorkflowState.SUCCEEDED:
             return ()
-        good = (outcome.branch for outcome in self.finals if outcome.is_good and outcome.branch)
-        return tuple(dict.fromkeys(good))
+        good = [one for one in self.finals if one.is_good and one.branch]
+        return tuple(dict.fromkeys(one.branch for one in good if not one.head or one.head != self.base))
+
+    @property
+    def works(self) -> tuple[str, ...]:
+        """The branches of all stages that something came of."""
+        outcomes = [outcome for at in self.progress for outcome in at.outcomes if outcome.is_good]
+        found = (one.branch for one in outcomes if one.branch and one.head not in ("", one.start))
+        return tuple(dict.fromkeys(found))
 
     def _branch_at(self, head: str, index: int) -> str:
         """Return the branch of an earlier stage that a gate, say, has let pass as it is; else ""."""
-        for need in self.stages[index].needs:
+        waiting, seen = deque(self.stages[index].needs), set[int]()
+        while waiting:  # the nearest first
+            need = waiting.popleft()
             for outcome in self.progress[need].outcomes:
                 if outcome.branch and outcome.head == head:
                     return outcome.branch
-            if found := self._branch_at(head, need):
-                return found
+            waiting.extend(one for one in self.stages[need].needs if one not in seen)
+            seen.update(self.stages[need].needs)
         return ""
 
     def is_unkept(self, index: int, outcome: Outcome) -> bool:
@@ -261,8 +279,8 @@ class Workflow:
 
     def _is_at_end(self, index: int) -> bool:
         """Whether nothing comes after a stage but a person's approval."""
-        after = [number for number, stage in enumerate(self.stages) if index in stage.needs]
-        return all(self.stages[one].kind is Kind.APPROVAL and self._is_at_end(one) for one in after)
+        after = descendants(self.stages, index)
+        return all(self.stages[one].kind is Kind.APPROVAL for one in after)
 
     def kept_branch(self, index: int, tried: int) -> str:
         """Name the branch for such a merge: another one for each try."""

@@ -46,7 +46,7 @@ class Order:
 class Standing:
     """How an order stands that was begun."""
 
-    outcome: Outcome | None = None  # what came of it; None while it is under way
+    outcomes: tuple[Outcome, ...] = ()  # what came of it, part by part; none while it is under way
     asks: str = ""  # what a person must do before it can go on
 
 
@@ -112,7 +112,7 @@ class AgentCraft:
             return Standing(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
         run = self._shop.runs.peek(task.run) if task.run else None
         is_shared = run is not None and run.is_shared
-        return Standing(outcome=_of_task(task, run, run.base_sha if run and is_shared else start))
+        return Standing(outcomes=(_of_task(task, run, run.base_sha if run and is_shared else start),))
 
     def cancel(self, name: TaskId) -> None:
         task = self._tasks.peek(name)
@@ -183,7 +183,7 @@ class PairCraft:
         if pair is None:
             return None
         if pair.has_ended:
-            return Standing(outcome=self._outcome(pair, start))
+            return Standing(outcomes=(self._outcome(pair, start),))
         is_asking = pair.state is PairState.UNDECIDED
         return Standing(asks=f"{pair.reason} (`fleet pair decide {name} …`)" if is_asking else "")
 
@@ -243,7 +243,7 @@ class RaceCraft:
         if race is None:
             return None
         if race.has_ended:
-            return Standing(outcome=self._outcome(race, start))
+            return Standing(outcomes=(self._outcome(race, start),))
         return Standing(asks="its candidates ask (`fleet questions`)" if race.is_asking else "")
 
     def _outcome(self, race: Race, start: str) -> Outcome:
@@ -305,7 +305,7 @@ class GateCraft:
             start=start,
             head=start,
         )
-        return Standing(outcome=outcome)
+        return Standing(outcomes=(outcome,))
 
     def cancel(self, name: TaskId) -> None:
         trial = self._shop.trials.peek(name)
@@ -340,15 +340,17 @@ class WorkflowCraft:
         if child is None:
             return None
         if child.has_ended:
-            return Standing(outcome=self._outcome(child, start))
+            return Standing(outcomes=self._outcomes(child, start))
         return Standing(asks=f"see `fleet workflow status {name}`" if child.needs_person else "")
 
-    def _outcome(self, child: Workflow, start: str) -> Outcome:
-        final = child.final or Outcome(status="completed_no_changes", start=start, head=start)
-        final = replace(final, start=start, cost_usd=child.cost_usd)
+    def _outcomes(self, child: Workflow, start: str) -> tuple[Outcome, ...]:
+        """Return what came of a workflow within, part by part; all that it cost is told with the first."""
+        nothing = Outcome(status="completed_no_changes", start=start, head=start)
+        first, *others = (replace(one, start=start, cost_usd=0.0) for one in child.finals or (nothing,))
+        first = replace(first, cost_usd=child.cost_usd)
         if child.state is WorkflowState.SUCCEEDED:
-            return final
-        return replace(final, status="failed", reason=child.reason or str(child.state))
+            return first, *others
+        return (replace(first, status="failed", reason=child.reason or str(child.state)),)
 
     def cancel(self, name: TaskId) -> None:
         child = self._workflows.peek(name)

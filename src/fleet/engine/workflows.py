@@ -41,7 +41,7 @@ from fleet.engine.crafts import (
 )
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
-from fleet.errors import Conflict, Failed, FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
+from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
 from fleet.ports.shelf import encode_value
 from fleet.ports.workflows import Workflows
 
@@ -125,8 +125,8 @@ class WorkflowDirector:
         except FleetError as problem:
             self._cancel(work, index)
             return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
-        ended = tuple(one.outcome for one in standings if one.outcome is not None)
-        if len(ended) == len(standings):
+        if all(one.outcomes for one in standings):
+            ended = [outcome for one in standings for outcome in one.outcomes]
             if not all(outcome.is_good for outcome in ended):
                 self._cancel(work, index)  # what failed for good waits for nobody any more
             return self._settle(work, index, tuple(self._kept(work, index, one) for one in ended))
@@ -143,12 +143,12 @@ class WorkflowDirector:
             if merging.tip(work.project, ref) != outcome.head:  # else it was kept before a kill
                 why = f"fleet: tried by workflow {work.id}"
                 merging.land(work.project, ref, outcome.head, before="", why=why)
-        except (
-            Conflict,
-            GitFailed,
-        ) as problem:  # somebody's branch is in the way; the gate said yes all the same
+        except Unavailable:
+            raise  # that passes
+        except FleetError as problem:  # somebody's branch is in the way, say; the gate said yes all the same
             log.warning("workflow.merge_not_kept", extra={"workflow_id": work.id, "reason": problem.message})
-            return outcome
+            told = f"it is on no branch ({problem.message}); keep it with: git branch NAME {outcome.head}"
+            return replace(outcome, next_steps=(*outcome.next_steps, told))
         return replace(outcome, branch=branch)
 
     def _standing(self, work: Workflow, index: int, number: int) -> Standing:

@@ -455,9 +455,10 @@ class RunService:
         whole = results.peek(name)
         if whole is None:
             return self.diff_text(self.get(name), stat=stat)
-        branches = [one for one in results.branches_of(name) if self.is_branch(whole.project, one)]
-        if not branches:
-            raise NotFound(f"{name} has no result, or its branch is gone", hint="name a branch of it instead")
+        branches = results.require(name, whole.project)
+        if gone := [one for one in branches if not self.is_branch(whole.project, one)]:
+            hint = "name a branch of it that is there"
+            raise NotFound(f"{name} has a result, but its branch {', '.join(gone)} is gone", hint=hint)
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
             self._repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs

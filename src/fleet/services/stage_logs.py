@@ -63,6 +63,12 @@ class StageLogs:
                     for branch, note in self._notes(workflow.stages[index].kind, unit):
                         yield StageEntry(index, tried, number, branch, note)
 
+    def commits(self, workflow: Workflow, index: int, tried: int) -> set[str]:
+        """Return what a gate was asked about in a try."""
+        rounds = (self._units(workflow, index, tried, number) for number in count(1))
+        units = (unit for round in takewhile(bool, rounds) for unit in round)
+        return {trial.commit for unit in units if (trial := self._trials.peek(unit))}
+
     def _units(self, workflow: Workflow, index: int, tried: int, number: int) -> list[TaskId]:
         """Return the parts of a stage that were begun in a round of a try; what was begun is never undone."""
         stage = workflow.stages[index]

@@ -308,10 +308,12 @@ class WorkflowService:
         return list(dict.fromkeys([*of_agents, *self._kept_merges(workflow)]))
 
     def _kept_merges(self, workflow: Workflow) -> Iterator[str]:
-        """Yield what the branches would be called that merges were kept on; not all of them are there."""
+        """Yield the branches that merges were kept on. One that has another commit is somebody else's."""
         for index, (stage, at) in enumerate(zip(workflow.stages, workflow.progress, strict=True)):
-            if stage.kind is Kind.GATE:
-                yield from (workflow.kept_branch(index, tried) for tried in range(1, at.tries + 1))
+            for tried in range(1, at.tries + 1) if stage.kind is Kind.GATE else ():
+                branch = workflow.kept_branch(index, tried)
+                if self._tip_of(workflow, branch) in self._logs.commits(workflow, index, tried):
+                    yield branch
         for child in self.within(workflow):
             yield from self._kept_merges(child)
 

@@ -294,10 +294,13 @@ def _next(one: Workflow) -> Iterator[str]:
         if at.state is StageState.FAILED and one.has_ended:
             yield f"fleet workflow result {one.id} {name}  (what it said)"
             yield f"fleet workflow retry {one.id} {name}   (have it done again)"
+    gates = list(dict.fromkeys(gate for stage in one.stages for gate in stage.gates))
     if one.mergeable:
         yield f"fleet diff {one.id}"
-        gates = [gate for stage in one.stages for gate in stage.gates]
         yield merge_command(one.mergeable[0] if len(one.mergeable) == 1 else one.id, gates)
+    elif one.state is WorkflowState.SUCCEEDED and (works := one.works):  # the last stage only judged them
+        yield from (f"fleet diff {shlex.quote(branch)}" for branch in works)
+        yield merge_command("BRANCH", gates)
 
 
 def _stage_rows(fleet: Fleet, one: Workflow, index: int) -> list[tuple[str, ...]]:
@@ -404,15 +407,16 @@ def result(name: str, stage: str, as_json: bool) -> int:
     with opened() as fleet:
         found = fleet.workflows.get(name)
     index = found.index_of(stage) if stage else found.last
-    there = found.results_of(index) if index is not None else ()
+    there = found.results_of(found.index_of(stage)) if stage else found.finals
     if not there:
         raise NotFound(
             f"{stage or found.name!r} has no result yet", hint=f"`fleet workflow status {found.id}`"
         )
+    code = _code(found) if not stage else 0 if all(outcome.is_good for outcome in there) else 1
     if as_json:
         bodies = [wire.outcome(outcome) for outcome in there]
         render.out_json(bodies[0] if len(bodies) == 1 else list(bodies))
-        return _code(found)
+        return code
     items = found.progress[index].items if index is not None else ()
     for number, outcome in enumerate(there):
         branch = f"  {outcome.branch}" if outcome.branch else ""
@@ -421,7 +425,7 @@ def result(name: str, stage: str, as_json: bool) -> int:
         render.out_lines(render.printable_lines(outcome.summary or outcome.reason))
         render.out_lines(f"  next: {render.printable(step)}" for step in outcome.next_steps)
         render.out_lines(f"  file: {render.printable(file)}" for file in outcome.files)
-    return _code(found)
+    return code
 
 
 @workflow.command()
