@@ -127,9 +127,12 @@ class WorkspaceGone(Conflict):
     """Somebody deleted the folder of a workspace that an agent is to go on in."""
 
     def __init__(self, branch: str, folder: str) -> None:
+        from shlex import quote
+
+        word = quote(branch)
         super().__init__(
             f"the workspace of {branch!r} is gone: there is no folder {folder}",
-            hint=f"`fleet kill {branch}`, then `fleet undo {branch}` brings it back, as its branch has it",
+            hint=f"`fleet kill {word}`, then `fleet undo {word}` brings it back, as its branch has it",
         )
 
 

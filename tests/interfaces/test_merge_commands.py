@@ -77,6 +77,7 @@ REFUSED: list[tuple[tuple[str, ...], int, str]] = [
     (("merge",), 2, "nothing is named"),
     (("merge", "one"), 2, "no gate is set"),
     (("merge", "one", "--gate", " "), 2, "there is nothing in one of them"),
+    (("merge", "one", "--gate", "…"), 2, "stands for a command of yours"),
     (("merge", "one", "--gate", "true", "--no-gate"), 2, "exclude each other"),
     (("merge", "nobody", "--no-gate"), 3, "there is no branch, run, task, workflow, pair or race 'nobody'"),
     (("merge", "main", "--no-gate"), 2, "cannot be merged into itself"),
@@ -134,7 +135,8 @@ def test_hostile_names_are_taken_as_names(system: System) -> None:
 def test_a_clean_checkout_is_brought_forward_where_that_was_asked_for(three: System) -> None:
     done = three.fleet("merge", "one", "two", "three", "--no-gate", "--update-checkout", "--wait", code=5)
     assert "2 of 3 landed" in done.stdout
-    assert "next: `git switch two && git merge main`, then `fleet merge two`" in done.stdout
+    again = "fleet merge two --no-gate --update-checkout"
+    assert f"next: `git switch two && git merge main`, then `{again}`" in done.stdout
     assert (three.repository / "README.md").read_text() == "one\n"
     assert git(three.repository, "status", "--porcelain") == ""
 

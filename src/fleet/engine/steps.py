@@ -174,7 +174,7 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
 
 
 def _is_gone(run: Run) -> bool:
-    return not (run.is_shared or Path(run.workspace).is_dir())
+    return not (run.is_shared or os.path.isdir(run.workspace))  # noqa: PTH112  of any name
 
 
 async def _in_wanted_mode(shop: Workshop, run: Run, folder: str) -> Run:

@@ -169,6 +169,10 @@ class MergeService:
         gates = () if wish.is_ungated else wish.gates or self._settings().merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is a command: there is nothing in one of them, or it has a NUL")
+        if "…" in gates:
+            raise InvalidInput(
+                "`…` stands for a command of yours", hint='say what tests it: --gate "make test"'
+            )
         return gates
 
     # which branches
@@ -194,13 +198,12 @@ class MergeService:
 
     def _named(self, project: str, name: str) -> list[str]:
         """Return the branch of a name: its own, a run's or a task's; or all that came of a workflow, say."""
+        if self._results.knows(name):
+            return [*self._results.require(name, project)]
         branch = name.removeprefix("refs/heads/")
-        meant = [branch, *self._branches_of(project, branch)]
-        is_whole = self._results.knows(name)
-        named = self._results.require(name, project) if is_whole else meant
-        there = [one for one in named if self._merging.tip(project, f"refs/heads/{one}")]
-        if there:
-            return there if is_whole else there[:1]
+        for one in (branch, *self._branches_of(project, branch)):
+            if self._merging.tip(project, f"refs/heads/{one}"):
+                return [one]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
             hint="see them with `fleet conflicts`",
@@ -386,7 +389,9 @@ def advice(train: Train, car: Car) -> str:
     mend = f"`git switch {head} && git merge {target}`" if car.files else f"look at {head}"
     if car.run and not car.source:  # it may be checked out in its agent's workspace, where git keeps it
         mend = f"`fleet prompt {branch} …`, or, once `fleet clean` has removed its workspace, {mend}"
-    return f"{mend}, then `fleet merge {head}`"
+    gates = " ".join(f"--gate {quote(gate)}" for gate in train.gates) or "--no-gate"
+    checkout = " --update-checkout" if train.with_checkout else ""
+    return f"{mend}, then `fleet merge {head} {gates}{checkout}`"
 
 
 def _refuse_agent(run: str) -> None:

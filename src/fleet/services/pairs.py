@@ -133,7 +133,8 @@ class PairService:
     def list(self, state: PairState | None = None, *, everything: bool = True) -> list[Pair]:
         """Return all pairs, or those in a state, oldest first; of all, maybe only what has not ended."""
         found = self._pairs.find("state", str(state)) if state else self._pairs.find()
-        return [pair for pair in found if everything or not pair.has_ended]
+        shown = [pair for pair in found if everything or not pair.has_ended]
+        return sorted(shown, key=lambda pair: pair.created_at)
 
     def get(self, name: str) -> Pair:
         return find_by_id(self._pairs, name, "pair")

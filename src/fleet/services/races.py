@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_race_id
 from fleet.domain.naming import refuse_option
-from fleet.domain.race import SIZES, TIMES, Race, all_trials, racer, task_id
+from fleet.domain.race import SIZES, TIMES, End, Race, all_trials, racer, task_id
 from fleet.domain.run import Role
 from fleet.domain.scorecard import Scorecard, Standing, score
 from fleet.domain.task import Task, check_task
@@ -97,7 +97,7 @@ class RaceService:
             require_binary(self._coder(name).facts)
         if wish.judge:
             self._check_judge(wish.judge, coders)
-        cwd, _ = place(wish.folder)
+        cwd, _ = place(wish.folder, option="")
         repository = self._repositories.inspect(wish.folder, wish.base, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()
@@ -137,8 +137,9 @@ class RaceService:
     # looking
 
     def list(self, *, everything: bool = True) -> list[Race]:
-        """Return the races, oldest first: all, or those that are under way."""
-        return [race for race in self._races.find() if everything or not race.has_ended]
+        """Return the races, oldest first: all, or those that are under way or left to a person."""
+        shown = [one for one in self._races.find() if everything or not one.has_ended or one.end is End.TIE]
+        return sorted(shown, key=lambda one: one.created_at)
 
     def get(self, name: str) -> Race:
         return find_by_id(self._races, name, "race")

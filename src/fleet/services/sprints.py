@@ -75,8 +75,9 @@ class SprintService:
     # looking
 
     def list(self, *, everything: bool = True) -> list[Sprint]:
-        """Return the sprints, oldest first: all, or those that are under way."""
-        return [sprint for sprint in self._sprints.find() if everything or not sprint.has_ended]
+        """Return the sprints, oldest first: all, or those that are under way or left to a person."""
+        shown = [one for one in self._sprints.find() if everything or not one.has_ended or one.unlanded]
+        return sorted(shown, key=lambda one: one.created_at)
 
     def get(self, name: str) -> Sprint:
         return find_by_id(self._sprints, name, "sprint")

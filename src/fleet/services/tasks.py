@@ -78,7 +78,6 @@ class TaskService:
     ) -> None:
         self._home = home
         self._settings = settings
-        self._store = store
         self._tasks = Tasks(store)
         self._runs = Runs(store)
         self._questions = Questions(store)
@@ -479,16 +478,17 @@ class TaskService:
         self._look_again(task)
 
 
-def place(folder: str) -> tuple[str, str]:
-    """Return a folder in full, and the top of the repository that it is in."""
+def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
+    """Return a folder in full, and the top of the repository that it is in; `option` names another one."""
     check_text(folder)
+    otherwise = f", or name it with {option}" if option else ""
     if not Path(folder).is_dir():
-        raise InvalidInput(f"there is no folder {folder!r}", hint="name one with --cwd")
+        raise InvalidInput(f"there is no folder {folder!r}", hint=f"go to another one{otherwise}")
     project = project_at(folder)
     if project is None:
         raise InvalidInput(
-            f"{folder!r} is in no git repository, and tasks are worked on in one",
-            hint="go there, or name it with --cwd",
+            f"{str(Path(folder).resolve())!r} is in no git repository, and tasks are worked on in one",
+            hint=f"go to the one that you mean{otherwise}",
         )
     return str(Path(folder).resolve()), project
 

@@ -222,7 +222,7 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
 @all_option
 @json_option
 def list_races(everything: bool, as_json: bool) -> None:
-    """Show the races that are under way, newest first.
+    """Show the races that are under way or left to a person, newest first.
 
     \b
     Example:

@@ -183,7 +183,7 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
 @all_option
 @json_option
 def list_sprints(everything: bool, as_json: bool) -> None:
-    """Show the sprints that are under way, the oldest first.
+    """Show the sprints that are under way or left to a person, the oldest first.
 
     \b
     Example:
