@@ -478,6 +478,7 @@ def test_a_question_of_an_agent_waits_for_its_answer(system: System) -> None:
     until(system, work, lambda work: work.needs_person)
     told = system.fleet("workflow", "status", work.id, "--wait", code=5)
     assert "red or blue?" in told.stdout
+    assert f"fleet/{work.id}-0-one" in told.stdout, "where its agent is at work"
     (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
     os.kill(system.supervisor_pid(), signal.SIGKILL)  # so that the answer is heard only a while later
     system.fleet("answer", question["id"], "blue")

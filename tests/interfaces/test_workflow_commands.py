@@ -525,6 +525,15 @@ def test_logs_tell_what_a_person_was_asked_and_who_answered_what(shared: System)
     assert re.search(r"^ask, try 1 of 2\n.*  ask  approval  asks a person: may I\?\n    really\?\n", shown)
 
 
+def test_logs_of_a_stage_that_could_not_begin_tell_why(shared: System) -> None:
+    one, two = (stage(name, {"run": f"echo {name} > same.txt"}, {"say": "ok"}) for name in ("one", "two"))
+    both = {**stage("both", {"say": "never"}), "strategy": "merge", "depends_on": ["one", "two"]}
+    file = write(shared.home, "clash.json", one, two, both)
+    name = shared.json("workflow", "run", file, "--wait", code=1)["id"]
+    told = shared.fleet("workflow", "logs", name, "both").stderr
+    assert "what it builds on cannot be merged: in each other's way in same.txt" in told
+
+
 def test_logs_name_where_the_parts_of_a_stage_are_told_of(shared: System) -> None:
     ask = {"name": "ask", "kind": "approval", "prompt": "?"}
     within = {"name": "within", "prompt": "do it", "stages": [ask]}
@@ -695,6 +704,10 @@ def test_the_parts_of_a_workflow_within_are_parts_of_the_whole(shared: System) -
     }
     name = shared.json("workflow", "run", write(shared.home, "within.json", outer), "--wait")["id"]
     assert [one["branch"][-7:] for one in shared.json("workflow", "result", name)] == ["work-i0", "work-i1"]
+    assert set(re.findall(r"work-i\d", shared.fleet("workflow", "status", name).stdout)) == {
+        "work-i0",
+        "work-i1",
+    }
     assert {"x.txt", "y.txt"} <= set(re.findall(r"[xy]\.txt", shared.fleet("diff", name).stdout))
     done = shared.json("workflow", "run", write(shared.home, "both.json", outer, gate), "--wait")
     assert done["state"] == "succeeded", "a stage that merges them has them all"

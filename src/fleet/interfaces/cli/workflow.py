@@ -29,6 +29,7 @@ from fleet.interfaces.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from fleet.domain.task import Task
     from fleet.services.fleet import Fleet
     from fleet.services.stage_logs import StageEntry
     from fleet.services.workflows import WorkflowWish
@@ -304,15 +305,26 @@ def _next(one: Workflow) -> Iterator[str]:
 
 
 def _stage_rows(fleet: Fleet, one: Workflow, index: int) -> list[tuple[str, ...]]:
-    """Return a row for a stage and one for each of its parts, if it had several and they have ended."""
+    """Return a row for a stage, and one for each of its parts, if it has several."""
     items, outcomes = one.progress[index].items, one.results_of(index)
-    parts = zip(items, outcomes, strict=True) if len(items) == len(outcomes) > 1 else ()
-    return [_stage_row(fleet, one, index), *(_part_row(item, outcome) for item, outcome in parts)]
+    if outcomes:
+        is_for_each = len(items) == len(outcomes)  # a workflow within has parts of its own
+        names = items if is_for_each else [""] * len(outcomes)
+        parts = [_ended_part(name, outcome) for name, outcome in zip(names, outcomes, strict=True)]
+    else:
+        tasks = fleet.workflows.tasks_of(one, index) if items else []
+        parts = [_live_part(item, task) for item, task in zip(items, tasks, strict=False)]
+    return [_stage_row(fleet, one, index), *(parts if len(parts) > 1 else ())]
 
 
-def _part_row(item: str, outcome: Outcome) -> tuple[str, ...]:
+def _ended_part(item: str, outcome: Outcome) -> tuple[str, ...]:
     said = (outcome.reason or outcome.summary).partition("\n")[0]
     return ("", f"  {first_line(item)}", "", outcome.status, "", outcome.branch, render.printable(said))
+
+
+def _live_part(item: str, task: Task) -> tuple[str, ...]:
+    branch = task.branch if task.run else ""
+    return ("", f"  {first_line(item)}", "", str(task.state), "", branch, render.printable(task.reason))
 
 
 def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
@@ -327,9 +339,15 @@ def _stage_row(fleet: Fleet, one: Workflow, index: int) -> tuple[str, ...]:
         render.printable(graph.who(stage)),
         str(at.state),
         render.age(took) if at.started_at else "",
-        only.branch if only else "",
+        only.branch if only else _branch_under_way(fleet, one, index),
         render.printable(said.partition("\n")[0]),
     )
+
+
+def _branch_under_way(fleet: Fleet, one: Workflow, index: int) -> str:
+    """Return where the only agent of a stage that runs is at work, for `fleet logs` to be asked."""
+    tasks = fleet.workflows.tasks_of(one, index) if one.progress[index].state is StageState.RUNNING else []
+    return tasks[0].branch if len(tasks) == 1 and tasks[0].run else ""
 
 
 def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
@@ -363,7 +381,8 @@ def logs(name: str, stage: str, as_json: bool) -> None:
         render.out_json([wire.stage_entry(found, one) for one in entries])
         return
     if not entries:
-        render.say("nothing has happened yet")
+        reason = found.progress[found.index_of(stage)].reason if stage else found.reason
+        render.say(render.printable(reason) or "nothing has happened yet")
     told = ""
     for one in entries:
         heading = _heading(found, one)
