@@ -28,6 +28,7 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
+from fleet.ports.tasks import Tasks
 from tests.support import System, git, make_repository, processes_with, scenario, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -470,6 +471,22 @@ def test_a_stage_that_takes_too_long_is_ended(system: System, tmp_path: Path) ->
     failed = ended(system, run(system, stage("one", never, timeout_seconds=1, retries=0)))
     assert failed.state is WorkflowState.FAILED
     assert not processes_with(f"FLEET_RUN={runs_of(system, failed)[0].id}")
+
+
+def test_nobody_is_asked_again_between_the_hearing_of_an_answer_and_the_next_look(system: System) -> None:
+    turns = {"turns": [[{"ask": "red or blue?"}], [{"say": "it is {prompt}"}]]}
+    work = run(system, {"name": "one", "coder": "scripted", "prompt": f"[[scenario:{json.dumps(turns)}]]"})
+    until(system, work, lambda work: work.needs_person)
+    (question,) = [one for one in system.json("questions") if one["task"].startswith(work.id)]
+    supervisor = system.suspend_supervisor()
+    try:
+        system.fleet("answer", question["id"], "blue")
+        with open_fleet(system.home) as fleet:  # as the queue does, which is looked at before the workflows
+            Tasks(fleet.store).update(question["task"], lambda task: task.go_on("blue", given=1))
+        assert not system.json("workflow", "status", work.id)["needs_person"]
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert ended(system, work).state is WorkflowState.SUCCEEDED
 
 
 def test_a_question_of_an_agent_waits_for_its_answer(system: System) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.domain.ids import new_workflow_id
 from fleet.domain.question import QuestionState
+from fleet.domain.task import TaskState
 from fleet.domain.workflow import (
     Kind,
     Outcome,
@@ -37,6 +38,7 @@ from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.event import Json
+    from fleet.domain.ids import TaskId
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
@@ -217,19 +219,19 @@ class WorkflowService:
     def _heard(self, one: Workflow) -> Workflow:
         """Return a workflow without what it asks and was told meanwhile: that is about to be heard."""
         for index, at in enumerate(one.progress):
-            if at.asks and at.state is StageState.RUNNING and self._was_told(one, index):
+            is_asking = at.asks and at.state is StageState.RUNNING
+            if is_asking and not any(map(self._still_asks, one.units(index))):
                 one = one.with_progress(index, replace(at, asks=""))
         return one
 
-    def _was_told(self, one: Workflow, index: int) -> bool:
-        for name in one.units(index):
-            task, child = self._tasks.peek(name), self._workflows.peek(name)
-            question = self._questions.peek(task.question) if task and task.question else None
-            if question is not None and question.state is QuestionState.ANSWERED:
-                return True
-            if child is not None and not self._heard(child).needs_person:
-                return True
-        return False
+    def _still_asks(self, name: TaskId) -> bool:
+        """Whether a part of a stage needs an answer, as far as its own record tells."""
+        if task := self._tasks.peek(name):
+            question = self._questions.peek(task.question) if task.question else None
+            is_answered = question is not None and question.state is QuestionState.ANSWERED
+            return task.state is TaskState.BLOCKED and not is_answered
+        child = self._workflows.peek(name)
+        return child is None or self._heard(child).needs_person
 
     def tasks_of(self, workflow: Workflow, index: int) -> list[Task]:
         """Return the tasks that a stage became, as far as it has."""
