@@ -211,9 +211,19 @@ class System:
             here = [run for run in self.all_runs() if run.host != "elsewhere"]  # which no test has
             if branches := [run.branch for run in here if run.has_work or run.has_workspace]:
                 self.fleet("kill", *branches, "--force", code=None, cwd=self.home, seconds=60)
-        with contextlib.suppress(Exception):
-            self.door.stop()
+        self._stop_supervisors()
         self.require_silence()
+
+    def _stop_supervisors(self, seconds: float = 10) -> None:
+        """Stop the one that works, and those that were started in the same moment and come up only now."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Exception):
+                self.door.stop()
+            here = processes_with(f"FLEET_HOME={self.home}\0") - {os.getpid()}
+            if not any("fleet.interfaces.supervise" in _command_of(pid) for pid in here):
+                return
+            time.sleep(0.05)
 
     def require_silence(self, seconds: float = 10) -> None:
         """Fail if processes of this home outlive it; end them, so that they disturb no other test."""
