@@ -24,7 +24,7 @@ from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.refs import delete_own_ref, has_ref, read_ref
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.adapters.workspaces.status import may_have_flags
-from fleet.adapters.workspaces.survey import close_again
+from fleet.adapters.workspaces.survey import Opened
 from fleet.errors import (
     BranchTaken,
     Conflict,
@@ -521,13 +521,13 @@ class TestHalfMadeWorkspaces:
 
     def test_a_git_folder_without_files(self, ground: Ground) -> None:
         place, workspace = ground.make()
-        (ground.git_dir(place) / "fleet-ready").unlink()
+        (ground.git_dir(place) / "fleet-ready").rename(ground.git_dir(place) / "fleet-making")
         shutil.rmtree(workspace)
         self._finish(ground, place)
 
     def test_a_checkout_that_was_interrupted(self, ground: Ground) -> None:
         place, workspace = ground.make()
-        (ground.git_dir(place) / "fleet-ready").unlink()
+        (ground.git_dir(place) / "fleet-ready").rename(ground.git_dir(place) / "fleet-making")
         (ground.git_dir(place) / "index").rename(ground.git_dir(place) / "index.lock")
         (workspace / "readme.md").unlink()
         (workspace / "src" / "tool.py").write_text("half")
@@ -1184,7 +1184,7 @@ class TestSavingAndRestoring:
         ground.workspaces.restore(place, "refs/fleet/saved/run-work")
         lost = {name for name in before if name.startswith(("node_modules", "build/large", "data/cache"))}
         assert fingerprint(workspace) == {name: file for name, file in before.items() if name not in lost}
-        assert not (ground.room / ".kept" / place.run).exists()
+        assert not (ground.room / ".kept" / place.run / "files").exists()
 
     def test_nested_repositories_come_back_with_their_history(self, ground: Ground) -> None:
         place, workspace = ground.make()
@@ -1512,7 +1512,7 @@ class TestSavingAndRestoring:
 
     def test_a_half_made_workspace_is_removed_without_a_trace_of_it(self, ground: Ground) -> None:
         place, workspace = ground.make()
-        (ground.git_dir(place) / "fleet-ready").unlink()
+        (ground.git_dir(place) / "fleet-ready").rename(ground.git_dir(place) / "fleet-making")
         (workspace / "readme.md").unlink()
         ground.workspaces.remove(place, delete_branch=True)
         assert not workspace.exists()
@@ -1586,7 +1586,9 @@ class TestSavingAndRestoring:
 
     def test_modes_are_given_back_though_one_cannot_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch(mode=0o600)
-        close_again({tmp_path / "file": 0o400, tmp_path / "vanished": 0o400})
+        opened = Opened(tmp_path)
+        opened.update({tmp_path / "file": 0o400, tmp_path / "vanished": 0o400})
+        opened.close_again()
         assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="changes the owner of files")

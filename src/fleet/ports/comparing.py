@@ -14,7 +14,6 @@ class Comparison:
     """How a commit differs from another."""
 
     tree: str  # all that is in it: the same for the same content
-    patch: str  # names the change, but for white space; "" where there is none
     changes: tuple[Change, ...]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from fleet.ports.workspace import Place
+    from fleet.ports.workspace import Place, Remains
 
 
 class Repository(NamedTuple):
@@ -42,6 +42,22 @@ class Repositories(Protocol):
 
         Works for a removed workspace too, from its branch and its snapshot.
         """
+        ...
+
+    def find_remains(self, place: Place) -> Remains:
+        """Look what is there of a removed workspace; every object of its snapshot is read."""
+        ...
+
+    def require_snapshot(self, place: Place, sha: str) -> None:
+        """Read every object of a removed workspace's snapshot in the repository alone, without `.kept`.
+
+        Its recovery ref must lead to the commit `sha`, if one is given. Raises `NotFound` if it does not,
+        `UnusableRepository` (none there any more) or `GitFailed` (an object that cannot be read).
+        """
+        ...
+
+    def kept_names(self, place: Place) -> tuple[str, ...]:
+        """Return the files of a removed workspace that its snapshot cannot hold and that lie in `.kept`."""
         ...
 
     def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:

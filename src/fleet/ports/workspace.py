@@ -30,6 +30,18 @@ class Changes:
     head: str = ""  # the branch's last commit; "" if only git can tell
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is there of a removed workspace."""
+
+    snapshot: str = ""  # its commit; "" if nothing names one any more
+    has_ref: bool = False  # in the repository; else only the copy beside the workspaces names it
+    damage: str = ""  # why some object of the snapshot cannot be read; "" if all can
+    kept_in: str = ""  # folder of the copy and of the files that were set aside; "" if it is gone
+    aside: tuple[str, ...] = ()  # files that the snapshot cannot hold, and are kept in that folder
+    missing: tuple[str, ...] = ()  # such files that are not there any more
+
+
 class Workspaces(Protocol):
     """All calls block (use a thread), may be repeated, and may run at the same time as any other."""
 
@@ -62,7 +74,8 @@ class Workspaces(Protocol):
     def remove(self, place: Place, *, delete_branch: bool = False) -> str:
         """Save the workspace, then remove it; return the recovery ref, or "" if there was nothing to keep.
 
-        A branch is deleted only when asked for.
+        Nothing is deleted before the snapshot was read back and found equal to the files on disk; what a
+        snapshot cannot hold is moved to `.kept`. A branch is deleted only when asked for.
         """
         ...
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from fleet.adapters.workspaces.locks import held_locks, vary
-from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
+from fleet.errors import FleetError, GitFailed, NoRoom, Unavailable
 
 # No hook and no daemon of the user's repository may start because of us, and nothing may be
 # packed away in the background while a lock of ours is inherited by git.
@@ -52,6 +53,8 @@ _REDIRECTIONS = frozenset(
 )
 _FORCED = {
     "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",  # one that the repository configures is never run
+    "GIT_EDITOR": ":",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",  # worktrees share refs: `git replace` would show us another commit
     "LC_ALL": "C",
@@ -74,7 +77,7 @@ def git(
 ) -> bytes:
     """Run git to its end and return what it printed.
 
-    Raises `GitFailed` with git's own reason, `OverLimit` when the disk is full, `Unavailable`
+    Raises `GitFailed` with git's own reason, `NoRoom` when the disk is full, `Unavailable`
     when there is no git. Locks held by the calling thread are inherited: should we be killed,
     they stay taken until git, too, has ended.
     """
@@ -92,18 +95,7 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Do as `git` does, for callers that also want its warnings, or take other exit codes for an answer."""
     try:
-        process = subprocess.Popen(
-            ("git", *_ALWAYS, *args),
-            executable=_program(),
-            cwd=cwd,
-            env=_environment(env or {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=held_locks(),
-            umask=umask,
-            start_new_session=True,
-        )
+        process = _start(args, cwd, env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, umask=umask)
         completed = _finish(process, input or b"", timeout)
     except FileNotFoundError as exc:
         raise _cannot_start(cwd) from exc
@@ -114,6 +106,39 @@ def run_git(
     if completed.returncode not in codes:
         raise _failure(args, completed)
     return completed
+
+
+def stream_git(
+    *args: str, cwd: str | os.PathLike[str], env: Mapping[str, str], stdin: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start git for a caller that reads its output piece by piece, and ends it."""
+    try:
+        return _start(args, cwd, env, stdin=stdin, stderr=subprocess.DEVNULL, umask=-1)
+    except FileNotFoundError as exc:
+        raise _cannot_start(cwd) from exc
+
+
+def _start(
+    args: tuple[str, ...],
+    cwd: str | os.PathLike[str],
+    env: Mapping[str, str] | None,
+    *,
+    stdin: int | IO[bytes],
+    stderr: int,
+    umask: int,
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ("git", *_ALWAYS, *args),
+        executable=_program(),
+        cwd=cwd,
+        env=_environment(env or {}),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        pass_fds=held_locks(),
+        umask=umask,
+        start_new_session=True,
+    )
 
 
 _found: dict[str, str] = {}  # where git is, by what PATH was
@@ -179,7 +204,7 @@ def _cannot_start(cwd: str | os.PathLike[str]) -> FleetError:
 def _failure(args: tuple[str, ...], completed: subprocess.CompletedProcess[bytes]) -> FleetError:
     said = completed.stderr.decode(errors="replace").strip()
     if re.search(_DISK_FULL, said):
-        return OverLimit(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
+        return NoRoom(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
     if completed.returncode < 0:
         said = f"{said} (ended by signal {-completed.returncode})".strip()
     return GitFailed(_spell(args), said or f"exit code {completed.returncode}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import read_text
+from fleet.errors import GitFailed
 
 # What a removed workspace leaves behind must survive a power cut, too.
 DURABLE = ("-c", "core.fsync=committed,loose-object,reference", "-c", "core.fsyncMethod=batch")
@@ -61,16 +62,50 @@ def _parse(sha: str, content: bytes) -> CommitObject:
 
 
 def write_tree(folder: Path, env: Mapping[str, str]) -> str:
-    return git(*DURABLE, "write-tree", "--missing-ok", cwd=folder, env=env).decode().strip()
+    command = (*DURABLE, "write-tree", "--missing-ok")
+    try:
+        return git(*command, cwd=folder, env=env).decode().strip()
+    except GitFailed as exc:
+        if "unmerged" not in exc.reason:
+            raise
+    _drop_conflicts(folder, env)
+    return git(*command, cwd=folder, env=env).decode().strip()
 
 
-def write_commit(common: Path, tree: str, parents: Iterable[str], message: str, *, date: str = "") -> str:
+def _drop_conflicts(folder: Path, env: Mapping[str, str]) -> None:
+    """Take names out of the index that are in conflict; what it also has merged of them stays.
+
+    Porcelain commands never leave both, but `update-index --index-info` does, and `git status` does not tell.
+    """
+    listed = git("ls-files", "--stage", "-z", cwd=folder, env=env).split(b"\0")
+    entries = [entry.partition(b"\t") for entry in listed if entry]
+    unmerged = {name for how, _, name in entries if not how.endswith(b" 0")}
+    merged = [(how, name) for how, _, name in entries if name in unmerged and how.endswith(b" 0")]
+    nothing = b"0" * len(entries[0][0].split(b" ")[1])
+    wanted = [b"0 " + nothing + b"\t" + name + b"\0" for name in unmerged]
+    wanted += [how + b"\t" + name + b"\0" for how, name in merged]
+    git("update-index", "-z", "--index-info", cwd=folder, env=env, input=b"".join(wanted))
+
+
+def write_commit(
+    common: Path,
+    tree: str,
+    parents: Iterable[str],
+    message: str,
+    *,
+    date: str = "",
+    env: Mapping[str, str] | None = None,
+) -> str:
     """Make a commit of ours: signed by nobody, with no regard to the user's settings; of now, if undated."""
     options = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
     command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", "--no-gpg-sign", *options, tree)
     text = message.encode(errors="replace")
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
-    return git(*DURABLE, *command, cwd=common, env={**_IDENTITY, **dates}, input=text).decode().strip()
+    return (
+        git(*DURABLE, *command, cwd=common, env={**_IDENTITY, **dates, **(env or {})}, input=text)
+        .decode()
+        .strip()
+    )
 
 
 def point(common: Path, env: Mapping[str, str], ref: str, *, to: str, before: str, why: str) -> None:
@@ -90,7 +125,7 @@ def commits_made_in(git_dir: Path) -> list[str]:
     """Return every commit that a worktree has stood on, has a ref for, or needs to finish something."""
     own_refs = [read_text(file) for file in (git_dir / "refs").rglob("*") if file.is_file()]
     logged = [line.split(" ")[1] for line in _log_lines(git_dir)]
-    found = _shas(read_text(git_dir / "ORIG_HEAD"), *own_refs, *logged)
+    found = _shas(read_text(git_dir / "HEAD"), read_text(git_dir / "ORIG_HEAD"), *own_refs, *logged)
     return list(dict.fromkeys([*unfinished_commits(git_dir), *found]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -9,14 +10,15 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.commits import read_commits, was_made_in
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import read_text, remove_file
+from fleet.adapters.workspaces.readback import list_tree
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.status import stage
-from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
+from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree
 from fleet.domain.run import Commit, Diff
 from fleet.errors import NotFound
 from fleet.ports.workspace import Changes
@@ -31,12 +33,13 @@ _PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
 def changes(site: Site) -> Changes:
     base, noted = site.place.base_sha, _noted_tip(site)
     tip = base if noted == base else _tip(site)
+    refused = _refused(site)
     if tip == base:
-        return Changes(head=noted if noted == tip else "")
+        return Changes(files=refused, diff=Diff(files=len(refused)), head=noted if noted == tip else "")
     wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
     logged = git(*wanted, f"{base}..{tip}", cwd=site.common)
     counted = git("diff", "--numstat", "-z", *_PLAIN, base, tip, cwd=site.common)
-    files = _parse_numstat(counted)
+    files = {**_parse_numstat(counted), **dict.fromkeys(refused, (0, 0))}
     commits = (line.partition(b" ") for line in logged.split(b"\0") if line)
     return Changes(
         commits=tuple(
@@ -46,6 +49,13 @@ def changes(site: Site) -> Changes:
         diff=_sum(files),
         head=noted if noted == tip else "",
     )
+
+
+def _refused(site: Site) -> tuple[str, ...]:
+    """Return the files of a workspace that no commit can have: they are work, all the same."""
+    git_dir = site.git_dir()
+    text = read_text(git_dir / REFUSED) if git_dir else ""
+    return tuple(json.loads(text)) if text else ()
 
 
 def measure(site: Site) -> Diff:
@@ -71,10 +81,10 @@ def diff_text(site: Site, *, stat: bool) -> str:
     git_dir = site.git_dir()
     if git_dir and site.has_folder():
         return _diff_folder(site, git_dir, command)
-    tip, hidden = _last_state(site)
-    if hidden:
-        return _diff_without(site, tip, hidden, command)
-    return diff_commits(str(site.common), site.place.base_sha, tip, stat=stat)
+    snapshot = _last_snapshot(site)
+    if snapshot is None:
+        return diff_commits(str(site.common), site.place.base_sha, _tip(site), stat=stat)
+    return _diff_snapshot(site, snapshot, command)
 
 
 def diff_commits(repository: str, old: str, new: str, *, stat: bool) -> str:
@@ -88,12 +98,21 @@ def _command(*, stat: bool) -> tuple[str, ...]:
     return ("-c", "core.bigFileThreshold=16m", "diff", *how, *_PLAIN)
 
 
-def _diff_without(site: Site, tree: str, hidden: Iterable[str], command: tuple[str, ...]) -> str:
-    """Compare a tree with the base, but for some files: through an index, for there may be very many."""
+def _diff_snapshot(site: Site, snapshot: Snapshot, command: tuple[str, ...]) -> str:
+    """Compare a snapshot with the base; ignored files and bytes that only a filter changed are left out."""
+    manifest = snapshot.manifest
     with tempfile.TemporaryDirectory(prefix="fleet-diff-") as folder:
         env = {"GIT_DIR": str(site.common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
-        git("read-tree", tree, cwd=site.common, env=env)
-        stage(site.common, env, add=(), delete=hidden)
+        git("read-tree", snapshot.tree, cwd=site.common, env=env)
+        stage(site.common, env, add=(), delete=manifest.ignored)
+        if manifest.converted:
+            known = list_tree(site.common, manifest.index)
+            lines = (
+                b"%s %s\t%s\0" % (known[name].mode, known[name].sha, os.fsencode(name))
+                for name in manifest.converted
+                if name in known
+            )
+            git("update-index", "-z", "--index-info", cwd=site.common, env=env, input=b"".join(lines))
         out = git(*command, "--cached", site.place.base_sha, cwd=site.common, env=env)
     return out.decode(errors="surrogateescape")
 
@@ -112,8 +131,9 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
         if new:
             listed = b"".join(os.fsencode(name) + b"\0" for name in new)
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
-            options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
-            git("add", *options, cwd=site.path, env=literal, input=listed)
+            options = ("--intent-to-add", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
+            # 1: git refuses some names, such as `.GIT/config`; they are in no diff.
+            run_git("add", *options, cwd=site.path, env=literal, input=listed, codes=(0, 1))
         return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="surrogateescape")
     finally:
         remove_file(index)
@@ -142,13 +162,12 @@ def _tip(site: Site) -> str:
     return tip.sha if tip else site.place.base_sha
 
 
-def _last_state(site: Site) -> tuple[str, list[str]]:
-    """Return what shows a removed workspace as it was, and the files of it that are nobody's business."""
+def _last_snapshot(site: Site) -> Snapshot | None:
+    """Return the snapshot of a removed workspace; None where its branch says as much."""
     [saved] = read_commits(site.common, {}, site.saved_ref)
     if saved is None or not saved.message.startswith(TITLE):
-        return _tip(site), []
-    snapshot: Snapshot = read_snapshot(site, saved.sha)
-    return snapshot.tree, snapshot.manifest.ignored
+        return None
+    return read_snapshot(site, saved.sha)
 
 
 def _untracked_files(site: Site, env: Mapping[str, str]) -> list[str]:

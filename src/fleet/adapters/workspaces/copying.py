@@ -6,6 +6,7 @@ reaches a snapshot only if the agent changed it.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import logging
@@ -70,6 +71,19 @@ def copy_named(repository: Path, workspace: Path, names: Iterable[str]) -> Mappi
     return copied
 
 
+def copy_repeated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> None:
+    """Copy files of the repository to other names, as an agent had copied or moved them."""
+    with in_our_words("copying files into the workspace"):
+        for name, original in repeated.items():
+            source, target = (repository / original), (workspace / name)
+            if not source.is_file():
+                log.warning("workspace.copy_missing", extra={"file": name, "source": original})
+            elif not os.path.lexists(target):
+                _refuse_escape(repository, source, original)
+                _refuse_escape(workspace, target.parent, name)
+                _copy(source, target)
+
+
 def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
     if not copied:
         return
@@ -90,33 +104,62 @@ def recall(git_dir: Path | None) -> Mapping[str, Copied]:
 
 def find_copies(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> set[str]:
     """Return those names that are copied files, or have the content of one: moved or copied by the agent."""
-    sizes = {file.size for file in copied.values() if file.digest and file.size >= _SMALLEST_TELLING}
-    digests = {file.digest for file in copied.values()}
-    return {name for name in names if name in copied or _has_content(workspace / name, sizes, digests)}
+    names = list(names)
+    return {name for name in names if name in copied} | find_repeated(workspace, names, copied).keys()
 
 
-def _has_content(path: Path, sizes: Collection[int], digests: Collection[str]) -> bool:
+def find_repeated(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> dict[str, str]:
+    """Return those names that are no copied files and have the content of one, with the name of that."""
+    sources = {file.digest: name for name, file in copied.items() if file.size >= _SMALLEST_TELLING}
+    sizes = {file.size for file in copied.values() if file.digest}
+    found: dict[str, str] = {}
+    for name in names if sources else ():
+        if name not in copied and (source := sources.get(_digest_of_size(workspace / name, sizes))):
+            found[name] = source
+    return found
+
+
+def find_outdated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> list[str]:
+    """Return those files that the user's file, of which they are a copy, would not give back any more."""
+
+    def is_outdated(name: str, source: str) -> bool:
+        try:
+            return not filecmp.cmp(workspace / name, repository / source, shallow=False)
+        except OSError:
+            return True
+
+    return [name for name, source in repeated.items() if is_outdated(name, source)]
+
+
+def _digest_of_size(path: Path, sizes: Collection[int]) -> str:
+    """Return the digest of a file that has one of the sizes; "-" of any other."""
     try:
         found = path.lstat()
-        return stat.S_ISREG(found.st_mode) and found.st_size in sizes and _digest(path) in digests
+        return _digest(path) if stat.S_ISREG(found.st_mode) and found.st_size in sizes else "-"
     except OSError:
-        return False
+        return "-"
 
 
 def _is_copyable(name: str) -> bool:
     return is_inside(name) and ".git" not in name.split("/")
 
 
-def is_unchanged(workspace: Path, name: str, copied: Copied) -> bool:
-    """Tell whether a copied file still has the bytes that we gave it."""
+def find_unchanged(repository: Path, workspace: Path, copied: Mapping[str, Copied]) -> set[str]:
+    """Return the copied files that still have the bytes that we gave them."""
+    return {name for name, file in copied.items() if _is_unchanged(repository, workspace, name, file)}
+
+
+def _is_unchanged(repository: Path, workspace: Path, name: str, copied: Copied) -> bool:
     path = workspace / name
     try:
         found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size != copied.size:
+            return False
+        if copied.digest:
+            return _digest(path) == copied.digest
+        return filecmp.cmp(path, repository / name, shallow=False)
     except OSError:
         return False
-    if not stat.S_ISREG(found.st_mode) or found.st_size != copied.size:
-        return False
-    return found.st_mtime_ns == copied.modified_ns or (copied.digest != "" and _digest(path) == copied.digest)
 
 
 def _matching(repository: Path, patterns: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The Comparing port on `git diff-tree`, `patch-id` and `cat-file`."""
+"""The Comparing port on `git diff-tree` and `cat-file`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ class GitComparing:
         common = common_git_dir(repository)
         tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
         told = git("diff-tree", "-r", "-z", "--raw", "--numstat", *_PLAIN, base, commit, "--", cwd=common)
-        changes = _parse(told)
-        patch = git("diff-tree", "-r", "--patch", "--binary", *_PLAIN, base, commit, "--", cwd=common)
-        named = git("patch-id", "--stable", cwd=common, input=patch)
-        return Comparison(tree=tree.decode().strip(), patch=named.decode().partition(" ")[0], changes=changes)
+        return Comparison(tree=tree.decode().strip(), changes=_parse(told))
 
     def texts(self, repository: str, commit: str, paths: Collection[str]) -> dict[str, str]:
         names = [path for path in paths if "\n" not in path]  # the others cannot be asked for this way
@@ -51,17 +48,24 @@ class GitComparing:
 def _parse(out: bytes) -> tuple[Change, ...]:
     """Read what `--raw` and `--numstat` say of each path, one list after the other."""
     fields = iter(out.split(b"\0"))
-    kinds: dict[str, ChangeKind] = {}
+    raw: dict[str, list[str]] = {}
     lines: dict[str, tuple[int, int]] = {}
     for field in fields:
         if field.startswith(b":"):
-            kinds[os.fsdecode(next(fields))] = _KINDS.get(field.decode()[-1], ChangeKind.CHANGED)
+            raw[os.fsdecode(next(fields))] = field.decode().removeprefix(":").split(" ")
         elif field:
             added, removed, name = field.split(b"\t", 2)
             lines[os.fsdecode(name)] = (_number(added), _number(removed))
     return tuple(
-        Change(path=path, kind=kind, added=lines[path][0], removed=lines[path][1])
-        for path, kind in kinds.items()
+        Change(
+            path=path,
+            kind=_KINDS.get(letter, ChangeKind.CHANGED),
+            added=lines[path][0],
+            removed=lines[path][1],
+            old=f"{old_mode} {old_id}",
+            new=f"{new_mode} {new_id}",
+        )
+        for path, (old_mode, new_mode, old_id, new_id, letter) in raw.items()
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.errors import Failed, FleetError, InvalidInput, OverLimit
+from fleet.errors import Failed, FleetError, InvalidInput, NoRoom
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def in_our_words(doing: str) -> Generator[None]:
 
 def _translated(doing: str, exc: OSError) -> FleetError:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OverLimit(f"the disk was full {doing}: {exc}", hint="run `fleet clean`")
+        return NoRoom(f"the disk was full {doing}: {exc}", hint="run `fleet clean`")
     return Failed(f"the system refused {doing}: {exc}")
 
 

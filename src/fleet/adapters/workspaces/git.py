@@ -49,7 +49,7 @@ class GitWorkspaces:
 
     def save_leftovers(self, place: Place, message: str) -> str:
         site = site_of(place)
-        with hold(site.run_lock):
+        with hold(site.run_lock), in_our_words("committing what was left"):
             return leftovers.save_leftovers(site, message)
 
     def changes(self, place: Place) -> Changes:
@@ -60,19 +60,21 @@ class GitWorkspaces:
 
     def save(self, place: Place) -> str:
         site = site_of(place)
-        with hold(site.run_lock):
+        with hold(site.run_lock), in_our_words("saving the workspace"):
+            restoring.finish_cut_off(site)
             return snapshots.save(site)
 
     def remove(self, place: Place, *, delete_branch: bool = False) -> str:
         site = site_of(place)
-        with hold(site.run_lock):
+        with hold(site.run_lock), in_our_words("removing the workspace"):
+            restoring.finish_cut_off(site)
             ref = removal.remove(site, delete_branch=delete_branch)
         removal.empty_trash(site)
         return ref
 
     def restore(self, place: Place, ref: str) -> None:
         site = site_of(place)
-        with hold(site.run_lock):
+        with hold(site.run_lock), in_our_words("bringing the workspace back"):
             restoring.restore(site, ref)
         removal.empty_trash(site)
 

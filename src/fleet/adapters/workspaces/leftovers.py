@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +25,11 @@ from fleet.adapters.workspaces.commits import (
     write_tree,
 )
 from fleet.adapters.workspaces.copying import find_copies, recall
-from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file
-from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
-from fleet.adapters.workspaces.status import Status, fill_index, read_status, stage
-from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree, lock_of
+from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
+from fleet.adapters.workspaces.recovery import publishing, writing_to
+from fleet.adapters.workspaces.snapshots import mend_head, save, unfinished_files, usable_git_dir
+from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
+from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree, lock_of
 from fleet.errors import GitFailed
 
 log = logging.getLogger(__name__)
@@ -60,7 +63,16 @@ def save_leftovers(site: Site, message: str) -> str:
     if git_dir is None:
         return ""
     break_dead_locks(site, git_dir)
-    status = _status(site, git_dir)
+    try:
+        status = _status(site, git_dir)
+    except GitFailed:
+        if not mend_head(site, git_dir):
+            raise
+        status = _status(site, git_dir)
+    _note_refused(git_dir, status.nested)
+    if status.staged_only:
+        # Committing what is on disk would leave nothing that leads to it.
+        save(site)
     is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
     if on_branch and not is_dirty:
@@ -69,6 +81,14 @@ def save_leftovers(site: Site, message: str) -> str:
     if on_branch:
         return _commit_or_save(site, git_dir, status, standing, message)
     return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
+
+
+def _note_refused(git_dir: Path, names: Collection[str]) -> None:
+    """Note what no commit can have: it counts as work, and is kept when the workspace is removed."""
+    if names:
+        write_whole(git_dir / REFUSED, json.dumps(list(names)), durable=False)
+    else:
+        remove_file(git_dir / REFUSED)
 
 
 def break_dead_locks(site: Site, git_dir: Path) -> None:
@@ -110,6 +130,7 @@ def _status(site: Site, git_dir: Path) -> Status:
     index = git_dir / "index"
     if index.exists():
         try:
+            clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
             return read_status(site.path, env)
         except GitFailed as exc:
             if "index" not in exc.reason:
@@ -151,12 +172,17 @@ def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, mess
     """Commit everything on top of where the agent stood, and put branch and worktree there."""
     parent = standing.head or standing.tip
     before = parent.sha if parent else site.place.base_sha
-    with _locked_index(git_dir) as index:
-        tree = _stage_all(site, git_dir, status, index)
-        commit = ""
+    objects = git_dir / "fleet-objects"
+    delete_tree(objects)
+    aside = writing_to(objects, site)
+    commit = ""
+    with _locked_index(git_dir) as index, contextlib.ExitStack() as stack:
+        stack.callback(delete_tree, objects)
+        tree = _stage_all(site, git_dir, status, index, aside)
         if parent is None or tree != parent.tree:
-            merged = read_text(git_dir / "MERGE_HEAD").split()
-            commit = write_commit(site.common, tree, (before, *merged), message)
+            parents = (before, *read_text(git_dir / "MERGE_HEAD").split())
+            commit = write_commit(site.common, tree, parents, message, env=aside)
+            stack.enter_context(publishing(site, objects, commit, parents))
         _move_branch(site, git_dir, standing, commit or before)
         index.rename(git_dir / "index")
     _abandon_unfinished(site, git_dir, commit or before)
@@ -173,17 +199,20 @@ def _abandon_unfinished(site: Site, git_dir: Path, commit: str) -> None:
         delete_tree(git_dir / name)
 
 
-def _stage_all(site: Site, git_dir: Path, status: Status, index: Path) -> str:
-    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
+def _stage_all(site: Site, git_dir: Path, status: Status, index: Path, objects: Mapping[str, str]) -> str:
+    env = {**environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
     copied = _copies(site, git_dir, status)
     wanted = (*status.changed, *status.submodules, *status.untracked)
     hidden = [name for name in status.added if name in copied]
-    stage(
+    refused = stage(
         site.path,
         env,
         add=[name for name in wanted if name not in copied],
         delete=[*status.deleted, *hidden],
     )
+    if refused:
+        _note_refused(git_dir, [*status.nested, *refused])
+        log.warning("workspace.names_refused", extra={"run_id": site.place.run, "files": refused[:20]})
     return write_tree(site.path, env)
 
 

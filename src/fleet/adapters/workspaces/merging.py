@@ -12,9 +12,11 @@ from typing import TypeAlias
 
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.commits import point, write_commit
+from fleet.adapters.workspaces.differences import GitComparing
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
 from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.domain.protection import is_beside_tests, protected_among
 from fleet.errors import Conflict, GitFailed
 from fleet.ports.merging import UNRELATED, Clash, Merged
 
@@ -66,6 +68,24 @@ class GitMerging:
             for pair, found in zip(group, _merge_trees(common, files, group), strict=True)
         }
         return [Clash(reason=UNRELATED) if pair in unrelated else _clash(told[pair]) for pair in pairs]
+
+    def protected_changes(
+        self, repository: str, ours: str, theirs: str, gates: Sequence[str]
+    ) -> tuple[str, ...]:
+        common = common_git_dir(repository)
+        since = _merge_base(common, ours, theirs) or _EMPTY_TREES[len(theirs)]
+        plain = ("--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=none")
+        out = git("diff-tree", "-r", "-z", "--name-only", *plain, since, theirs, "--", cwd=common)
+        found = protected_among([os.fsdecode(name) for name in out.split(b"\0") if name], gates)
+        if not found:
+            return ()
+        texts = GitComparing().texts
+        before, after = texts(repository, since, found), texts(repository, theirs, found)
+        return tuple(
+            path
+            for path in found
+            if path not in after or not is_beside_tests(path, before.get(path, ""), after[path])
+        )
 
     def tip(self, repository: str, ref: str) -> str:
         names = ("--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")

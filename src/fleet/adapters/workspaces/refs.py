@@ -13,7 +13,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.folders import NEW_FILE, read_text, remove_file
 
 HEADS = "refs/heads/"
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def read_ref(common: Path, ref: str) -> str:
@@ -23,7 +23,7 @@ def read_ref(common: Path, ref: str) -> str:
     except OSError:  # an agent has made something else of it
         return ""
     found = told or dict(_packed(common)).get(ref, "")
-    return found if _SHA.fullmatch(found) else ""
+    return found if SHA.fullmatch(found) else ""
 
 
 def has_ref(common: Path, ref: str) -> bool:
@@ -41,6 +41,29 @@ def branches_of(common: Path) -> set[str]:
         if not name.endswith(".lock")
     }
     return loose | {ref.removeprefix(HEADS) for ref, _ in _packed(common) if ref.startswith(HEADS)}
+
+
+def all_refs(common: Path) -> dict[str, str]:
+    """Return every ref, with what its file or its line says: a commit, or another ref."""
+    # Files first: packing writes the line, then deletes the file.
+    found: dict[str, str] = {}
+    top = f"{common}/"
+    for folder, _, names in os.walk(f"{top}refs"):
+        for name in names:
+            if not name.endswith(".lock"):
+                path = f"{folder}/{name}"
+                if told := read_text(Path(path)).strip():
+                    found[path[len(top) :]] = told
+    return {**dict(_packed(common)), **found}
+
+
+def replace_packed(common: Path, ref: str, sha: str) -> None:
+    """Write another commit into a ref's line of `packed-refs`, which git cannot do if it cannot read it."""
+    file, lock = common / "packed-refs", common / "packed-refs.lock"
+    with os.fdopen(os.open(lock, NEW_FILE, 0o666), "w", encoding="utf-8", errors="surrogateescape") as draft:
+        for line in read_text(file).split("\n")[:-1]:
+            draft.write(f"{sha} {ref}\n" if line.partition(" ")[2] == ref else f"{line}\n")
+    lock.replace(file)
 
 
 def delete_own_ref(common: Path, ref: str) -> bool:

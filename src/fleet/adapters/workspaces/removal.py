@@ -1,8 +1,8 @@
 """Removing a saved workspace so that a kill at any instant leaves either all of it or a rest to finish.
 
-The folder is renamed into `.trash` beside it: from then on the workspace is removed. What the
-snapshot could not hold moves from there to `.kept`, then the worktree and its refs are
-forgotten, then the rest is named `*.done`, which anybody may delete.
+The folder is renamed into `.trash` beside it and compared with its snapshot once more: from then on the
+workspace is removed. What the snapshot could not hold moves from there to `.kept`, then the worktree and
+its refs are forgotten, then the rest is named `*.done`, which anybody may delete.
 """
 
 from __future__ import annotations
@@ -23,42 +23,78 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
 )
 from fleet.adapters.workspaces.leftovers import break_dead_locks
+from fleet.adapters.workspaces.readback import is_untouched
+from fleet.adapters.workspaces.recovery import bring_back_ref
 from fleet.adapters.workspaces.refs import delete_own_ref
-from fleet.adapters.workspaces.snapshots import Manifest, read_snapshot, save_all
+from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
 from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
-from fleet.errors import FleetError, NotFound
+from fleet.errors import Conflict, FleetError, NotFound
 
 log = logging.getLogger(__name__)
+
+_TRIES = 3
 
 
 def remove(site: Site, *, delete_branch: bool) -> str:
     """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
-    saved: Manifest | None = None
+    saved: Saved | None = None
+    with in_our_words("finishing a removal"):
+        _take_back(site)
     if not os.path.lexists(site.trash):
         git_dir = site.git_dir()
         if git_dir:
             break_dead_locks(site, git_dir)
         try:
-            saved = save_all(site)
+            saved = _save_and_move(site)
         except NotFound:
             remove_file(site.run_lock)
             return ""
-        if site.has_folder():
-            with in_our_words("moving the workspace away"):
-                _make_room(site)
-                site.path.rename(site.trash)
-    _finish(site, saved, delete_branch=delete_branch)
+    _finish(site, saved.manifest if saved else None, delete_branch=delete_branch)
     return site.saved_ref
 
 
+def _save_and_move(site: Site) -> Saved | None:
+    """Save the workspace, and move it to the trash unless somebody has changed it meanwhile."""
+    for _ in range(_TRIES):
+        saved = save_all(site)
+        if not site.has_folder():
+            return saved
+        with in_our_words("moving the workspace away"):
+            site.trash.parent.mkdir(parents=True, exist_ok=True)
+            if saved and saved.is_of_files:
+                _make_room(site)
+            site.moving.touch()
+            site.path.rename(site.trash)
+            if saved is None or is_untouched(site.trash, saved.stamps, saved.folder_times):
+                remove_file(site.moving)
+                return saved
+            _take_back(site)
+    raise Conflict(
+        f"{str(site.path)!r} changes while it is being saved",
+        hint="nothing was removed; end whatever writes there, then try again",
+    )
+
+
+def _take_back(site: Site) -> None:
+    """Put a folder back that was moved away and not compared with its snapshot since."""
+    if not site.moving.exists():
+        return
+    if os.path.lexists(site.trash) and not os.path.lexists(site.path):
+        site.trash.rename(site.path)
+    remove_file(site.moving)
+
+
 def _make_room(site: Site) -> None:
-    site.trash.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(site.kept):
-        rename_free(site.kept, site.kept.with_name(f"{site.place.run}-older"))
+    """Move away what was set aside before, and what a restore that was completed did not want back."""
+    for name in ("files", "modules"):
+        if os.path.lexists(older := site.kept / name):
+            rename_free(older, site.kept.with_name(f"{site.place.run}-older") / name)
 
 
 def finish_pending(site: Site) -> None:
     """Finish a removal that was killed; do nothing if there is none."""
+    with in_our_words("finishing a removal"):
+        _take_back(site)
     if os.path.lexists(site.trash):
         _finish(site, None, delete_branch=False)
 
@@ -69,6 +105,8 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
     `saved` is the manifest of its snapshot, which is read where nobody knows it.
     """
     git_dir = site.git_dir()
+    if saved is None:
+        bring_back_ref(site)  # somebody may have moved it since it was written
     with in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
             _keep_rest(site, saved or read_snapshot(site, site.saved_ref).manifest)
@@ -82,9 +120,10 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
 def _keep_rest(site: Site, manifest: Manifest) -> None:
     """Move out of the trash what the snapshot does not hold."""
     for name in manifest.aside:
-        source = below(site.trash, name)
-        if os.path.lexists(source):
-            move(source, kept_file(site, name))
+        source, target = below(site.trash, name), kept_file(site, name)
+        # What is kept already was not put back yet by a restore that was cut off.
+        if os.path.lexists(source) and not os.path.lexists(target):
+            move(source, target)
 
 
 def kept_file(site: Site, name: str) -> Path:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.adapters.workspaces import repository
-from fleet.errors import Conflict, GitFailed
+from fleet.errors import Conflict, GitFailed, NotFound
 from fleet.ports.repository import Repository
 
 if TYPE_CHECKING:
-    from fleet.ports.workspace import Place
+    from fleet.ports.workspace import Place, Remains
 
 
 MOST_KNOWN = 1000
 
 
 class GitRepositories:
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[str, str], None] = lambda folder, top: None) -> None:
+        """`check` is given each folder that is inspected and its repository's top, and may refuse it."""
+        self._check = check
         self._known: dict[tuple[str, str], repository.Repository] = {}  # by folder and commit, as git told
 
     def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
         known = self._known.get((folder, base_ref))
         found = repository.inspect_again(folder, known) if known else None
         found = found or repository.inspect(Path(folder), base_ref)
+        self._check(folder, str(found.top))
         repository.check_branches(found, branches)
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
@@ -47,6 +50,32 @@ class GitRepositories:
         from fleet.adapters.workspaces.worktrees import site_of
 
         return comparing.diff_text(site_of(place), stat=stat)
+
+    def find_remains(self, place: Place) -> Remains:
+        from fleet.adapters.workspaces import remains
+        from fleet.adapters.workspaces.worktrees import site_of
+
+        return remains.find_remains(site_of(place))
+
+    def require_snapshot(self, place: Place, sha: str) -> None:
+        from fleet.adapters.workspaces.command import git
+        from fleet.adapters.workspaces.commits import is_ancestor
+        from fleet.adapters.workspaces.refs import read_ref
+        from fleet.adapters.workspaces.worktrees import site_of
+
+        site = site_of(place)
+        found = read_ref(site.common, site.saved_ref)
+        if not found or (sha and not is_ancestor(site.common, sha, found)):
+            raise NotFound(f"{site.saved_ref} does not lead to its snapshot in {place.repository!r}")
+        check = ("rev-list", "--quiet", "--objects", "--verify-objects")
+        git(*check, "--no-walk", found, *filter(None, [sha]), cwd=site.common)
+        git(*check, found, "--not", *filter(None, [place.base_sha]), cwd=site.common)
+
+    def kept_names(self, place: Place) -> tuple[str, ...]:
+        from fleet.adapters.workspaces import remains
+        from fleet.adapters.workspaces.worktrees import site_of
+
+        return remains.kept_names(site_of(place))
 
     def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
         from fleet.adapters.workspaces import comparing

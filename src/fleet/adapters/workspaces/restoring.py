@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from fleet.adapters.workspaces.command import git, git_patiently
-from fleet.adapters.workspaces.commits import read_commits
-from fleet.adapters.workspaces.copying import copy_named, remember
+from fleet.adapters.workspaces.command import git, git_patiently, run_git
+from fleet.adapters.workspaces.commits import read_commits, write_tree
+from fleet.adapters.workspaces.copying import copy_named, copy_repeated, remember
+from fleet.adapters.workspaces.filesystem import faithful
 from fleet.adapters.workspaces.folders import (
     BUSY,
     below,
@@ -22,8 +26,15 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
     write_whole,
 )
+from fleet.adapters.workspaces.recovery import (
+    bring_back_objects,
+    bring_back_ref,
+    kept_snapshot,
+    reading_aside,
+)
 from fleet.adapters.workspaces.removal import finish_pending, kept_file
-from fleet.adapters.workspaces.snapshots import FAITHFUL, Manifest, Snapshot, raw_environment, read_snapshot
+from fleet.adapters.workspaces.snapshots import Manifest, Snapshot, read_snapshot
+from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import (
     READY,
     RESTORING,
@@ -31,20 +42,39 @@ from fleet.adapters.workspaces.worktrees import (
     attach,
     check_out,
     clear_way,
+    environment,
     has_link_alone,
     look_up_branch,
+    mark_ready,
+    unlock_refs,
 )
-from fleet.errors import Conflict
+from fleet.errors import Conflict, GitFailed, NotFound
 
 log = logging.getLogger(__name__)
 
 # A checkout with this one gives the modes that a snapshot takes for granted.
 _UMASK = 0o022
+# A tree may have names that git protects other systems from; they come back as they were.
+_UNPROTECTED = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
 
 
 def restore(site: Site, ref: str) -> None:
     """Bring the workspace back; a killed restore is continued, a repeated one does nothing."""
-    finish_pending(site)
+    if ref == site.saved_ref:
+        bring_back_ref(site)
+    try:
+        finish_pending(site)
+        _restore(site, ref)
+    except (GitFailed, NotFound):
+        if not kept_snapshot(site):
+            raise
+        # The repository may have lost objects that the copy has.
+        bring_back_objects(site)
+        finish_pending(site)
+        _restore(site, ref)
+
+
+def _restore(site: Site, ref: str) -> None:
     snapshot = read_snapshot(site, ref)
     git_dir = site.git_dir()
     if git_dir and site.has_folder() and read_text(git_dir / READY) == snapshot.sha:
@@ -53,17 +83,30 @@ def restore(site: Site, ref: str) -> None:
         _refuse_occupied(site, git_dir)
         clear_way(site, git_dir)
         git_dir = _bring_files(site, snapshot)
+    _finish(site, git_dir, snapshot)
+
+
+def _finish(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     with in_our_words("bringing the workspace back"):
         _bring_rest(site, git_dir, snapshot.manifest)
-        write_whole(git_dir / READY, snapshot.sha)
-        remove_file(git_dir / RESTORING)
+        mark_ready(git_dir, snapshot.sha)
+
+
+def finish_cut_off(site: Site) -> None:
+    """Put back what a restore that was killed has still to put back, before the workspace is saved again."""
+    git_dir = site.git_dir()
+    sha = read_text(git_dir / RESTORING).strip() if git_dir else ""
+    if git_dir and sha and site.has_folder():
+        _finish(site, git_dir, read_snapshot(site, sha))
 
 
 def _refuse_occupied(site: Site, git_dir: Path | None) -> None:
     used = git_dir and site.has_folder() and site.was_used(git_dir)
     foreign = not git_dir and os.path.lexists(site.path) and not has_link_alone(site)
     if used or foreign:
-        raise Conflict(f"{site.path!r} is there already", hint="move it away, then run `fleet undo` again")
+        raise Conflict(
+            f"{str(site.path)!r} is there already", hint="move it away, then run `fleet undo` again"
+        )
 
 
 def _bring_files(site: Site, snapshot: Snapshot) -> Path:
@@ -71,28 +114,115 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     manifest = snapshot.manifest
     _ready_branch(site, manifest)
     git_dir = attach(site, tip="", head=_head(site, manifest), name=manifest.worktree)
-    check_out(git_dir, site.path, manifest.index, umask=_UMASK)
-    index = git_dir / "fleet-index"
-    shutil.copy2(git_dir / "index", index)
-    with BUSY, raw_environment(site, git_dir) as raw:
-        # Only what differs from the index is written, and byte for byte. The index stays as it was.
-        trees = (manifest.index, snapshot.tree)
-        env = {**raw, "GIT_INDEX_FILE": str(index)}
-        git(*FAITHFUL, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
-    remove_file(index)
-    remember(git_dir, copy_named(Path(site.place.repository), site.path, manifest.copied))
+    if manifest.is_raw:
+        _check_out_raw(site, git_dir, snapshot)
+    else:
+        _check_out_older(site, git_dir, snapshot)
+    repository = Path(site.place.repository)
+    remember(git_dir, copy_named(repository, site.path, manifest.copied))
+    copy_repeated(repository, site.path, manifest.repeated)
     write_whole(git_dir / RESTORING, snapshot.sha)
     return git_dir
 
 
+def _check_out_raw(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
+    """Write every file byte for byte, then make the index as it was; only large files go through filters."""
+    manifest, env = snapshot.manifest, environment(git_dir, site.path)
+    how = (*faithful(site.path.parent), *_UNPROTECTED)
+    index = git_dir / "fleet-index"
+    with BUSY:
+        with raw_environment(site, git_dir, _objects(site)) as raw:
+            raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
+            links = _read_tree(site, snapshot.tree, (*how, "read-tree", "--reset", "-u"), raw_env)
+        remove_file(index)
+        for name, target in links.items():
+            below(site.path, name).symlink_to(target)
+        _read_tree(site, manifest.index, (*how, "read-tree", "--reset"), env)
+        if manifest.filtered:
+            names = b"".join(os.fsencode(name) + b"\0" for name in manifest.filtered)
+            command = ("checkout-index", "--force", "-z", "--stdin")
+            git(*how, *command, cwd=site.path, env=env, input=names, umask=_UMASK)
+        if manifest.absent:
+            _leave_out(site, manifest.absent)
+            names = b"".join(os.fsencode(name) + b"\0" for name in manifest.absent)
+            git("update-index", "--skip-worktree", "-z", "--stdin", cwd=site.path, env=env, input=names)
+        # So that git need not read every file when it is first asked what has changed.
+        # A filter that fails is the user's; what it cannot read is on disk all the same.
+        run_git(*how, "update-index", "-q", "--refresh", cwd=site.path, env=env, codes=range(256))
+
+
+def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Read a tree into the index; return the links, with their targets, that git refuses to have there.
+
+    git commits a `.gitmodules` that has become a symbolic link, and does not check it out again.
+    """
+    try:
+        git(*command, tree, cwd=site.path, env=env, umask=_UMASK)
+        return {}
+    except GitFailed as exc:
+        if "invalid path" not in exc.reason:
+            raise
+    listed = git("ls-tree", "-r", "-z", "--full-tree", tree, cwd=site.path, env=env).split(b"\0")
+    refused = [entry for entry in listed if _is_refused(entry)]
+    rest = b"".join(entry + b"\0" for entry in listed if entry and entry not in refused)
+    with TemporaryDirectory() as folder:
+        other = {**env, "GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git(*_UNPROTECTED, "update-index", "-z", "--index-info", cwd=site.path, env=other, input=rest)
+        git(*command, write_tree(site.path, other), cwd=site.path, env=env, umask=_UMASK)
+    blobs = {name: how.split(b" ")[2] for how, _, name in (entry.partition(b"\t") for entry in refused)}
+    return {
+        os.fsdecode(name): os.fsdecode(git("cat-file", "blob", sha.decode(), cwd=site.path, env=env))
+        for name, sha in blobs.items()
+    }
+
+
+def _is_refused(entry: bytes) -> bool:
+    return (
+        entry.startswith(b"120000 ")
+        and entry.rpartition(b"\t")[2].rpartition(b"/")[2].lower() == b".gitmodules"
+    )
+
+
+def _leave_out(site: Site, names: Sequence[str]) -> None:
+    """Delete files that a sparse checkout had left out, and the folders that are empty without them."""
+    for name in names:
+        path = below(site.path, name)
+        with suppress(NotADirectoryError, IsADirectoryError):  # a file or a folder of the agent's is there
+            remove_file(path)
+        with suppress(OSError):  # not empty
+            if path.is_dir():
+                path.rmdir()
+            while (path := path.parent) != site.path:
+                path.rmdir()
+
+
+def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
+    """Restore a snapshot of an earlier version: files that git found unchanged are as git checks them out."""
+    trees = (snapshot.manifest.index, snapshot.tree)
+    check_out(git_dir, site.path, trees[0], umask=_UMASK)
+    index = git_dir / "fleet-index"
+    shutil.copy2(git_dir / "index", index)
+    with BUSY, raw_environment(site, git_dir, _objects(site)) as raw:
+        # Only what differs from the index is written, and byte for byte. The index stays as it was.
+        env = {**raw, "GIT_INDEX_FILE": str(index)}
+        how = faithful(site.path.parent)
+        git(*how, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
+    remove_file(index)
+
+
+def _objects(site: Site) -> dict[str, str]:
+    return {"GIT_OBJECT_DIRECTORY": str(site.common / "objects"), **reading_aside(site)}
+
+
 def _ready_branch(site: Site, manifest: Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
+    unlock_refs(site)
     branch = look_up_branch(site)
     remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\n"
     if branch is None and manifest.tip:
         wish += f"create {site.branch_ref} {manifest.tip}\n"
-    elif branch and branch.tip != manifest.tip:
+    elif branch and branch.tip not in (manifest.tip, manifest.commit):
         raise Conflict(
             f"branch {site.place.branch!r} has moved since the workspace was removed",
             hint=f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again",
@@ -150,6 +280,7 @@ def _put_back(site: Site, name: str) -> None:
 
 
 def _remove_kept(site: Site) -> None:
-    left = [file for _, _, files in os.walk(site.kept) for file in files]
-    if not left:
-        free(site.kept)
+    """Delete what is left of the files that were set aside, unless one of them was not put back."""
+    files = site.kept / "files"
+    if not any(names for _, _, names in os.walk(files)):
+        free(files)

@@ -1,21 +1,23 @@
 """Everything in a workspace, kept under a ref; and brought back from there.
 
 A snapshot is a commit. Its tree holds the files byte for byte as they are in the workspace,
-untouched by line-end conversion and filters, except those that git finds unchanged. Its
-message is a manifest of what a tree cannot hold. Its parents keep every commit reachable that
-was made in the workspace, and the snapshot before. Where there is nothing but the last commit of
-the workspace's branch, that commit itself is the snapshot.
+untouched by line-end conversion and filters. Its message is a manifest of what a tree cannot hold.
+Its parents keep every commit reachable that was made in the workspace, and the snapshot before.
+Where there is nothing but the last commit of the workspace's branch, that commit itself is the
+snapshot.
+
+Saving ends only after the tree was read back and found equal to the files on disk, and a second copy
+of the snapshot is in `.kept` (`readback.py`, `recovery.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 import re
 import shutil
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -31,27 +33,42 @@ from fleet.adapters.workspaces.commits import (
     write_commit,
     write_tree,
 )
-from fleet.adapters.workspaces.copying import find_copies, is_unchanged, recall
-from fleet.adapters.workspaces.folders import delete_tree, in_our_words, is_inside, read_text, remove_file
+from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
+from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.readback import Stamp, compare, is_below
+from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
 from fleet.adapters.workspaces.refs import has_ref, read_ref
-from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
-from fleet.adapters.workspaces.survey import Survey, close_again, open_folders, survey
+from fleet.adapters.workspaces.status import (
+    Status,
+    clear_flags,
+    fill_index,
+    read_names,
+    read_status,
+    renew_index,
+    stage,
+)
+from fleet.adapters.workspaces.survey import Opened, Survey, close_left_open, open_folders, survey
+from fleet.adapters.workspaces.trees import TreeWriter, raw_environment
 from fleet.adapters.workspaces.worktrees import (
+    READY,
     Site,
     environment,
     in_worktree,
     linked_git_dir,
     lock_of,
-    mark_ready,
+    worktrees_inside,
     write_git_dir,
 )
 from fleet.errors import Conflict, GitFailed, InvalidInput, NotFound
 
+log = logging.getLogger(__name__)
+
 TITLE = "fleet: snapshot of a workspace"
 _TO_DO = ("rebase-apply", "rebase-merge", "sequencer")
 _SHA_OR_NOTHING = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})?")
-FAITHFUL = ("-c", "core.fileMode=true", "-c", "core.symlinks=true", "-c", "core.ignoreCase=false")
+_TRIES = 4
+_LOST_OBJECT = r"object|unable to read|could not read|missing|bad (?:tree|revision)"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +85,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str] = []
     ignored: list[str] = []  # in the tree, though git would not have them in a commit
     copied: list[str] = []  # not in the tree: copies of the user's files, unchanged
+    repeated: dict[str, str] = {}  # not in the tree: files with the content of a copied one, and which
     aside: list[str] = []  # not in the tree: moved out of the workspace when it is removed
+    converted: list[str] = []  # unchanged as git sees it, though with other bytes than its commit has
+    filtered: list[str] = []  # large ones of these: in the tree as git has them, a filter gives the bytes
+    absent: list[str] = []  # in the tree, but left out of the folder by a sparse checkout
+    is_raw: bool = False  # all other files of the tree have the bytes that were on disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +98,31 @@ class Snapshot:
     sha: str
     tree: str
     manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What the tree of a snapshot does not hold, and the stamps of the files that were compared with it."""
+
+    manifest: Manifest
+    stamps: Mapping[str, Stamp] = field(default_factory=dict[str, Stamp])
+    folder_times: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_of_files: bool = True  # not of commits alone, where no folder was there, or none that was finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """All that goes into a snapshot but for commits."""
+
+    tree: str
+    index: str  # tree of the index
+    seen: Survey = field(default_factory=Survey)
+    ignored: Collection[str] = ()
+    copied: Collection[str] = ()
+    repeated: Mapping[str, str] = field(default_factory=dict[str, str])
+    converted: Collection[str] = ()
+    filtered: Collection[str] = ()
+    absent: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +146,11 @@ def usable_git_dir(site: Site) -> Path | None:
     if lost is None:
         raise _not_ours(site)
     with hold(site.repository_lock):
-        git_dir = write_git_dir(site, site.branch_ref, lost.name)
-    mark_ready(git_dir)
-    return git_dir
+        return write_git_dir(site, site.branch_ref, lost.name, READY)
 
 
 def _not_ours(site: Site) -> Conflict:
-    return Conflict(f"{site.path!r} is not the workspace of run {site.place.run}; it is left as it is")
+    return Conflict(f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is")
 
 
 def save(site: Site) -> str:
@@ -117,13 +162,46 @@ def save(site: Site) -> str:
     return site.saved_ref
 
 
-def save_all(site: Site) -> Manifest | None:
-    """Do as `save` does; return what the tree does not hold, None if that is in an older snapshot."""
+def save_all(site: Site) -> Saved | None:
+    """Do as `save` does; return what was saved, None if an older snapshot has all that is left."""
     git_dir = usable_git_dir(site) if site.has_folder() else None
-    if git_dir:
-        with in_our_words("saving the workspace"):
-            return _save_folder(site, git_dir)
-    return _save_commits(site, site.git_dir())
+    bring_back_ref(site)  # else the snapshot before would be no parent of the next, and its copy replaced
+    for attempt in range(_TRIES):
+        try:
+            if git_dir is None:
+                return _save_commits(site, site.git_dir())
+            with in_our_words("saving the workspace"):
+                return _save_folder(site, git_dir)
+        except GitFailed as exc:
+            if attempt == _TRIES - 1 or not re.search(_LOST_OBJECT, exc.reason):
+                raise
+            # A prune that had begun before may have deleted what was just written.
+            if git_dir:
+                mend_head(site, git_dir)
+            log.warning("workspace.save_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
+    raise AssertionError("the last attempt returns or raises")
+
+
+def mend_head(site: Site, git_dir: Path) -> bool:
+    """If the commit is gone that a workspace stands on, go back to the last one that is there; tell if so.
+
+    A prune deletes a commit that it saw before a ref led to it. The files are in the workspace all the same.
+    """
+    env = in_worktree(git_dir)
+    stands_on = read_text(git_dir / "HEAD").strip()
+    ref = stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "HEAD"
+    lost = stands_on if ref == "HEAD" else read_ref(site.common, ref)
+    if not lost:
+        return False
+    logged = [sha for sha in reversed(commits_made_in(git_dir)) if sha != lost]
+    head, *others = read_commits(site.common, {}, lost, *logged, site.place.base_sha)
+    found = next((commit.sha for commit in others if commit), "")
+    if head or not found:
+        return False
+    point(site.common, env, ref, to=found, before=lost, why="fleet: the commit is gone")
+    renew_index(site.path, environment(git_dir, site.path), git_dir / "index")
+    log.warning("workspace.commit_gone", extra={"run_id": site.place.run, "was": lost, "now": found})
+    return True
 
 
 def read_snapshot(site: Site, ref: str) -> Snapshot:
@@ -168,12 +246,16 @@ def _plain(site: Site, tip: str) -> Manifest:
         commit=tip,
         index=tip,
         worktree=site.path.name,
+        is_raw=kept_snapshot(site) == tip,  # earlier versions neither read it back nor kept a copy
     )
 
 
 def _check(sha: str, manifest: Manifest) -> None:
     """Refuse a manifest that we did not write: an agent can point our refs at commits of its own."""
-    names = (*manifest.modes, *manifest.folders, *manifest.copied, *manifest.aside)
+    names = (
+        *(*manifest.modes, *manifest.folders, *manifest.copied, *manifest.aside, *manifest.filtered),
+        *(*manifest.repeated, *manifest.repeated.values(), *manifest.absent),
+    )
     for name in names:
         if not is_inside(name):
             raise InvalidInput(f"snapshot {sha} names {name!r}, which is outside the workspace")
@@ -189,52 +271,107 @@ def _look(site: Site, env: Mapping[str, str]) -> _Known:
     return _Known(head=head, tip=tip, previous=previous)
 
 
-def _save_commits(site: Site, git_dir: Path | None) -> Manifest | None:
+def _save_commits(site: Site, git_dir: Path | None) -> Saved | None:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
     known = _look(site, in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
     if known.previous and _says_it_all(site, known.previous, head, git_dir):
         return None
     if head is None:
-        raise NotFound(f"nothing is left of workspace {site.path!r} and its branch {site.place.branch!r}")
+        raise NotFound(
+            f"nothing is left of workspace {str(site.path)!r} and its branch {site.place.branch!r}"
+        )
     known = _Known(head=head, tip=known.tip, previous=known.previous)
-    return _record(site, git_dir, known, tree=head.tree, index=head.tree, seen=Survey(), copied=())
+    contents = _Contents(tree=head.tree, index=head.tree)
+    return Saved(manifest=_record(site, git_dir, known, contents), is_of_files=False)
 
 
 def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
     """Tell whether the snapshot before knows all that is left: never replace it with less."""
-    if not git_dir or head is None:
+    if head is None:
+        return True
+    is_removed = site.undeleted.exists() or not read_ref(site.common, site.base_ref)
+    if not git_dir and is_removed:  # by fleet: whoever moved the branch since was somebody else
         return True
     try:
-        return _understand(site, previous).manifest.commit == head.sha
+        manifest = _understand(site, previous).manifest
+        return (manifest.commit if git_dir else manifest.tip) == head.sha
     except InvalidInput:
         return False
 
 
-def _save_folder(site: Site, git_dir: Path) -> Manifest:
+def _save_folder(site: Site, git_dir: Path) -> Saved:
     index = git_dir / "fleet-index"
-    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
+    close_left_open(git_dir)
+    objects = writing_aside(site)
+    env = {**environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
     left = recall(git_dir)
-    copied = {name for name, file in left.items() if is_unchanged(site.path, name, file)}
-    _copy_index(site, git_dir, env, index)
-    opened: dict[Path, int] = {}
+    copied = find_unchanged(Path(site.place.repository), site.path, left)
+    absent = _copy_index(site, git_dir, env, index)
+    opened = Opened(git_dir)
     try:
-        status = read_status(site.path, env, every_bit=True)
+        status = _read_status(site, env)
         if status.missed_folders:
             open_folders(site.path, opened)
-            status = read_status(site.path, env, every_bit=True)
+            status = _read_status(site, env)
         seen = survey(site.path, set(status.ignored), copied, opened)
-        if (status, seen) == (Status(), Survey()) and not left and (tip := _only_tip(site, git_dir)):
-            return _save_plain(site, tip)
+        if status == Status() and seen.is_plain and not left and (tip := _only_tip(site, git_dir)):
+            found = compare(site.common, tip, site.path, required=seen.files)
+            if found.is_equal:
+                return Saved(
+                    manifest=_save_plain(site, tip), stamps=found.stamps, folder_times=seen.folder_times
+                )
+        repeated = find_repeated(site.path, (*status.untracked, *status.added, *seen.ignored), left)
+        seen.leave_out(repeated)
+        outdated = find_outdated(Path(site.place.repository), site.path, repeated)
+        seen.aside += outdated
+        repeated = {name: source for name, source in repeated.items() if name not in outdated}
         known = _look(site, env)
-        index_tree = _index_tree(site, env, status, known.head)
-        tree = _workspace_tree(site, git_dir, env, status, seen, copied) or index_tree
+        private = {*copied, *repeated, *outdated}
+        with raw_environment(site, git_dir, objects) as raw:
+            raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
+            index_tree = _index_tree(site, raw_env, status, known.head, private)
+            writer = TreeWriter(site=site, env=env, raw_env=raw_env, seen=seen, absent=absent)
+            tree = writer.write(status, leave_out=private)
     finally:
-        close_again(opened)
+        opened.close_again()
         remove_file(index)
-    repeated = find_copies(site.path, (*status.untracked, *status.added), left)
-    seen.ignored += sorted((left.keys() | repeated) - copied)
-    return _record(site, git_dir, known, tree=tree, index=index_tree, seen=seen, copied=copied)
+    stamps = _without_closed(site, writer.stamps, opened)
+    contents = _Contents(
+        tree=tree,
+        index=index_tree,
+        seen=seen,
+        ignored={*seen.ignored, *(left.keys() - private)},
+        copied=copied,
+        repeated=repeated,
+        converted=writer.converted,
+        filtered=writer.filtered,
+        absent=absent,
+    )
+    return Saved(
+        manifest=_record(site, git_dir, known, contents), stamps=stamps, folder_times=seen.folder_times
+    )
+
+
+def _without_closed(site: Site, stamps: Mapping[str, Stamp], opened: Collection[Path]) -> Mapping[str, Stamp]:
+    """Leave out files that were closed again, under each of their names, and what is in closed folders."""
+    if not opened:
+        return stamps
+    names = {str(path.relative_to(site.path)) for path in opened}
+    inodes = {path.lstat().st_ino for path in opened if path.parent not in opened}
+    if "." in names or len(inodes) < len(names):
+        return {}
+    return {name: at for name, at in stamps.items() if at[0] not in inodes and not is_below(name, names)}
+
+
+def _read_status(site: Site, env: Mapping[str, str]) -> Status:
+    try:
+        return read_status(site.path, env, with_ignored=True)
+    except GitFailed as exc:
+        if not re.search(r"filter|encod", exc.reason):
+            raise
+        log.warning("workspace.filter_failed", extra={"run_id": site.place.run, "reason": exc.reason})
+        return read_names(site.path, env)
 
 
 def _only_tip(site: Site, git_dir: Path) -> str:
@@ -243,95 +380,46 @@ def _only_tip(site: Site, git_dir: Path) -> str:
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
     if not (tip and on_branch) or unfinished_files(git_dir) or has_ref(site.common, site.saved_ref):
         return ""
-    return "" if unreachable_heads(site.common, commits_made_in(git_dir), [tip]) else tip
+    return "" if unreachable_heads(site.common, _commits_of(site, git_dir), [tip]) else tip
 
 
 def _save_plain(site: Site, tip: str) -> Manifest:
     """Keep a workspace that has nothing but a commit: the commit is the snapshot."""
-    _point_at(site, tip, before="")
+    keep(site, tip, is_new=False)
     return _plain(site, tip)
 
 
-def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> None:
-    """Make a copy of the index to work on; one that sees every file."""
+def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> list[str]:
+    """Make a copy of the index that sees every file; return names that a sparse checkout leaves out."""
     remove_file(lock_of(index))
     original = git_dir / "index"
     try:
         shutil.copy2(original, index)
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
-        clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
+        return clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
     except (FileNotFoundError, GitFailed):
         # The agent deleted or broke it.
         fill_index(site.path, env, index)
+        return []
 
 
-def _index_tree(site: Site, env: Mapping[str, str], status: Status, head: CommitObject | None) -> str:
+def _index_tree(
+    site: Site, env: Mapping[str, str], status: Status, head: CommitObject | None, private: Collection[str]
+) -> str:
+    """Return the tree of the index, without conflicts and without staged copies of the user's files."""
     if head and not status.staged:
         return head.tree
-    stage(site.path, env, add=(), delete=status.conflicts)
+    hidden = [name for name in status.added if name in private]
+    stage(site.path, env, add=(), delete=[*status.conflicts, *hidden])
     return write_tree(site.path, env)
 
 
-def _workspace_tree(
-    site: Site,
-    git_dir: Path,
-    env: Mapping[str, str],
-    status: Status,
-    seen: Survey,
-    copied: Collection[str],
-) -> str:
-    """Write the workspace's files as a tree; return "" if that is the tree of the index."""
-    left_out = {*copied, *seen.unsaveable}
-    add = [name for name in (*status.changed, *status.untracked, *seen.ignored) if name not in left_out]
-    add += sorted(name for name in recall(git_dir) if name not in left_out and name not in add)
-    if not (add or status.deleted):
-        return ""
-    with raw_environment(site, git_dir) as raw:
-        raw_env = {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}
-        stage(site.path, raw_env, add=add, delete=status.deleted, settings=(*DURABLE, *FAITHFUL))
-        return write_tree(site.path, raw_env)
-
-
-@contextmanager
-def raw_environment(site: Site, git_dir: Path) -> Generator[Mapping[str, str]]:
-    """Give git a folder of its own over the same objects, where no attribute changes a byte of a file.
-
-    `info/attributes` outranks every `.gitattributes`, but the repository's own belongs to the user.
-    """
-    folder = git_dir / "fleet-raw"
-    delete_tree(folder)
-    for name in ("info", "refs"):
-        (folder / name).mkdir(parents=True)
-    extensions = "[extensions]\n\tobjectFormat = sha256\n" if len(site.place.base_sha) == 64 else ""
-    included = str(site.common / "config").replace("\\", r"\\").replace('"', r"\"")
-    files = {
-        "HEAD": "ref: refs/heads/none\n",
-        "config": f'[core]\n\trepositoryformatversion = 1\n{extensions}[include]\n\tpath = "{included}"\n',
-        "info/attributes": "* -text !eol !filter -ident !working-tree-encoding\n",
-    }
-    for name, text in files.items():
-        (folder / name).write_bytes(os.fsencode(text))
-    own = {"GIT_DIR": str(folder), "GIT_COMMON_DIR": str(folder), "GIT_WORK_TREE": str(site.path)}
-    try:
-        yield {**own, "GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
-    finally:
-        delete_tree(folder)
-
-
-def _record(
-    site: Site,
-    git_dir: Path | None,
-    known: _Known,
-    *,
-    tree: str,
-    index: str,
-    seen: Survey,
-    copied: Collection[str],
-) -> Manifest:
-    """Write the snapshot's commit, unless the one before is the same, and point the ref at it."""
+def _record(site: Site, git_dir: Path | None, known: _Known, contents: _Contents) -> Manifest:
+    """Point the ref at the snapshot's commit, a new one if anything has changed, and keep a copy of it."""
     head, tip, previous = known.head, known.tip, known.previous
     stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
+    seen, tree, index = contents.seen, contents.tree, contents.index
     manifest = Manifest(
         run=site.place.run,
         branch=site.place.branch,
@@ -342,29 +430,31 @@ def _record(
         worktree=(git_dir or site.path).name,
         modes=seen.modes,
         folders=seen.folders,
-        ignored=sorted(seen.ignored),
-        copied=sorted(copied),
+        ignored=sorted(contents.ignored),
+        copied=sorted(contents.copied),
+        repeated=dict(contents.repeated),
         aside=seen.aside,
+        converted=sorted(contents.converted),
+        filtered=sorted(contents.filtered),
+        absent=sorted(contents.absent),
+        is_raw=git_dir is not None,
     )
     # ASCII: names that are no valid text travel as escaped surrogates.
     message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
     parents = _parents(site, git_dir, known, index, tree)
     if previous and _is_same(previous, tree, parents, message):
+        keep(site, previous.sha, is_new=False)
         return manifest
     before = previous.sha if previous else ""
-    sha = write_commit(site.common, tree, [*parents, *filter(None, [before])], message)
-    _point_at(site, sha, before=before)
+    parents += filter(None, [before])
+    sha = write_commit(site.common, tree, parents, message, env=writing_aside(site))
+    keep(site, sha, is_new=True)
     return manifest
-
-
-def _point_at(site: Site, sha: str, *, before: str) -> None:
-    remove_file(lock_of(site.common / site.saved_ref))
-    point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
 
 
 def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:
     reached = [commit.sha for commit in (known.head, known.tip) if commit]
-    lost = unreachable_heads(site.common, commits_made_in(git_dir), reached) if git_dir else []
+    lost = unreachable_heads(site.common, _commits_of(site, git_dir), reached)
     parents = list(dict.fromkeys([*reached, *lost]))
     if index not in (tree, known.head.tree if known.head else ""):
         parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
@@ -374,6 +464,17 @@ def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: 
     return parents
 
 
+def _commits_of(site: Site, git_dir: Path | None) -> list[str]:
+    """Return the commits that were made in a workspace, or in worktrees inside of it.
+
+    git forgets those worktrees, and what their HEADs lead to, when they are moved away with the workspace.
+    """
+    return [
+        *(commits_made_in(git_dir) if git_dir else ()),
+        *(sha for inner in worktrees_inside(site) for sha in commits_made_in(inner)),
+    ]
+
+
 def unfinished_files(git_dir: Path) -> list[str]:
     """Return the files in which git keeps what a rebase or a series of patches has still to do."""
     found = (file for name in _TO_DO for file in (git_dir / name).rglob("*"))
@@ -381,7 +482,7 @@ def unfinished_files(git_dir: Path) -> list[str]:
 
 
 def _unfinished_tree(site: Site, git_dir: Path, names: list[str]) -> str:
-    with raw_environment(site, git_dir) as raw:
+    with raw_environment(site, git_dir, writing_aside(site)) as raw:
         env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": str(git_dir / "fleet-raw" / "index")}
         stage(git_dir, env, add=names, delete=(), settings=DURABLE)
         return write_tree(git_dir, env)
@@ -394,7 +495,7 @@ def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
         if commit and commit.tree == tree and commit.message == message:
             return commit.sha
     head = [known.head.sha] if known.head else []
-    return write_commit(site.common, tree, head, message)
+    return write_commit(site.common, tree, head, message, env=writing_aside(site))
 
 
 def _is_same(previous: CommitObject, tree: str, parents: list[str], message: str) -> bool:

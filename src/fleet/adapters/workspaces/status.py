@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.filesystem import faithful
 from fleet.adapters.workspaces.folders import remove_file
 from fleet.errors import GitFailed
 
 _GITLINK = "160000"
 _NO_FILE = "000000"
+_FOLDER = "040000"
 # In the flags of an index entry: assumed to be unchanged, or more flags follow. And the length of the name.
 _TOLD_SOMETHING, _LONG_NAME = 0xC000, 0x0FFF
 
@@ -34,19 +36,36 @@ class Status:
     added: tuple[str, ...] = ()  # of those, the ones that are not in HEAD
     missed_folders: bool = False  # git could not look into every folder
 
+    @property
+    def staged_only(self) -> set[str]:
+        """Names whose staged content is neither in HEAD nor on disk."""
+        return {*self.staged} & {*self.changed, *self.deleted} - {*self.conflicts}
+
     def uncommitted(self) -> set[str]:
         groups = (self.changed, self.deleted, self.submodules, self.untracked, self.staged)
         return {name for group in groups for name in group}
 
 
-def read_status(path: Path, env: Mapping[str, str], *, every_bit: bool = False) -> Status:
-    """Compare a workspace with its index and HEAD; with `every_bit`, list ignored files and modes as well."""
+def read_status(path: Path, env: Mapping[str, str], *, with_ignored: bool = False) -> Status:
+    """Compare a workspace with its index and HEAD."""
     options = ("--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
-    more = ("--ignored=matching",) if every_bit else ()
-    settings = ("-c", "core.fileMode=true", "-c", "core.symlinks=true") if every_bit else ()
-    completed = run_git(*settings, "status", *options, *more, cwd=path, env=env)
+    more = ("--ignored=matching",) if with_ignored else ()
+    completed = run_git(*faithful(path.parent), "status", *options, *more, cwd=path, env=env)
     missed = b"Permission denied" in completed.stderr
     return _parse(os.fsdecode(completed.stdout).split("\0"), missed_folders=missed)
+
+
+def read_names(path: Path, env: Mapping[str, str]) -> Status:
+    """Return what can be known without comparing a file: for a workspace whose filters fail.
+
+    It says that something may be staged; what was changed is for the caller to find out.
+    """
+    listing = ("ls-files", "-z")
+    others = ("--others", "--ignored", "--exclude-standard", "--directory")
+    ignored = os.fsdecode(git(*faithful(path.parent), *listing, *others, cwd=path, env=env))
+    unmerged = os.fsdecode(git(*listing, "--unmerged", cwd=path, env=env)).split("\0")
+    conflicts = tuple(dict.fromkeys(line.partition("\t")[2] for line in unmerged if line))
+    return Status(ignored=tuple(filter(None, ignored.split("\0"))), conflicts=conflicts, staged=("",))
 
 
 def _parse(records: Iterable[str], *, missed_folders: bool) -> Status:
@@ -86,6 +105,8 @@ def _sort_tracked(kind: str, fields: list[str], found: dict[str, list[str]]) -> 
         found.setdefault("deleted", []).append(name)
     elif in_workspace == _GITLINK and in_index in (_GITLINK, ""):
         found.setdefault("submodules", []).append(name)
+    elif in_workspace == _FOLDER:  # a repository was here, and is one that git cannot look into
+        found.setdefault("nested", []).append(name)
     elif in_workspace == _GITLINK:
         # A nested repository where a file was: the file is gone.
         found.setdefault("deleted", []).append(name)
@@ -101,14 +122,20 @@ def stage(
     add: Iterable[str],
     delete: Iterable[str],
     settings: tuple[str, ...] = (),
-) -> None:
-    """Bring names up to date in the index that `env` names."""
+) -> list[str]:
+    """Bring names up to date in the index that `env` names; return those that git refuses to have there."""
     gone, present = _joined(delete), _joined(add)
     if gone:
         git("update-index", "--force-remove", "-z", "--stdin", cwd=path, env=env, input=gone)
-    if present:
-        how = ("--add", "--remove", "--replace")
-        git(*settings, "update-index", *how, "-z", "--stdin", cwd=path, env=env, input=present)
+    if not present:
+        return []
+    command = (*settings, *faithful(path.parent), "update-index", "--add", "--remove", "--replace")
+    said = run_git(*command, "-z", "--stdin", cwd=path, env=env, input=present).stderr
+    if b"Ignoring path " not in said:
+        return []
+    # A warning, and exit code 0: names such as `.GIT/config` or `git~1` would be git's own on other systems.
+    names = map(os.fsdecode, present.split(b"\0")[:-1])
+    return [name for name in names if b"Ignoring path " + os.fsencode(name) + b"\n" in said]
 
 
 def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
@@ -122,10 +149,33 @@ def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
         git("read-tree", "--empty", cwd=path, env=env)
 
 
-def clear_flags(path: Path, env: Mapping[str, str], index: Path, *, id_bytes: int) -> None:
-    """Make the index look at every file again that somebody told it not to look at."""
-    if not may_have_flags(index.read_bytes(), id_bytes=id_bytes):
+def renew_index(path: Path, env: Mapping[str, str], index: Path) -> None:
+    """Write an index with the same entries, and without the trees that it remembers; as of HEAD if broken."""
+    try:
+        listed = git("ls-files", "--stage", "-z", cwd=path, env=env)
+    except GitFailed:
+        fill_index(path, env, index)
         return
+    draft = index.with_name("fleet-index")
+    remove_file(draft)
+    git(
+        "update-index",
+        "-z",
+        "--index-info",
+        cwd=path,
+        env={**env, "GIT_INDEX_FILE": str(draft)},
+        input=listed,
+    )
+    draft.rename(index)
+
+
+def clear_flags(path: Path, env: Mapping[str, str], index: Path, *, id_bytes: int) -> list[str]:
+    """Make the index look at every file again that somebody told it not to look at.
+
+    Return the names that it is not to look at and that are not there, as in a sparse checkout.
+    """
+    if not may_have_flags(index.read_bytes(), id_bytes=id_bytes):
+        return []
     listed = os.fsdecode(git("ls-files", "-v", "-z", cwd=path, env=env))
     flagged = re.findall(r"(?:^|(?<=\0))([a-zS]) ([^\0]*)", listed)
     hidden = [name for tag, name in flagged if tag.islower()]
@@ -133,6 +183,7 @@ def clear_flags(path: Path, env: Mapping[str, str], index: Path, *, id_bytes: in
     for option, names in (("--no-assume-unchanged", hidden), ("--no-skip-worktree", skipped)):
         if names:
             git("update-index", option, "-z", "--stdin", cwd=path, env=env, input=_joined(names))
+    return [name for tag, name in flagged if tag in "Ss" and name not in skipped]
 
 
 def may_have_flags(index: bytes, *, id_bytes: int) -> bool:

@@ -8,10 +8,12 @@ Of the ignored files …
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -32,6 +34,7 @@ LARGEST_SAVED_OUTPUT = 64 << 10
 MOST_SAVED = 64 << 20
 _PLAIN_FILE_MODES = (0o644, 0o755)
 _PLAIN_FOLDER_MODE = 0o755
+_LEFT_OPEN = "fleet-opened"  # in a worktree's git folder
 
 
 class _Kind(Enum):
@@ -44,16 +47,72 @@ class _Kind(Enum):
 class Survey:
     """Names relative to the workspace."""
 
+    files: list[str] = field(default_factory=list[str])  # those that a snapshot's tree must have
     modes: dict[str, int] = field(default_factory=dict[str, int])  # those that a checkout would not give
     folders: list[str] = field(default_factory=list[str])  # those that a checkout would not make
     ignored: list[str] = field(default_factory=list[str])  # ignored files to be saved
     aside: list[str] = field(default_factory=list[str])  # nested repositories, large ignored files
     unsaveable: set[str] = field(default_factory=set[str])  # sockets, pipes, devices
+    folder_times: dict[str, int] = field(default_factory=dict[str, int])  # when something came or went
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether a tree can hold all of it."""
+        return not (self.modes or self.folders or self.ignored or self.aside or self.unsaveable)
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Take files off the list of those to be saved."""
+        self.files = [name for name in self.files if name not in names]
+        self.ignored = [name for name in self.ignored if name not in names]
+
+    def set_aside(self, names: Collection[str]) -> None:
+        """Have files moved out of the workspace when it is removed, instead of saved."""
+        if names:
+            self.leave_out(names)
+            self.aside += names
 
 
-def survey(
-    workspace: Path, ignored: Collection[str], copied: Collection[str], opened: dict[Path, int]
-) -> Survey:
+class Opened(dict[Path, int]):
+    """Files and folders that were made readable, with their modes before; a kill leaves a list of them."""
+
+    def __init__(self, git_dir: Path) -> None:
+        super().__init__()
+        self._list = git_dir / _LEFT_OPEN
+
+    def open(self, path: Path, mode: int, needed: int) -> None:
+        if mode & needed == needed:
+            return
+        self[path] = mode
+        with self._list.open("a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(json.dumps([str(path), mode]) + "\n")
+        path.chmod(mode | needed)
+
+    def close_again(self) -> None:
+        """Give back the modes of before, of as many as can be."""
+        for path, mode in reversed(list(self.items())):
+            try:
+                path.chmod(mode)
+            except OSError as exc:
+                log.warning("workspace.mode_not_restored", extra={"path": str(path), "reason": str(exc)})
+        if self:
+            self._list.unlink(missing_ok=True)
+
+
+def close_left_open(git_dir: Path) -> None:
+    """Give back the modes of what somebody who was killed had made readable."""
+    try:
+        lines = (git_dir / _LEFT_OPEN).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    left = Opened(git_dir)
+    for line in lines:
+        with suppress(ValueError, TypeError):  # cut off
+            name, mode = json.loads(line)
+            left.setdefault(Path(name), mode)
+    left.close_again()
+
+
+def survey(workspace: Path, ignored: Collection[str], copied: Collection[str], opened: Opened) -> Survey:
     """Walk a workspace. `ignored` is as git lists it, `copied` are files that are not the agent's.
 
     What cannot be read is made readable, and its mode before noted in `opened`.
@@ -63,29 +122,14 @@ def survey(
     return walk.found
 
 
-def open_folders(workspace: Path, opened: dict[Path, int]) -> None:
+def open_folders(workspace: Path, opened: Opened) -> None:
     """Make every folder readable."""
     waiting = [workspace]
     while waiting:
         folder = waiting.pop()
-        _open(folder, stat.S_IMODE(folder.lstat().st_mode), stat.S_IRUSR | stat.S_IXUSR, opened)
+        opened.open(folder, stat.S_IMODE(folder.lstat().st_mode), stat.S_IRUSR | stat.S_IXUSR)
         with os.scandir(folder) as entries:
             waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-
-
-def close_again(opened: Mapping[Path, int]) -> None:
-    """Give back the modes of before, of as many as can be."""
-    for path, mode in reversed(list(opened.items())):
-        try:
-            path.chmod(mode)
-        except OSError as exc:
-            log.warning("workspace.mode_not_restored", extra={"path": str(path), "reason": str(exc)})
-
-
-def _open(path: Path, mode: int, needed: int, opened: dict[Path, int]) -> None:
-    if mode & needed != needed:
-        opened[path] = mode
-        path.chmod(mode | needed)
 
 
 @dataclass(slots=True)
@@ -93,9 +137,10 @@ class _Walk:
     workspace: Path
     ignored: Collection[str]
     copied: Collection[str]
-    opened: dict[Path, int]
+    opened: Opened
     found: Survey = field(default_factory=Survey)
     filled: set[str] = field(default_factory=set[str])
+    modes_before: dict[int, int] = field(default_factory=dict[int, int])  # by inode
     candidates: list[tuple[int, str, _Kind]] = field(default_factory=list[tuple[int, str, _Kind]])
 
     def visit(self) -> None:
@@ -116,11 +161,13 @@ class _Walk:
 
     def _entries(self, name: str) -> list[os.DirEntry[str]]:
         path = self.workspace / name
-        mode = self.opened.get(path, stat.S_IMODE(path.lstat().st_mode))
+        state = path.lstat()
+        self.found.folder_times[name] = state.st_mtime_ns
+        mode = self.opened.get(path, stat.S_IMODE(state.st_mode))
         if mode != _PLAIN_FOLDER_MODE:
             self.found.modes[name] = mode
         if path not in self.opened:
-            _open(path, mode, stat.S_IRUSR | stat.S_IXUSR, self.opened)
+            self.opened.open(path, mode, stat.S_IRUSR | stat.S_IXUSR)
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
@@ -152,15 +199,18 @@ class _Walk:
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
             self.found.unsaveable.add(name)
             return
-        mode = stat.S_IMODE(found.st_mode)
+        # A file that was made readable may have other names.
+        mode = self.modes_before.get(found.st_ino, stat.S_IMODE(found.st_mode))
         if stat.S_ISREG(found.st_mode):
-            _open(Path(entry.path), mode, stat.S_IRUSR, self.opened)
+            if not mode & stat.S_IRUSR:
+                self.modes_before[found.st_ino] = mode
+            self.opened.open(Path(entry.path), mode, stat.S_IRUSR)
             if mode not in _PLAIN_FILE_MODES:
                 self.found.modes[name] = mode
         if kind is _Kind.GITS and name in self.ignored:
             kind = _Kind.IGNORED
         if kind is _Kind.GITS:
-            self._fill(name)
+            self._take(name)
         else:
             self.candidates.append((found.st_size, name, kind))
 
@@ -172,11 +222,12 @@ class _Walk:
             if size <= largest and total + size <= MOST_SAVED:
                 total += size
                 self.found.ignored.append(name)
-                self._fill(name)
+                self._take(name)
             elif kind is _Kind.IGNORED:
                 self.found.aside.append(name)
 
-    def _fill(self, name: str) -> None:
+    def _take(self, name: str) -> None:
+        self.found.files.append(name)
         self.filled.update(_folders_of(name))
 
 

@@ -8,7 +8,8 @@ The state of a half-made workspace is told by what is there, in the order in whi
 4. the files, and the copied ones;
 5. `fleet-ready` in the worktree's git folder.
 
-Without the last one no agent has ever been in it, and it may be thrown away and made again.
+Until then `fleet-making` is in that folder, too: no agent has ever been in the workspace, and it may be
+thrown away and made again. An agent that deletes either of them costs nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.abandoned import break_abandoned
 from fleet.adapters.workspaces.command import git, git_patiently
+from fleet.adapters.workspaces.filters import overrides
 from fleet.adapters.workspaces.folders import (
     BUSY,
     NEW_FILE,
@@ -37,14 +39,18 @@ from fleet.adapters.workspaces.folders import (
     write_whole,
 )
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.refs import has_ref
 from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.adapters.workspaces.survey import close_left_open
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
 from fleet.ports.workspace import Place
 
 READY = "fleet-ready"
+MAKING = "fleet-making"
 OWNER = "fleet-run"
 COMMON = "commondir"  # git's own name for where a worktree says which repository it belongs to
 COPIED = "fleet-copied"
+REFUSED = "fleet-refused"  # names of what no commit can have: repositories, and names that git forbids
 RESTORING = "fleet-restoring"  # the files are back; what was set aside is being put back
 
 
@@ -83,6 +89,11 @@ class Site:
     @property
     def trash(self) -> Path:
         return self.path.parent / ".trash" / self.place.run
+
+    @property
+    def moving(self) -> Path:
+        """What says that the folder in the trash was not compared with its snapshot yet."""
+        return self.trash.with_name(f"{self.place.run}.moving")
 
     @property
     def kept(self) -> Path:
@@ -135,11 +146,26 @@ class Site:
     def is_ours(self, git_dir: Path) -> bool:
         head = read_text(git_dir / "HEAD").strip()
         owner = read_text(git_dir / OWNER).strip()
-        return owner == self.place.run or (not owner and head == f"ref: {self.branch_ref}")
+        if owner:
+            return owner == self.place.run
+        # The agent deleted it: its folder has the run's name, and the run once made a workspace.
+        return head == f"ref: {self.branch_ref}" or has_ref(self.common, self.base_ref)
 
     def was_used(self, git_dir: Path) -> bool:
         """Tell whether an agent may have worked here."""
-        return any((git_dir / mark).exists() for mark in (READY, RESTORING))
+        if any((git_dir / mark).exists() for mark in (READY, RESTORING)):
+            return True
+        return not (git_dir / MAKING).exists() and not has_link_alone(self)
+
+
+def worktrees_inside(site: Site) -> list[Path]:
+    """Return the git folders of the worktrees that an agent made inside its workspace."""
+    links = ((found.parent, read_text(found)) for found in (site.common / "worktrees").glob("*/gitdir"))
+    return [
+        folder
+        for folder, link in links
+        if link.startswith(f"{site.path}/") and link.strip() != str(site.link)
+    ]
 
 
 def site_of(place: Place) -> Site:
@@ -156,21 +182,32 @@ def in_worktree(git_dir: Path) -> dict[str, str]:
 
 
 def environment(git_dir: Path, path: Path) -> dict[str, str]:
-    """Return what makes git work on a worktree even if the agent deleted or replaced its `.git`."""
-    return {**in_worktree(git_dir), "GIT_WORK_TREE": str(path)}
+    """Return what makes git work on a worktree even if the agent deleted or replaced its `.git`.
+
+    Filters are run as they were configured before the run.
+    """
+    return {**overrides(path, git_dir), **in_worktree(git_dir), "GIT_WORK_TREE": str(path)}
 
 
 def stands(site: Site, git_dir: Path | None) -> bool:
-    """Tell whether the workspace has been made; put its link back if the agent has deleted it."""
-    if not (git_dir and site.has_folder() and (git_dir / READY).exists()):
+    """Tell whether the workspace has been made; mend what an agent, or a save that was killed, left of it."""
+    if not (git_dir and site.has_folder() and site.is_ours(git_dir) and site.was_used(git_dir)):
+        return False
+    if (git_dir / RESTORING).exists():
         return False
     if not os.path.lexists(site.link):
         write_link(site, git_dir)
+    if not (git_dir / READY).exists():
+        mark_ready(git_dir)
+    close_left_open(git_dir)
     return True
 
 
-def mark_ready(git_dir: Path) -> None:
-    write_whole(git_dir / READY, "")
+def mark_ready(git_dir: Path, snapshot: str = "") -> None:
+    """Say that the workspace has been made, or brought back from a snapshot."""
+    write_whole(git_dir / READY, snapshot)
+    for mark in (RESTORING, MAKING):
+        remove_file(git_dir / mark)
 
 
 def clear_way(site: Site, git_dir: Path | None) -> None:
@@ -179,7 +216,7 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
         raise _occupied(site)
     if git_dir and (git_dir / RESTORING).exists():
         raise Conflict(
-            f"{site.path!r} is being brought back", hint=f"run `fleet undo {site.place.run}` again"
+            f"{str(site.path)!r} is being brought back", hint=f"run `fleet undo {site.place.run}` again"
         )
     if os.path.lexists(site.path):
         if git_dir:
@@ -217,7 +254,7 @@ def linked_git_dir(site: Site) -> Path | None:
 
 
 def _occupied(site: Site) -> Conflict:
-    return Conflict(f"{site.path!r} is there already, and is not this run's workspace")
+    return Conflict(f"{str(site.path)!r} is there already, and is not this run's workspace")
 
 
 def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
@@ -234,7 +271,7 @@ def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
 
 
 def _start_branch(site: Site, tip: str) -> None:
-    _unlock_refs(site)
+    unlock_refs(site)
     remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\ncreate {site.branch_ref} {tip}\n"
     try:
@@ -278,8 +315,8 @@ def look_up_branch(site: Site) -> Branch | None:
     return None
 
 
-def _unlock_refs(site: Site) -> None:
-    """Remove ref locks of a killed `attach`: it locks the run's own ref first, then the branch."""
+def unlock_refs(site: Site) -> None:
+    """Remove ref locks of a killed make or restore: it locks the run's own ref first, then the branch."""
     own = site.common / site.base_ref
     branch = site.common / site.branch_ref
     died_early = lock_of(own).exists()
@@ -303,10 +340,11 @@ def _attach_by_git(site: Site, head: str) -> Path:
     if git_dir is None:
         raise GitFailed("worktree add", f"it made no worktree at {site.path}")
     write_whole(git_dir / OWNER, site.place.run)
+    write_whole(git_dir / MAKING, "")
     return git_dir
 
 
-def write_git_dir(site: Site, head: str, name: str) -> Path:
+def write_git_dir(site: Site, head: str, name: str, mark: str = MAKING) -> Path:
     """Make a worktree's git folder: what `git worktree add` does, in a few microseconds.
 
     It appears whole, so neither git nor a second supervisor ever reads a half-made one; and
@@ -316,7 +354,7 @@ def write_git_dir(site: Site, head: str, name: str) -> Path:
     delete_tree(draft)
     draft.mkdir(parents=True)
     head_line = f"ref: {head}" if head.startswith("refs/") else head
-    files = {"HEAD": head_line, COMMON: "../..", "gitdir": str(site.link), OWNER: site.place.run}
+    files = {"HEAD": head_line, COMMON: "../..", "gitdir": str(site.link), OWNER: site.place.run, mark: ""}
     for file, text in files.items():
         (draft / file).write_bytes(os.fsencode(f"{text}\n"))
     folder = site.common / "worktrees"

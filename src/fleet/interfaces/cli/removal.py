@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fleet.domain.run import Run
-from fleet.errors import Failed, InvalidInput, NotFound
+from fleet.errors import Failed, InvalidInput, NoRoom, NotFound
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import Function, complete_branch, confirm, json_option, leaving, opened
@@ -18,6 +18,7 @@ from fleet.interfaces.cli.outcome import difference
 from fleet.interfaces.cli.progress import progress
 
 if TYPE_CHECKING:
+    from fleet.ports.workspace import Remains
     from fleet.services.fleet import Fleet
 
 _REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fleet list --all`"
@@ -92,7 +93,7 @@ def _finish(fleet: Fleet, runs: Sequence[Run], *, as_json: bool) -> None:
     with leaving(_REMOVAL_GOES_ON), progress(is_quiet=as_json) as show:
         runs = fleet.runs.wait(
             [run.id for run in runs],
-            until=lambda run: run.is_at_rest or (run.is_removed and not run.has_work),
+            until=lambda run: run.is_at_rest or bool(run.waits_for) or (run.is_removed and not run.has_work),
             progress=show,
         )
     if as_json:
@@ -103,10 +104,18 @@ def _finish(fleet: Fleet, runs: Sequence[Run], *, as_json: bool) -> None:
         if any(run.saved_ref for run in runs):
             last = runs[-1].branch if len(runs) == 1 else "BRANCH"
             render.say(f"undo: fleet undo {last}")
+    require_room([run for run in runs if run.has_workspace])
     standing = [run for run in runs if run.has_workspace]
     if standing:
         reasons = "; ".join(f"{run.branch}: {run.state_reason or 'unknown'}" for run in standing)
         raise Failed(f"not removed: {reasons}", hint="nothing is lost; see `fleet logs`, then try again")
+
+
+def require_room(runs: Sequence[Run]) -> None:
+    """Raise `NoRoom` if the supervisor waits for room before it can go on with some of the runs."""
+    if waiting := [run for run in runs if run.waits_for]:
+        told = "; ".join(f"{run.branch} waits for {run.waits_for}" for run in waiting)
+        raise NoRoom(told, hint="nothing is lost; free some space there, and it goes on by itself")
 
 
 def _removed(run: Run) -> str:
@@ -134,18 +143,21 @@ def undo(name: str | None, is_list: bool, as_json: bool) -> None:
     with opened() as fleet:
         restorable = fleet.runs.restorable()
         if is_list:
-            _show_restorable(restorable, as_json=as_json)
+            _show_restorable(fleet, restorable, as_json=as_json)
             return
         run = fleet.runs.get(name) if name else _last_removed(restorable)
         fleet.runs.restore(run)
         with leaving(_REMOVAL_GOES_ON), progress(is_quiet=as_json) as show:
-            run = fleet.runs.wait([run.id], until=lambda run: not run.has_work, progress=show)[0]
+            run = fleet.runs.wait(
+                [run.id], until=lambda run: not run.has_work or bool(run.waits_for), progress=show
+            )[0]
+        remains = None if run.has_workspace or run.waits_for else fleet.runs.remains_of(run)
     if as_json:
         render.out_json(wire.run(run))
-    if not run.has_workspace:
+    require_room([run])
+    if remains is not None:
         raise Failed(
-            f"{run.branch!r} could not be brought back: {run.state_reason}",
-            hint=f"its work is safe; look at it with `git -C {run.project} show {run.saved_ref}`",
+            f"{run.branch!r} could not be brought back: {run.state_reason}", hint=_tell_remains(run, remains)
         )
     if not as_json:
         render.out(f"{run.branch}  is back in {run.workspace}")
@@ -157,9 +169,33 @@ def _last_removed(restorable: Sequence[Run]) -> Run:
     return max(restorable, key=lambda run: (run.removed_at or 0, run.id))
 
 
-def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
+def _tell_remains(run: Run, remains: Remains) -> str:
+    """Say what is there of a run's work, and what is not."""
+    said: list[str] = []
+    if not remains.snapshot:
+        said.append(f"no snapshot of it is left: {remains.damage or run.saved_ref + ' is gone'}")
+    elif remains.damage:
+        said.append(f"its snapshot {remains.snapshot} cannot be read in full: {remains.damage}")
+    else:
+        where = run.saved_ref if remains.has_ref else f"the copy in {remains.kept_in}"
+        said.append(
+            f"all of its snapshot can be read ({where}): `git -C {run.project} show {remains.snapshot}`"
+        )
+    if remains.aside:
+        said.append(f"in {remains.kept_in}/files: {_some(remains.aside)}")
+    if remains.missing:
+        said.append(f"set aside and gone since: {_some(remains.missing)}")
+    return "; ".join(said)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _show_restorable(fleet: Fleet, runs: Sequence[Run], *, as_json: bool) -> None:
+    aside = {run.id: fleet.runs.set_aside(run) for run in runs}
     if as_json:
-        render.out_json(wire.runs(runs))
+        render.out_json([{**wire.run(run), "set_aside": list(aside[run.id])} for run in runs])
         return
     now = time.time()
     rows = [
@@ -169,11 +205,13 @@ def _show_restorable(runs: Sequence[Run], *, as_json: bool) -> None:
             str(run.state),
             render.age(now - (run.removed_at or run.state_since)),
             difference(run),
+            _some(aside[run.id]),
         )
         for run in runs
     ]
     if rows:
-        render.show_table(("branch", "run", "state", "removed", "work"), rows, right=("removed",))
+        columns = ("branch", "run", "state", "removed", "work", "set aside")
+        render.show_table(columns, rows, right=("removed",))
     else:
         render.say("nothing was removed that could be brought back")
 

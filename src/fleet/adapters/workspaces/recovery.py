@@ -1,0 +1,179 @@
+"""The objects of a snapshot, gathered in `.kept/<run>` beside the workspaces, where no agent's git looks.
+
+`objects/` is where git writes what belongs to a snapshot: a prune or gc of the repository that runs
+meanwhile deletes nothing there. When the snapshot is whole, all that leads to it from the run's base is one
+pack, `saved` names its commit, and the pack is linked into the repository before the ref is written. What
+is in `.kept` stays: a second copy, should somebody delete the ref or its objects.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.commits import DURABLE, is_ancestor, point, read_commits
+from fleet.adapters.workspaces.folders import delete_tree, read_text, remove_file, write_whole
+from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
+from fleet.adapters.workspaces.worktrees import Site, lock_of
+from fleet.errors import GitFailed
+
+log = logging.getLogger(__name__)
+
+_QUICKLY = ("-c", "pack.threads=1", "-c", "pack.writeReverseIndex=false")
+
+
+def writing_aside(site: Site) -> dict[str, str]:
+    """Return what makes git write objects to `.kept`, and read those of the repository as well."""
+    return writing_to(kept_objects(site), site)
+
+
+def writing_to(objects: Path, site: Site) -> dict[str, str]:
+    """Return what makes git write objects to a folder, and read those of the repository as well."""
+    (objects / "pack").mkdir(parents=True, exist_ok=True)
+    return {
+        "GIT_OBJECT_DIRECTORY": str(objects),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(site.common / "objects"),
+    }
+
+
+def reading_aside(site: Site) -> dict[str, str]:
+    """Return what makes git read objects of `.kept` where the repository has none."""
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(kept_objects(site))}
+
+
+def kept_objects(site: Site) -> Path:
+    return site.kept / "objects"
+
+
+def _quoted(path: Path) -> str:
+    """Spell a path for a list of paths, which git takes apart at each colon."""
+    text = str(path)
+    if ":" not in text and not text.startswith('"'):
+        return text
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
+
+
+def keep(site: Site, sha: str, *, is_new: bool) -> None:
+    """Pack a snapshot in `.kept`, and point its ref at it. Raises `GitFailed` if an object cannot be read.
+
+    `is_new` says that its commit was written to `.kept`, and is not in the repository yet.
+    """
+    packs = kept_objects(site) / "pack"
+    if kept_snapshot(site) != sha or not (sha == site.place.base_sha or any(packs.glob("pack-*.idx"))):
+        older = {*packs.iterdir()} if packs.is_dir() else set[Path]()
+        made = (
+            _pack(site, kept_objects(site), sha, [site.place.base_sha]) if sha != site.place.base_sha else ""
+        )
+        write_whole(site.kept / "saved", f"{sha}\n")
+        for file in older:
+            if not made or made not in file.name:
+                remove_file(file)
+    for loose in kept_objects(site).glob("??"):
+        delete_tree(loose)
+    _publish(site, sha, is_new=is_new)
+
+
+def _pack(site: Site, objects: Path, sha: str, known: Iterable[str]) -> str:
+    """Pack what leads to a commit from those that are known, in a folder of objects; return its name."""
+    options = ("--revs", "--non-empty", "--quiet", "--window=0", "--delta-base-offset")
+    command = (*DURABLE, *_QUICKLY, "pack-objects", *options, str(objects / "pack" / "pack"))
+    wanted = "".join(f"{line}\n" for line in (sha, *(f"^{one}" for one in known)))
+    made = git(*command, cwd=site.common, env=writing_to(objects, site), input=wanted.encode())
+    return made.decode().strip()
+
+
+@contextmanager
+def publishing(site: Site, objects: Path, sha: str, known: Iterable[str]) -> Generator[None]:
+    """Give the repository a commit that was written elsewhere; no prune or gc deletes it meanwhile.
+
+    A prune deletes loose objects that no ref leads to yet, and no packs. A gc leaves marked packs alone.
+    """
+    _pack(site, objects, sha, known)
+    marks = _link_packs(site, objects)
+    try:
+        yield
+    finally:
+        for mark in marks:
+            remove_file(mark)
+
+
+def _publish(site: Site, sha: str, *, is_new: bool) -> None:
+    """Give the repository the pack if it is new there, then the ref.
+
+    A gc lists packs before it looks what is reachable, and would delete this one afterwards. It deletes none
+    that was marked to be kept when it began.
+    """
+    before = read_ref(site.common, site.saved_ref)
+    if before == sha:
+        return
+    if not before and has_ref(site.common, site.saved_ref):  # an agent has made it lead to another ref
+        [found] = read_commits(site.common, {}, site.saved_ref)
+        before = found.sha if found else ""
+    marks = _link_packs(site, kept_objects(site)) if is_new else []
+    try:
+        remove_file(lock_of(site.common / site.saved_ref))
+        point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
+    finally:
+        for mark in marks:
+            remove_file(mark)
+
+
+def _link_packs(site: Site, objects: Path) -> list[Path]:
+    """Put the packs of a folder into the repository; return the marks that keep a gc from deleting them."""
+    target = site.common / "objects" / "pack"
+    target.mkdir(parents=True, exist_ok=True)
+    marks: list[Path] = []
+    for pack in (objects / "pack").glob("pack-*.pack"):
+        mark = (target / pack.name).with_suffix(".keep")
+        mark.write_text(f"fleet: {site.place.run}\n")
+        marks.append(mark)
+        for file in (pack, pack.with_suffix(".idx")):  # git finds packs by their index, which comes last
+            _link(file, target / file.name)
+    return marks
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except FileExistsError:
+        return
+    except OSError:  # another disk, or one without links
+        draft = target.with_name(f"tmp_{target.name}.{os.getpid()}")
+        shutil.copyfile(source, draft)
+        draft.chmod(0o444)
+        draft.rename(target)
+
+
+def kept_snapshot(site: Site) -> str:
+    """Return the snapshot that `.kept` has a copy of, "" if none."""
+    named = read_text(site.kept / "saved").strip()
+    return named if SHA.fullmatch(named) else ""
+
+
+def bring_back_ref(site: Site) -> bool:
+    """Point the recovery ref at its snapshot again if it was deleted or moved; tell whether it was."""
+    kept, current = kept_snapshot(site), read_ref(site.common, site.saved_ref)
+    if not kept or kept == current or (current and _leads_to(site, kept, current)):
+        return False  # where the ref leads to it, a later snapshot was saved by an earlier version
+    _publish(site, kept, is_new=read_commits(site.common, {}, kept)[0] is None)
+    log.warning("workspace.recovery_ref_restored", extra={"run_id": site.place.run, "was": current})
+    return True
+
+
+def bring_back_objects(site: Site) -> None:
+    """Give the repository the kept objects again."""
+    for mark in _link_packs(site, kept_objects(site)):
+        remove_file(mark)
+
+
+def _leads_to(site: Site, older: str, newer: str) -> bool:
+    try:
+        return is_ancestor(site.common, older, newer)
+    except GitFailed:
+        return False

@@ -1,0 +1,80 @@
+"""The Traces port on git's own files: worktrees with their owner, and refs of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.folders import read_text
+from fleet.adapters.workspaces.refs import HEADS
+from fleet.adapters.workspaces.repository import common_git_dir, inspect
+from fleet.adapters.workspaces.worktrees import OWNER, READY
+from fleet.errors import FleetError
+from fleet.ports.traces import Trace
+
+_BASE, _SAVED = "refs/fleet/base/", "refs/fleet/saved/"
+
+
+class GitTraces:
+    def repository_of(self, folder: str) -> str:
+        try:
+            return inspect(folder).top
+        except FleetError:
+            return ""
+
+    def of_repository(self, repository: str) -> list[Trace]:
+        try:
+            common = common_git_dir(repository)
+            refs = _refs(common)
+        except (FleetError, OSError):
+            return []
+        standing = _standing(common)
+        runs = {ref.rpartition("/")[2] for ref in refs if ref.startswith((_BASE, _SAVED))} | standing.keys()
+        return [_trace(repository, common, refs, run, standing.get(run)) for run in sorted(runs)]
+
+
+def _refs(common: Path) -> dict[str, str]:
+    listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
+    lines = (line.partition(" ") for line in os.fsdecode(listed).splitlines())
+    return {ref: sha for sha, _, ref in lines}
+
+
+def _standing(common: Path) -> dict[str, Path]:
+    """Return the git folders of the worktrees that runs own."""
+    folders = (common / "worktrees").glob("*")
+    owned = ((read_text(folder / OWNER).strip(), folder) for folder in folders if folder.is_dir())
+    return {run: folder for run, folder in owned if run}
+
+
+def _trace(repository: str, common: Path, refs: dict[str, str], run: str, git_dir: Path | None) -> Trace:
+    saved = f"{_SAVED}{run}" if f"{_SAVED}{run}" in refs else ""
+    branch = workspace = ""
+    if git_dir is not None:
+        branch = read_text(git_dir / "HEAD").strip().removeprefix(f"ref: {HEADS}")
+        workspace = read_text(git_dir / "gitdir").removesuffix("\n").removesuffix("/.git")
+    elif saved:
+        branch = _saved_branch(common, refs, refs[saved], run)
+    return Trace(
+        run=run,
+        repository=repository,
+        branch=branch,
+        base_sha=refs.get(f"{_BASE}{run}", ""),
+        workspace=workspace if workspace and Path(workspace).is_dir() else "",
+        is_ready=git_dir is not None and (git_dir / READY).exists(),
+        saved_ref=saved,
+    )
+
+
+def _saved_branch(common: Path, refs: dict[str, str], sha: str, run: str) -> str:
+    """Return the branch that a snapshot is of: as it says itself, or the one that stands at it."""
+    with suppress(FleetError, ValueError):
+        message = os.fsdecode(git("cat-file", "commit", sha, cwd=common)).partition("\n\n")[2]
+        told: Any = json.loads(message.partition("\n\n")[2])
+        if told["run"] == run:
+            return str(told["branch"])
+    there = [ref.removeprefix(HEADS) for ref, tip in refs.items() if tip == sha and ref.startswith(HEADS)]
+    return there[0] if len(there) == 1 else ""
