@@ -403,6 +403,106 @@ def test_a_hook_tells_a_person_what_needs_one(system: System, tmp_path: Path) ->
     assert (notice["kind"], notice["about"]) == ("task.blocked", task_id)
 
 
+def ledger_of(system: System) -> Ledger:
+    store = open_store(system.home)
+    try:
+        return QueueState(store).ledger()
+    finally:
+        store.close()
+
+
+def stealing(system: System) -> dict[str, Any]:
+    """Return a step that holds its run: it moves somebody else's branch."""
+    git(system.repository, "commit", "-q", "--allow-empty", "-m", "second")
+    git(system.repository, "branch", "prize")
+    return {"run": f"git -C {system.repository} branch -f prize HEAD~1"}
+
+
+def is_gone(system: System) -> bool:
+    return system.door.holder() is None
+
+
+def test_a_held_task_gives_its_slot_away_is_told_once_and_goes_on_when_it_is_accepted(
+    system: System, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    configure(
+        system,
+        "[limits]\nmax_concurrent = 1\n[supervisor]\nidle_seconds = 0.5\n"
+        f"[notify]\ncommand = 'cat >> {told}; echo >> {told}'\n",
+    )
+    cost = {"usage": {"input": 1, "output": 1, "cost_usd": 0.5}}
+    held = wish(system, "Sly", stealing(system), EDIT, cost, DONE, gates=("test -e done.txt",))
+    after = wish(system, "Next", DONE)
+    until(system, after, is_closed)
+    task = until(system, held, lambda task: task.is_held and task.is_told)
+    why = "held: changed outside of its workspace while it worked: ref refs/heads/prize"
+    assert (task.state, task.reason) == (
+        TaskState.IN_PROGRESS,
+        f"{why} (fleet boundary show {task.branch})",
+    )
+    ledger = ledger_of(system)
+    assert not ledger.running
+    assert (sum(ledger.spent_usd.values()), task.spent_usd) == (0.5, 0.5)
+    wait_for(lambda: is_gone(system), what="nothing is left to do for the supervisor")
+
+    # To look starts another one, which tells nobody again and leaves, too.
+    for words in (["task", "list"], ["tasks"], ["show", held]):
+        assert task.reason in system.fleet(*words).stdout
+    assert f"next: fleet boundary show {task.branch}" in system.fleet("show", held).stderr
+    wait_for(lambda: is_gone(system), what="the next one has left, too")
+    (line,) = told.read_text().split("\n")[:-1]
+    notice = json.loads(line)
+    assert (notice["kind"], notice["about"]) == ("task.held", held)
+    assert notice["command"] == f"fleet boundary show {task.branch}"
+
+    system.fleet("boundary", "accept", task.branch)
+    closed = until(system, held, is_closed)
+    assert (closed.reason, closed.is_held, closed.spent_usd) == ("", False, 0.5)
+    assert sum(ledger_of(system).spent_usd.values()) == 0.5
+    assert starts_of(system, closed) == 1
+
+
+def test_a_held_task_that_goes_on_while_there_is_no_room_gets_the_next_slot(
+    system: System, tmp_path: Path
+) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    gate, order = tmp_path / "gate", tmp_path / "order"
+    first, again = [stealing(system), DONE], [{"run": f"touch fixed; echo again >> {order}"}, DONE]
+    held = wish_turns(system, "Sly", first, again, gates=("test -e fixed",))
+    task = until(system, held, lambda task: task.is_held)
+    busy = wish(system, "Busy", {"wait_for": str(gate)}, {"run": f"echo busy >> {order}"}, DONE)
+    until(system, busy, lambda task: task.state is TaskState.IN_PROGRESS)
+    last = wish(system, "Last", {"run": f"echo last >> {order}"}, DONE)
+    system.fleet("boundary", "restore", task.branch, "--yes")
+    until(system, held, lambda task: task.turn == 2)  # a gate said no: its agent is to be prompted again
+    assert list(ledger_of(system).running) == [busy]
+    assert system.run(task.branch).prompts == 1
+    gate.touch()
+    for task_id in (held, busy, last):
+        until(system, task_id, is_closed)
+    assert order.read_text().split() == ["busy", "again", "last"]
+
+
+def test_a_held_agent_that_a_person_prompts_counts_as_under_way_until_it_has_ended(
+    system: System, tmp_path: Path
+) -> None:
+    configure(system, "[limits]\nmax_concurrent = 1\n")
+    gate = tmp_path / "gate"
+    cost = {"usage": {"input": 1, "output": 1, "cost_usd": 0.5}}
+    held = wish(system, "Sly", stealing(system), EDIT, cost, DONE)
+    task = until(system, held, lambda task: task.is_held and task.is_told)
+    system.fleet("prompt", task.branch, scenario({"wait_for": str(gate)}, cost))
+    until(system, held, lambda task: not task.is_held)
+    assert list(ledger_of(system).running) == [held]
+    gate.touch()
+    until(system, held, lambda task: task.is_held)
+    assert not ledger_of(system).running
+    system.fleet("boundary", "accept", task.branch)
+    closed = until(system, held, is_closed)
+    assert closed.spent_usd == pytest.approx(sum(ledger_of(system).spent_usd.values()))
+
+
 def test_a_failing_hook_holds_nothing_up(system: System) -> None:
     configure(system, "[notify]\ncommand = 'exit 3'\n[tasks]\nmax_failures = 1\n")
     until(system, wish(system, "Fail", {"crash": 3}), is_blocked)

@@ -39,6 +39,7 @@ class Order:
     stage: Stage
     prompt: str
     start: str  # the commit that it begins from
+    pushed: str = ""  # the ref that this commit was pushed to
     inputs: tuple[Input, ...] = ()  # what else there is to read
 
 
@@ -92,6 +93,7 @@ class AgentCraft:
             budget_usd=stage.budget_usd,
             base=order.start,
             base_host=self._shop.host,
+            base_ref=order.pushed,
             batch=order.workflow.id,
             part_of=order.workflow.id,
             ends_with_turn=True,
@@ -106,7 +108,7 @@ class AgentCraft:
         if task is None:
             return None
         if task.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
-            return Standing()
+            return Standing(asks=task.reason if task.is_held else "")
         if task.question:
             is_asking = task.state is TaskState.BLOCKED
             return Standing(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
@@ -144,6 +146,7 @@ def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
         branch=task.branch if task.token and not task.is_shared else "",
         start=start,
         head=task.base or start,
+        pushed=task.base_ref if task.base else "",
         cost_usd=task.spent_usd + cost_of(run) - task.run_usd,
     )
 
@@ -200,6 +203,7 @@ class PairCraft:
             branch=doer.branch if doer else "",
             start=start,
             head=pair.head or start,
+            pushed=doer.base_ref if doer and doer.base == pair.head else "",
             cost_usd=sum(task.spent_usd for name in pair.tasks if (task := self._tasks.peek(name))),
         )
 
@@ -262,6 +266,7 @@ class RaceCraft:
             branch=best.branch,
             start=start,
             head=best.commit,
+            pushed=task.base_ref if task and task.base == best.commit else "",
             cost_usd=cost,
         )
 

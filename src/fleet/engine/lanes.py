@@ -50,6 +50,17 @@ class Lanes:
         self._state.change_ledger(entered)
         return refusal
 
+    def enter_anyway(self, task: Task) -> None:
+        """Count a task among those under way, be there room or not: its agent was prompted by a person."""
+        lane = self._lane(task, task.coder_used, self._spawn_behind(task))
+
+        def entered(ledger: Ledger) -> Ledger:
+            if task.id in ledger.running:
+                return ledger
+            return ledger.admit(task, ledger.with_share(lane, is_part=bool(task.part_of)))
+
+        self._state.change_ledger(entered)
+
     def parents_of(self, task: Task) -> set[str]:
         """Return the tasks whose agents wait for a task; none for what a person asked for."""
         return self._lineage.parents_of(task.id) if task.origin or task.part_of else set()

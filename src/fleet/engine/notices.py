@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 
 from fleet.config import Settings
 from fleet.domain.pair import Pair, PairState
@@ -30,7 +31,8 @@ PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    kind: str  # workflow.asks, task.blocked, task.asks, pair.undecided, train.halted or coder.held
+    # workflow.asks, task.blocked, task.asks, task.held, pair.undecided, train.halted or coder.held
+    kind: str
     about: str  # id of what it is about, or name of the coder
     title: str
     text: str
@@ -104,6 +106,15 @@ class Notices:
 
 
 def _about_task(task: Task) -> Notice:
+    if task.is_held:
+        return Notice(
+            kind="task.held",
+            about=task.id,
+            title=f"{task.id} is held: {task.title}",
+            text=task.reason,
+            command=f"fleet boundary show {quote(task.branch)}",
+            project=task.project,
+        )
     asks = bool(task.question)
     return Notice(
         kind="task.asks" if asks else "task.blocked",
@@ -172,7 +183,8 @@ def _about_coder(hold: Hold) -> Notice:
 
 def _told(task: Task, notice: Notice) -> Task:
     """Return the task as one that a person knows of, unless something else is the matter with it by now."""
-    is_same = task.state is TaskState.BLOCKED and _about_task(task) == notice
+    needs_person = task.state is TaskState.BLOCKED or task.is_held
+    is_same = needs_person and _about_task(task) == notice
     return replace(task, is_told=True) if is_same else task
 
 

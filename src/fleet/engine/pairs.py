@@ -61,11 +61,11 @@ class PairDirector:
         return [pair for pair in self._pairs.find("work", self._shop.host) if not self._asks_person(pair)]
 
     def _asks_person(self, pair: Pair) -> bool:
-        """Whether a task of it waits for an answer: who gives that wakes us."""
+        """Whether a task of it asks, or is held: the person who decides that wakes us."""
         if pair.has_ended:
             return False
         task = self._tasks.peek(pair.doer_task if pair.state is PairState.DOING else pair.review_task)
-        return task is not None and task.state is TaskState.BLOCKED and bool(task.question)
+        return task is not None and task.waits_for_person
 
     def advance(self, work: Pair) -> bool:
         match work.state:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fleet.domain.boundary import why_held
 from fleet.domain.cause import Cause
 from fleet.domain.event import Kind
 from fleet.domain.ids import RunId
@@ -16,11 +17,13 @@ from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.turn import Story, Verdict, judge_turn
 from fleet.domain.usage import Usage
-from fleet.engine import cgroups
+from fleet.engine import boundary, cgroups
 from fleet.engine.gates import Gates, ask_gates, is_to_be_gated
+from fleet.engine.room import is_no_room
 from fleet.engine.steps import reason_of, setup_folder, told_session
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
+from fleet.ports.private import open_private
 from fleet.ports.shelf import encode_value
 from fleet.ports.workspace import Changes
 
@@ -40,6 +43,8 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
     run = await shop.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
     failure = run.state_reason  # also one from before it was cut off
     process = await _end_processes(shop, run, turn)
+    run = await boundary.check(shop, run, turn)
+    held = why_held(run.outside)
     changes, trouble = await _collect(shop, run)
     superseded = await shop.why_superseded(run)
     verdict = (
@@ -56,7 +61,7 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
         verdict = await _after_gates(shop, run, verdict, gates)
         superseded = await shop.why_superseded(run)
     story = (await shop.log(run_id)).story
-    pushed = await _push(shop, run, bool(changes.commits))
+    pushed = await _push(shop, run, bool(changes.commits) and not held)
     result = _result(run, verdict, story, changes, gates, pushed, shop.priced(run, story))
     session = await _session_after(shop, run, story, verdict)
     # A prompt that could not even be started counts as done: it failed.
@@ -76,13 +81,16 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
             said=story.last_line,
             diff=changes.diff,
             agent=None,
+            guard="",
             result=result,
+            held=held,
             wanted=Wanted.STOP if superseded else run.wanted,  # then its work is kept under a recovery ref
         ).without_nothing()
 
     await _keep_in_folder(shop, run_id, result)
-    await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended)
+    await shop.note(await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended))
     cgroups.drop(run_id)
+    boundary.forget(shop, run)
     if run.task is not None:
         await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.inputs_folder(run.task))))
     shop.forget(run_id)
@@ -198,7 +206,9 @@ async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
 
     try:
         return await shop.in_git_thread(ask_git), ""
-    except FleetError as problem:
+    except (FleetError, OSError) as problem:
+        if is_no_room(problem):
+            raise
         return nothing, f"git could not tell what was done: {reason_of(problem)}"
 
 
@@ -248,7 +258,7 @@ async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None
 def _write_events(shop: Workshop, run_id: RunId, path: Path) -> None:
     """Write the log out line by line: it may be far bigger than what we want in memory."""
     draft = path.with_suffix(".draft")
-    with draft.open("w") as file:
+    with open_private(draft) as file:
         for number, body in shop.runs.events(run_id):
             file.write(json.dumps({"seq": number, **body}) + "\n")
     draft.replace(path)

@@ -25,7 +25,6 @@ from fleet.domain.phases import (
     pair_ended,
     write_feedback,
 )
-from fleet.domain.task import TaskState
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict
 from fleet.ports.pairs import Pairs
@@ -47,12 +46,12 @@ class SprintDirector:
         return [sprint for sprint in found if sprint.has_ended or not self._waits_for_person(sprint)]
 
     def _waits_for_person(self, sprint: Sprint) -> bool:
-        """Whether its pair, or an agent of that, needs an answer: who gives it wakes us."""
+        """Whether its pair, or an agent of that, needs a person: whoever decides wakes us."""
         pair = self._pairs.peek(sprint.pair)
         if pair is None or pair.has_ended:
             return False
         tasks = (self._tasks.peek(name) for name in (pair.doer_task, pair.review_task))
-        is_asking = any(task and task.question and task.state is TaskState.BLOCKED for task in tasks)
+        is_asking = any(task and task.waits_for_person for task in tasks)
         return is_asking or pair.state is PairState.UNDECIDED
 
     def advance(self, work: Sprint) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
 from fleet.domain.briefing import PLAN, read_plan
@@ -13,6 +13,7 @@ from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId
 from fleet.domain.run import Result, Run, Wanted
 from fleet.domain.task import Task, TaskState
+from fleet.domain.wait import Wait
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.holds import Holds
 from fleet.engine.lanes import Lanes, cost_of
@@ -45,15 +46,13 @@ class Verdicts:
     def conclude(self, task: Task, run: Run) -> Task:
         """Judge how a turn ended, and act on it; return the task as it is then."""
         result = run.result or Result(status=run.state, reason=run.state_reason)
-        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
-        if most and crashes >= most:
-            self._holds.put(task.coder_used, 0.0, f"its agents crashed {crashes} times in a row")
+        self._settle_up(task, run)
         asked = self._questions.asked(task, told=result.question)
         ending = Ending(
             result=result,
-            now=time.time(),
+            now=self._shop.clock.now(),
             can_resume=self._shop.can_resume(run),
-            resets_at=result.resets_at,
+            resets_at=self._resets_at(run),
             question=asked.text if asked else self._trouble(task),
             plan=str(self._shop.task_folder(task.id) / PLAN),
             has_fallback=bool(self._holds.fallback(task, task.coder_used)),
@@ -71,6 +70,30 @@ class Verdicts:
             return judged
         decision = decide(task, ending, self._patience(task))
         return self.apply(task, decision, question=asked.id if asked else "", run=run)
+
+    def _settle_up(self, task: Task, run: Run) -> None:
+        """Free the task's slot and book its cost; a coder that keeps crashing is held back."""
+        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
+        if most and crashes >= most:
+            self._holds.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
+
+    def hold(self, task: Task, run: Run) -> None:
+        """Let a task wait, without a slot, until a person has looked at what changed outside its workspace.
+
+        It is not judged before: that needs no slot.
+        """
+        reason = f"held: {run.held} (fleet boundary show {quote(run.branch)})"
+        cost, now = cost_of(run), self._shop.clock.wall()
+        self._settle_up(task, run)
+        if task.is_held and (task.reason, task.run_usd) == (reason, cost):
+            return
+
+        def held(newest: Task) -> Task:
+            spent = newest.spent_usd + cost - newest.run_usd
+            return replace(newest.hold(reason), spent_usd=spent, run_usd=cost, updated_at=now)
+
+        self._tasks.update_held(task.id, task.claim, held, kind="held", text=run.held)
+        log.warning("task.held", extra={"task_id": task.id, "run_id": run.id, "reason": run.held})
 
     def _trouble(self, task: Task) -> str:
         """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
@@ -91,7 +114,7 @@ class Verdicts:
     def apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), cost_of(run)
         pushed = run.result.pushed if run and run.result else ""
-        now = time.time()
+        now = self._shop.clock.wall()
 
         def applied(task: Task) -> Task:
             is_further = bool(head) and (head != task.base or bool(pushed))
@@ -110,10 +133,14 @@ class Verdicts:
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
             )
-            return _decided(counted, decision, question, now, given=run.prompts if run else 0)
+            given = run.prompts if run else 0
+            return _decided(
+                counted, decision, question, now, wait=self._wait(decision, decision.not_before), given=given
+            )
 
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
-            self._holds.put(task.coder_used, decision.holds_coder_until, decision.reason)
+            until = decision.holds_coder_until
+            self._holds.put(task.coder_used, self._wait(decision, until) if until else None, decision.reason)
         self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
         gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
         told = f"{decision.reason} ({gates})" if gates else decision.reason
@@ -128,6 +155,22 @@ class Verdicts:
         if run is not None and is_over:
             self.clean(run.id)
         return judged
+
+    def _wait(self, decision: Decision, until: float) -> Wait:
+        """Return a wait as it is recorded: on the wall clock, which may have been set back."""
+        if not until:
+            return Wait(since=0.0, until=0.0)
+        wall = self._shop.clock.wall()
+        later = Wait(since=wall, until=until, is_stated=decision.is_stated)
+        return later.moved_to(wall, max(0.0, until - self._shop.clock.now()))
+
+    def _resets_at(self, run: Run) -> float | None:
+        """Return when a limit ends; what was stated before the clock was set back is that long ahead now."""
+        stated = run.result.resets_at if run.result else None
+        if stated is None or run.ended_at is None:
+            return stated
+        wait, now = Wait(since=run.ended_at, until=stated), self._shop.clock.now()
+        return now + wait.left(now) if wait.is_ahead(now) else stated
 
     def block(self, task: Task, reason: str, *, run: Run | None = None) -> None:
         """Leave a task to a person."""
@@ -165,14 +208,14 @@ class Verdicts:
         return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
 
 
-def _decided(task: Task, decision: Decision, question: str, now: float, *, given: int) -> Task:
+def _decided(task: Task, decision: Decision, question: str, now: float, *, wait: Wait, given: int) -> Task:
     match decision.step:
         case Step.CLOSE:
             return task.close(decision.reason, now)
         case Step.PROMPT:
             go_on = task.go_on(decision.prompt, given=given)
-            return replace(go_on, not_before=decision.not_before, reason=decision.reason)
+            return replace(go_on.with_wait(wait), reason=decision.reason)
         case Step.RESTART:
-            return task.give_back(decision.reason, not_before=decision.not_before)
+            return task.give_back(decision.reason).with_wait(wait)
         case Step.BLOCK:
             return task.block(decision.reason, question=question)

@@ -23,7 +23,12 @@ class Due(NamedTuple):
 
 
 def decisions_due(fleet: Fleet) -> list[Due]:
-    return [*_approvals(fleet), *_pairs(fleet), *_trains(fleet)]
+    return [*_approvals(fleet), *_pairs(fleet), *_trains(fleet), *_held(fleet)]
+
+
+def _held(fleet: Fleet) -> Iterator[Due]:
+    for run in fleet.boundary.held():
+        yield Due("held", run.id, f"{run.branch} is held: {run.held}", f"fleet boundary show {run.id}")
 
 
 def _approvals(fleet: Fleet) -> Iterator[Due]:

@@ -11,7 +11,7 @@ import click
 
 from fleet.errors import BadConfig, Failed, FleetError, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import confirm, json_option
+from fleet.interfaces.cli.common import caller, confirm, json_option, opened, own_run
 from fleet.services.presets import PROJECT_TYPES
 
 if TYPE_CHECKING:
@@ -176,16 +176,21 @@ def set_(key: str, value: str, user: bool) -> None:
     file = _file(user=user)
     set_value(file, key, value)
     render.out(f"{key} is set in {file}")
-    _tell_supervisor()
+    _tell_supervisor(file)
 
 
-def _tell_supervisor() -> None:
+def _tell_supervisor(file: Path) -> None:
     """Have a supervisor that is up look at once: there may be room for more by now."""
     from fleet.bootstrap import door_of, home_folder
 
     door = door_of(home_folder())
-    if door.is_open():
-        door.knock()
+    if not door.is_open():
+        return
+    with opened() as fleet:
+        if not own_run(fleet):  # a person's: it holds no agent that is at work meanwhile
+            for name in {str(file), str(file.resolve())}:
+                fleet.boundary.accept_file(name, caller(fleet))
+    door.knock()
 
 
 def _check_coder(key: str, value: str) -> None:
@@ -303,11 +308,11 @@ def _settings() -> Settings:
 
 def _file(*, user: bool) -> Path:
     from fleet.bootstrap import home_folder, project_of
-    from fleet.config import project_file, user_file
+    from fleet.config import require_plain, user_file
 
     if user:
         return user_file(home_folder())
     project = project_of(".")
     if project is None:
         raise InvalidInput(f"{Path.cwd()} is not inside a project", hint="add --user to mean all projects")
-    return project_file(project)
+    return require_plain(project, "config.toml")

@@ -27,7 +27,7 @@ def _list(call: Call) -> Answer:
 
 
 def _decision(call: Call, due: Due) -> dict[str, Json]:
-    tool = DECIDED_WITH[due.kind]
+    tool = DECIDED_WITH.get(due.kind, "")  # what holds a run is decided by a person alone
     how = f"`{tool}`" if tool in call.tools else f"`{due.command}` in a shell"
     return {"kind": due.kind, "id": due.id, "stage": due.stage or None, "text": due.text, "next": how}
 
@@ -47,7 +47,7 @@ TOOLS = (
     Tool(
         name="list_questions",
         title="List open questions",
-        description="What waits for a person: agents' questions, approvals, undecided pairs, halted merges.",
+        description="What waits for a person: questions, approvals, undecided pairs, halted merges, holds.",
         handle=_list,
         takes={},
         gives={"questions": schema.objects(), "decisions": schema.objects(), "count": schema.integer()},

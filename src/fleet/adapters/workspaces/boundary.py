@@ -1,0 +1,429 @@
+"""The Boundary port on git's own files: read without git, but for the state of the main checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from fleet.adapters.workspaces import filters
+from fleet.adapters.workspaces.command import git, git_patiently, run_git
+from fleet.adapters.workspaces.commits import is_ancestor, point, write_commit
+from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
+from fleet.adapters.workspaces.refs import all_refs, read_ref, replace_packed
+from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.adapters.workspaces.status import clear_flags, may_have_flags
+from fleet.adapters.workspaces.worktrees import OWNER, site_of
+from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Kind, Outside, stamp
+from fleet.errors import Conflict, FleetError, GitFailed
+from fleet.ports.private import make_private
+from fleet.ports.workspace import Place
+
+LARGEST_KEPT = 1 << 18
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?|")
+_STASH = re.compile(r"(?:WIP on|On) ([^:]+):")
+MOST_RUNS = 200
+SHARED_SECONDS = 0.5  # for so long runs that start together share one look
+_GIT_FILES = (
+    *("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout"),
+    *("objects/info/alternates", "shallow"),
+)
+_STATUS = (
+    "status",
+    "--porcelain=v2",
+    "-z",
+    "--no-renames",
+    "--untracked-files=normal",
+    "--ignore-submodules=dirty",
+)
+
+
+class _Look(NamedTuple):
+    """What takes a git process to find out."""
+
+    config: filters.Configuration
+    entries: dict[str, str]  # paths of the main checkout that are not as committed
+
+
+class GitBoundary:
+    def __init__(self) -> None:
+        self._taken: dict[tuple[str, str], tuple[float, Guarded]] = {}
+        self._locks: dict[str, threading.Lock] = {}
+
+    # looking
+
+    def is_there(self, project: str) -> bool:
+        try:
+            common = common_git_dir(project)
+        except FleetError:
+            return False
+        return (common / "objects").is_dir() and (common / "HEAD").is_file()
+
+    def take(self, project: str, home: str, before: Guarded | None = None) -> Guarded:
+        if before is not None:
+            self._taken.pop((project, home), None)  # what one run did is no change for those that start now
+            return self._take(project, home, before)
+        with self._locks.setdefault(project, threading.Lock()):
+            at, taken = self._taken.get((project, home), (0.0, None))
+            if taken is None or time.monotonic() - at > SHARED_SECONDS:
+                at, taken = time.monotonic(), self._take(project, home, None)
+                self._taken[project, home] = (at, taken)
+            return taken
+
+    def _take(self, project: str, home: str, before: Guarded | None) -> Guarded:
+        common = common_git_dir(project)
+        at = time.time()
+        head = read_text(common / "HEAD").strip()
+        refs = all_refs(common)
+        look = _look(project, common) if before is None else _look_again(project, common, before)
+        names = {*_files(common, Path(project), Path(home)), *map(Path, look.config.files)}
+        files = {str(file): _content(file) for file in names}
+        return Guarded(
+            at=at,
+            refs=refs,
+            head=head,
+            commit=refs.get(head.removeprefix("ref: "), head),
+            stashes=_stashes(common),
+            files={name: content for name, content in files.items() if content.stamp},
+            config_files=look.config.files,
+            filters=look.config.filters,
+            entries=look.entries,
+            worktrees=dict(_worktrees(common)),
+            runs=_runs(Path(home), before),
+        )
+
+    def look_ahead(self, project: str, home: str) -> None:
+        with suppress(FleetError, OSError):  # the look that counts says what is wrong
+            self.take(project, home)
+
+    def explain_config(self, old: bytes, new: bytes) -> tuple[list[str], list[str]]:
+        before, after = filters.settings_in(old), filters.settings_in(new)
+        lost = [f"{key}={value}" for key, value in before if (key, value) not in after]
+        won = [f"{key}={value}" for key, value in after if (key, value) not in before]
+        return lost, won
+
+    def was_made_in(self, project: str, worktree: str, commit: str) -> bool:
+        log = common_git_dir(project) / "worktrees" / worktree / "logs" / "HEAD"
+        return any(
+            entry.split(" ")[1:2] == [commit] and not why.startswith("checkout:")
+            for entry, _, why in (line.partition("\t") for line in read_text(log).splitlines())
+        )
+
+    def stashed_on(self, project: str, commit: str) -> str:
+        command = ("show", "--no-patch", "--format=%s", commit, "--")
+        subject = os.fsdecode(run_git(*command, cwd=common_git_dir(project), codes=range(256)).stdout)
+        found = _STASH.match(subject)
+        return found[1] if found else ""
+
+    def is_ancestor(self, project: str, older: str, newer: str) -> bool:
+        try:
+            return is_ancestor(common_git_dir(project), older, newer)
+        except GitFailed:
+            return False
+
+    def stamp_of(self, project: str, path: str) -> str:
+        return _content(Path(project, path)).stamp
+
+    def file_stamp(self, path: str) -> str:
+        return stamp(_content(Path(path)))
+
+    def forget(self, home: str, run: str) -> None:
+        delete_tree(_kept_folder(home, run))
+
+    # filters
+
+    def pin(self, place: Place, taken: Guarded) -> None:
+        site = site_of(place)
+        git_dir = site.git_dir()
+        if git_dir is None:
+            return
+        if (git_dir / "config.worktree").exists():
+            filters.pin(site.path, filters.read_configuration(site.common, git_dir))
+        else:
+            filters.pin(site.path, filters.Configuration(tuple(taken.config_files), dict(taken.filters)))
+
+    def unpin(self, place: Place) -> None:
+        filters.unpin(site_of(place).path)
+
+    # putting back
+
+    def put_back(self, project: str, found: Outside) -> None:
+        common = common_git_dir(project)
+        if read_ref(common, found.name) == found.old:
+            return
+        delete = f"{found.old}\n".encode()
+        if git("cat-file", "--batch-check", cwd=common, input=delete).rstrip().endswith(b"missing"):
+            raise GitFailed("cat-file", f"{found.old} is not there any more")
+        git_patiently("update-ref", "--no-deref", "-m", "fleet: put back", found.name, found.old, cwd=common)
+
+    def keep(
+        self, project: str, home: str, run: str, before: Guarded, found: Sequence[Outside]
+    ) -> list[Outside]:
+        old = [one.old for one in found if one.kind in (Kind.REF, Kind.STASH) and one.old]
+        told = "".join(f"{one}\n" for one in found).encode(errors="replace")
+        what = "values before a turn"
+        common = common_git_dir(project)
+        try:
+            commit = _write_kept(common, _ref_of(run), [("changes", told)], [*old, before.commit], what)
+        except GitFailed:  # its configuration was broken: that can be restored, and then the rest accepted
+            commit = ""
+        kept: list[Outside] = []
+        for one in found:
+            if one.kind is Kind.CHECKOUT and one.old == UNCOMMITTED:
+                kept.append(one)  # nobody has it any more
+            elif one.kind is not Kind.FILE:
+                kept.append(replace(one, kept=commit))
+            elif content := before.files.get(one.name):
+                kept.append(replace(one, kept=_keep_file(home, run, content)))
+            else:
+                kept.append(replace(one, kept=NOTHING))
+        return kept
+
+    def restore(self, project: str, home: str, run: str, found: Outside) -> None:
+        common = common_git_dir(project)
+        with in_our_words(f"restoring {found.name}"):
+            match found.kind:
+                case Kind.REF:
+                    self._restore_ref(project, common, _ref_of(run), found)
+                case Kind.HEAD:
+                    self._restore_head(project, found)
+                case Kind.STASH:
+                    self._restore_stash(project, common, found)
+                case Kind.FILE:
+                    _restore_file(home, run, found)
+                case Kind.CHECKOUT | Kind.INDEX:
+                    self._restore_path(project, common, _ref_of(run), found)
+                case _:
+                    raise Conflict(
+                        f"{found.kind} {found.name} cannot be restored", hint="accept it, or mend it"
+                    )
+
+    def _restore_ref(self, project: str, common: Path, ref: str, found: Outside) -> None:
+        if all_refs(common).get(found.name, "") == found.new and not _SHA.fullmatch(found.new) and found.old:
+            replace_packed(common, found.name, found.old)  # git itself cannot read it
+        now = read_ref(common, found.name)
+        if now == found.old:
+            return
+        if now != found.new:
+            raise Conflict(
+                f"{found.name} was moved again since, to {now or 'nothing'}", hint="accept the change instead"
+            )
+        if now:
+            _write_kept(common, ref, [], [now], "values that were replaced")
+        if not found.old:
+            git_patiently("update-ref", "--no-deref", "-d", found.name, now, cwd=common)
+            return
+        if read_text(common / "HEAD").strip() == f"ref: {found.name}" and now:
+            # With the files that belong to it; git refuses where that would undo what is not committed.
+            git("reset", "--keep", "--quiet", found.old, cwd=project)
+            return
+        point(common, {}, found.name, to=found.old, before=now, why="fleet: restored by a person")
+
+    def _restore_head(self, project: str, found: Outside) -> None:
+        target = found.old.removeprefix("ref: refs/heads/")
+        words = (target,) if found.old.startswith("ref: ") else ("--detach", target)
+        git("checkout", "--quiet", "--no-guess", "--no-recurse-submodules", *words, "--", cwd=project)
+
+    def _restore_stash(self, project: str, common: Path, found: Outside) -> None:
+        if found.old not in _stashes(common):
+            git("stash", "store", "-m", "restored by a person", found.old, cwd=project)
+
+    def _restore_path(self, project: str, common: Path, ref: str, found: Outside) -> None:
+        file = Path(project, found.name)
+        now = _content(file)
+        if now.data is not None:
+            _write_kept(common, ref, [(f"checkout/{found.name}", now.data)], [], "values that were replaced")
+        git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
+        if found.kind is Kind.CHECKOUT:
+            git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
+
+
+def _look(project: str, common: Path) -> _Look:
+    return _Look(filters.read_configuration(common), _status(project, common, {}))
+
+
+def _look_again(project: str, common: Path, before: Guarded) -> _Look:
+    """Look once more, with the filters of before: others may have been configured meanwhile."""
+    nothing = Content("")
+    is_same = all(
+        _content(Path(name)).stamp == before.files.get(name, nothing).stamp for name in before.config_files
+    )
+    if is_same:
+        config = filters.Configuration(tuple(before.config_files), dict(before.filters))
+        return _Look(config, _status(project, common, {}))
+    try:
+        config = filters.read_configuration(common)
+        return _Look(config, _status(project, common, filters.override(before.filters, config.filters)))
+    except GitFailed:  # a file of its configuration was broken: that holds the run, and can be restored
+        config = filters.Configuration(tuple(before.config_files), dict(before.filters))
+        return _Look(config, dict(before.entries))
+
+
+def _ref_of(run: str) -> str:
+    return f"refs/fleet/before/{run}"
+
+
+def _kept_folder(home: str, run: str) -> Path:
+    return Path(home, "boundary", f"{run}-kept")
+
+
+def _keep_file(home: str, run: str, content: Content) -> str:
+    """Keep what a file held, for its owner alone: configuration can hold passwords. Return what finds it."""
+    if content.data is None:
+        return ""
+    folder = _kept_folder(home, run)
+    make_private(folder)
+    write_whole(folder / content.stamp, content.data.decode("utf-8", "surrogateescape"))
+    return f"{content.stamp} {content.mode:o}"
+
+
+def _restore_file(home: str, run: str, found: Outside) -> None:
+    file = Path(found.name)
+    now = _content(file)
+    if stamp(now) == found.kept or (found.kept == NOTHING and not now.stamp):
+        return
+    if stamp(now) != found.stamp:
+        raise Conflict(f"{found.name} was changed again since", hint="accept the change instead")
+    _keep_file(home, run, now)
+    if found.kept == NOTHING:
+        file.unlink(missing_ok=True)
+        return
+    sha, _, mode = found.kept.partition(" ")
+    data = _content(_kept_folder(home, run) / sha).data or b""
+    if sha256(data).hexdigest() != sha:
+        raise Conflict(f"what {found.name} held is not there any more", hint="accept the change, or mend it")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, data.decode("utf-8", "surrogateescape"))
+    file.chmod(int(mode, 8))
+
+
+def _files(common: Path, project: Path, home: Path) -> Iterator[Path]:
+    yield from (common / name for name in _GIT_FILES)
+    with suppress(OSError):
+        for hook in sorted(os.listdir(common / "hooks")):  # noqa: PTH208 - a list of names is all it takes
+            if not hook.endswith(".sample"):
+                yield common / "hooks" / hook
+    yield from (home / "config.toml", project / ".fleet" / "config.toml")
+    for workflows in (home / "workflows", project / ".fleet" / "workflows"):
+        with suppress(OSError):
+            yield from sorted(workflows.iterdir())
+
+
+def _content(file: Path) -> Content:
+    try:
+        status = file.lstat()
+    except OSError:
+        return Content("")
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        return Content(f"link {file.readlink()}", mode)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_KEPT:
+        return Content(f"{status.st_mode:o} {status.st_size} {status.st_mtime_ns}", mode)
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return Content("unreadable", mode)
+    return Content(sha256(data).hexdigest(), mode, data)
+
+
+def _status(project: str, common: Path, env: dict[str, str]) -> dict[str, str]:
+    """Return every path of the main checkout that is not as committed, and how it differs."""
+    if Path(project).resolve() == common:  # a bare repository
+        return {}
+    with _whole_index(project, common) as index:
+        told = os.fsdecode(git(*_STATUS, cwd=project, env={**env, **index}))
+    found: dict[str, str] = {}
+    for line in told.split("\0"):
+        kind, _, rest = line.partition(" ")
+        if kind == "?":
+            found[rest] = "?"
+        elif kind == "1":
+            state, _, _, mode, _, _, sha, path = rest.split(" ", 7)
+            found[path] = f"{state}{mode} {sha[:12]}" if state[0] != "." else state
+        elif kind == "u":
+            found[rest.split(" ", 9)[9]] = "UU"
+    return found
+
+
+@contextmanager
+def _whole_index(project: str, common: Path) -> Generator[dict[str, str]]:
+    """Give git an index that looks at every file, if somebody has told the checkout's own not to."""
+    index = common / "index"
+    try:
+        content = index.read_bytes()
+    except OSError:
+        content = b""
+    id_bytes = 32 if "objectformat = sha256" in read_text(common / "config").lower() else 20
+    if not content or not may_have_flags(content, id_bytes=id_bytes):
+        yield {}
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "index")
+        env = {"GIT_INDEX_FILE": str(copy)}
+        copy.write_bytes(content)
+        clear_flags(Path(project), env, copy, id_bytes=id_bytes)
+        yield env
+
+
+def _stashes(common: Path) -> tuple[str, ...]:
+    """Return the commits that `git stash` keeps."""
+    lines = read_text(common / "logs" / "refs" / "stash").splitlines()
+    return tuple(fields[1] for line in lines if len(fields := line.split(" ")) > 2)
+
+
+def _worktrees(common: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    with suppress(OSError):
+        for entry in os.scandir(common / "worktrees"):
+            head = read_text(Path(entry.path, "HEAD")).strip()
+            yield entry.name, (read_text(Path(entry.path, OWNER)).strip(), head)
+
+
+def _runs(home: Path, before: Guarded | None) -> dict[str, str]:
+    """Return what identifies the results of the newest runs, or of those that were looked at before."""
+    try:
+        there = sorted(os.listdir(home / "runs"))  # noqa: PTH208
+    except OSError:
+        return {}
+    names = there[-MOST_RUNS:] if before is None else [name for name in there if name in before.runs]
+    return {name: _fingerprint(f"{home}/runs/{name}/result.json") for name in names}
+
+
+def _fingerprint(file: str) -> str:
+    try:
+        status = os.stat(file)  # noqa: PTH116 - for hundreds of them
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _write_kept(
+    common: Path, ref: str, blobs: Sequence[tuple[str, bytes]], parents: Sequence[str], what: str
+) -> str:
+    """Make a commit of blobs that keeps commits, too, and point a ref to it; return it."""
+    before = read_ref(common, ref)
+    lines: list[bytes] = []
+    for name, data in blobs:
+        sha = git("hash-object", "-w", "--stdin", "--no-filters", cwd=common, input=data).strip()
+        lines.append(b"100644 " + sha + b"\t" + os.fsencode(name) + b"\0")
+    with TemporaryDirectory() as folder:
+        env = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        if before:  # so that all of it is in the last tree
+            git("read-tree", before, cwd=common, env=env)
+        if lines:
+            git("update-index", "-z", "--index-info", cwd=common, env=env, input=b"".join(lines))
+        tree = git("write-tree", cwd=common, env=env).decode().strip()
+    asked = "".join(f"{sha}^{{commit}}\n" for sha in dict.fromkeys(parents) if sha)
+    told = git("cat-file", "--batch-check", cwd=common, input=asked.encode()) if asked else b""
+    found = [line.split()[0].decode() for line in told.splitlines() if line.split()[1:2] == [b"commit"]]
+    commit = write_commit(common, tree, [*found, *([before] if before else [])], f"fleet: {what}")
+    point(common, {}, ref, to=commit, before=before, why=f"fleet: {what}")
+    return commit

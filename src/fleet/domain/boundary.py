@@ -1,0 +1,236 @@
+"""What an agent must leave alone: the state of a repository before a turn, beside that after it.
+
+A change that has a known author is not reported: the run's own branch, other runs' branches moved by
+themselves, what fleet did. What is left was done by the agent, or by a person; nobody can tell which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+RECOVERY = "refs/fleet/"
+UNCOMMITTED = "changed, not committed"  # a file of the main checkout
+NOTHING = "nothing"  # kept of a file that was not there
+MOST_NAMED = 3  # changes in the sentence that says why a run is held
+MOST_LISTED = 50  # of one kind
+
+
+class Weight(StrEnum):
+    NOTE = "note"  # worth knowing
+    RESTORED = "restored"  # fleet's own: it was put back
+    HOLD = "hold"  # a person must look
+
+
+class Kind(StrEnum):
+    REF = "ref"
+    STASH = "stash"  # an entry of `git stash list`
+    HEAD = "head"  # of the main checkout
+    FILE = "file"  # of git's or fleet's configuration, or a hook
+    CHECKOUT = "checkout"  # a file of the main checkout
+    INDEX = "index"  # an entry of the main checkout's index
+    WORKSPACE = "workspace"  # of another run
+    RUN = "run"  # the folder of another run
+    RECORD = "record"  # the state could not be compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """One change outside of a workspace during a turn."""
+
+    kind: Kind
+    name: str
+    old: str = ""  # in words, or a commit; "": it was not there
+    new: str = ""
+    weight: Weight = Weight.HOLD
+    turn: int = 0
+    stamp: str = ""  # identifies the new value: it is what is accepted
+    kept: str = ""  # commit, or content and mode, of the old value; "": it cannot be restored
+
+    @property
+    def key(self) -> str:
+        """What identifies the state that something came to, however it was before."""
+        return _hash(self.kind, self.name, self.stamp or self.new)
+
+    @property
+    def change_key(self) -> str:
+        """What identifies the change from one state to another."""
+        return _hash(self.kind, self.name, self.stamp or self.new, self.old)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.old or 'nothing'} → {self.new or 'nothing'}"
+
+
+def _hash(*words: str) -> str:
+    return sha256("\n".join(words).encode(errors="replace")).hexdigest()
+
+
+class Content(NamedTuple):
+    """A file as it was."""
+
+    stamp: str  # "": there was none
+    mode: int = 0
+    data: bytes | None = None  # None: too large to be kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """The state of everything that is compared, at one moment."""
+
+    at: float
+    refs: Mapping[str, str]
+    is_report_only: bool = False  # nothing is to be held
+    head: str = ""
+    commit: str = ""  # that HEAD leads to
+    stashes: Sequence[str] = ()
+    files: Mapping[str, Content] = field(default_factory=dict[str, Content])
+    config_files: Sequence[str] = ()  # of git: those that are read, and those that would be
+    filters: Mapping[str, str] = field(default_factory=dict[str, str])
+    entries: Mapping[str, str] = field(default_factory=dict[str, str])  # changed paths of the main checkout
+    worktrees: Mapping[str, tuple[str, str]] = field(
+        default_factory=dict[str, tuple[str, str]]
+    )  # owner, HEAD
+    runs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Known(NamedTuple):
+    """Who may have made a change: asked only for what has changed."""
+
+    is_own_ref: Callable[[str], bool]
+    has_author: Callable[[str, str, str], bool]  # ref, old, new: another run's, or fleet's
+    is_agents_stash: Callable[[str], bool]  # commit: made on a branch of an agent that was at work
+    is_fleets_own: Callable[[str, str, str], bool]  # recovery ref, old, new: fleet deleted or moved it
+    explain_file: Callable[[str, Content, Content], tuple[str, str, bool]]  # old, new, whether it is harmless
+    is_at_rest: Callable[[str], bool]  # a run that did nothing meanwhile
+    is_shared: bool  # the run works in the main checkout itself
+    stamp_of: Callable[[str], str]  # of a file of the main checkout
+
+
+def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:
+    """Return what changed and has no known author."""
+    found = [*_refs(before, after, known), *_files(before, after, known), *_others(before, after, known)]
+    found += [
+        Outside(kind=Kind.STASH, name=f"stash {commit[:10]}", old=commit)
+        for commit in before.stashes
+        if commit not in after.stashes and not known.is_agents_stash(commit)
+    ]
+    if not known.is_shared:
+        found += [*_head(before, after), *_checkout(before, after, known)]
+    return found
+
+
+def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
+    fetched, made = list[str](), list[str]()
+    for ref in sorted({*before.refs, *after.refs}):
+        old, new = before.refs.get(ref, ""), after.refs.get(ref, "")
+        if old == new or ref == "refs/stash":
+            continue
+        if ref.startswith(RECOVERY):
+            if old and not known.is_fleets_own(ref, old, new):
+                yield Outside(kind=Kind.REF, name=ref, old=old, new=new, weight=Weight.RESTORED)
+        elif ref.startswith(("refs/remotes/", "refs/prefetch/")):
+            fetched.append(ref)
+        elif known.is_own_ref(ref) or known.has_author(ref, old, new):
+            continue
+        elif old or ref.startswith("refs/replace/"):
+            yield Outside(kind=Kind.REF, name=ref, old=old, new=new)
+        else:
+            made.append(ref)
+    for ref in made[:MOST_LISTED]:
+        yield Outside(kind=Kind.REF, name=ref, new=after.refs[ref], weight=Weight.NOTE)
+    if fetched:
+        told = f"{len(fetched)} changed"
+        yield Outside(kind=Kind.REF, name="refs/remotes", new=told, weight=Weight.NOTE)
+
+
+def _head(before: Guarded, after: Guarded) -> Iterator[Outside]:
+    if before.head != after.head:
+        yield Outside(kind=Kind.HEAD, name="HEAD", old=before.head, new=after.head)
+
+
+def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
+    nothing = Content("")
+    for name in sorted({*before.files, *after.files}):
+        old, new = before.files.get(name, nothing), after.files.get(name, nothing)
+        if (old.stamp, old.mode) == (new.stamp, new.mode):
+            continue
+        told_old, told_new, is_harmless = known.explain_file(name, old, new)
+        weight = Weight.NOTE if is_harmless else Weight.HOLD
+        yield Outside(kind=Kind.FILE, name=name, old=told_old, new=told_new, weight=weight, stamp=stamp(new))
+
+
+def stamp(content: Content) -> str:
+    """Return what identifies a file's content and mode."""
+    return f"{content.stamp} {content.mode:o}"
+
+
+def _checkout(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
+    """Files that were clean and are changed now, and uncommitted changes that are gone."""
+    held = notes = 0
+    for path in sorted({*before.entries, *after.entries}):
+        old, new = before.entries.get(path, ""), after.entries.get(path, "")
+        for one in _entry_changes(path, old, new, is_moved=before.commit != after.commit):
+            is_note = one.weight is Weight.NOTE
+            held, notes = held + (not is_note), notes + is_note
+            if (notes if is_note else held) <= MOST_LISTED:
+                stamp = known.stamp_of(path) if one.kind is Kind.CHECKOUT else one.new
+                yield Outside(
+                    kind=one.kind, name=path, old=one.old, new=one.new, weight=one.weight, stamp=stamp
+                )
+
+
+def _entry_changes(path: str, old: str, new: str, *, is_moved: bool) -> Iterator[Outside]:
+    """An entry is "" for a clean file, "?" for one that git does not know, or what `git status` says."""
+    if old == new:
+        return
+    staged_old, file_old = _parts(old)
+    staged_new, file_new = _parts(new)
+    if new == "?":
+        yield Outside(kind=Kind.CHECKOUT, name=path, new="a new file", weight=Weight.NOTE)
+    elif old and not new:
+        if not is_moved or old == "?":  # what was committed is told of as a commit
+            gone = "gone" if old == "?" else "as it is committed"
+            yield Outside(kind=Kind.CHECKOUT, name=path, old=UNCOMMITTED, new=gone)
+    else:
+        if staged_new != staged_old:
+            yield Outside(
+                kind=Kind.INDEX, name=path, old=staged_old or "as committed", new=staged_new or "as committed"
+            )
+        if file_new and not file_old and old != "?":
+            yield Outside(kind=Kind.CHECKOUT, name=path, old="as committed", new=file_new)
+
+
+_WORDS = {"M": "changed", "D": "deleted", "T": "another type", "A": "added", "U": "in conflict"}
+
+
+def _parts(entry: str) -> tuple[str, str]:
+    """Return what is staged of an entry, and how the file differs from that; "" where nothing does."""
+    if len(entry) < 2:
+        return "", ""
+    staged = "" if entry[0] == "." else f"{_WORDS.get(entry[0], 'changed')} {entry[2:]}".strip()
+    return staged, "" if entry[1] == "." else _WORDS.get(entry[1], "changed")
+
+
+def _others(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
+    for name, (owner, head) in before.worktrees.items():
+        new = after.worktrees.get(name)
+        if (new is None or new[1] != head) and owner and known.is_at_rest(owner):
+            told = "" if new is None else new[1]
+            yield Outside(kind=Kind.WORKSPACE, name=f"{name} of run {owner}", old=head, new=told)
+    for run, stamp in before.runs.items():
+        if after.runs.get(run) != stamp and known.is_at_rest(run):
+            yield Outside(kind=Kind.RUN, name=run, old=stamp, new=after.runs.get(run, ""))
+
+
+def why_held(found: tuple[Outside, ...]) -> str:
+    """Say in a sentence why a run is held; "" if nothing holds it."""
+    holding = [one for one in found if one.weight is Weight.HOLD]
+    if not holding:
+        return ""
+    named = "; ".join(f"{one.kind} {one.name}" for one in holding[:MOST_NAMED])
+    more = len(holding) - MOST_NAMED
+    rest = f" and {more} more" if more > 0 else ""
+    return f"changed outside of its workspace while it worked: {named}{rest}"

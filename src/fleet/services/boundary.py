@@ -1,0 +1,135 @@
+"""Runs that are held for what changed outside of their workspaces: look, restore, accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from fleet.domain.boundary import Kind, Outside, Weight, why_held
+from fleet.errors import Conflict, FleetError, Refused
+from fleet.ports.boundary import Accepted, Boundary
+from fleet.ports.records import Runs
+from fleet.ports.workspace import Place
+
+if TYPE_CHECKING:
+    from fleet.domain.run import Run
+    from fleet.ports.door import Door
+    from fleet.ports.store import Store
+
+
+def hint_for(run: Run) -> str:
+    """Return the next command to type for a run that is held."""
+    return f"look at it with `fleet boundary show {quote(run.branch)}`, then restore or accept it"
+
+
+def refuse_held(run: Run) -> None:
+    """Raise `Conflict` if a person must look before a run's work is used."""
+    if run.held:
+        raise Conflict(f"{run.branch!r} is held: {run.held}", hint=hint_for(run))
+
+
+class BoundaryService:
+    def __init__(
+        self, *, home: str, host: str, store: Store, boundary: Boundary, get: Callable[[str], Run], door: Door
+    ) -> None:
+        self._home = home
+        self._host = host
+        self._runs = Runs(store)
+        self._accepted = Accepted(store)
+        self._boundary = boundary
+        self._get = get
+        self._door = door
+
+    def held(self) -> list[Run]:
+        return self._runs.find("held", "yes")
+
+    def get(self, name: str) -> Run:
+        return self._get(name)
+
+    def accept(self, name: str, *, by: str, run: str = "") -> Run:
+        """Accept what changed as it is now; whoever else was held for the same is let go, too."""
+        _refuse_agent(run)
+        found = self._require(name)
+        holding = _holding(found)
+        for one in holding:
+            self._accepted.add(found.project, one, by)
+        released = self._resolve(found, holding)
+        if not released.held:
+            self._boundary.forget(self._home, found.id)
+        return released
+
+    def accept_file(self, file: str, by: str) -> None:
+        """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
+        now = Outside(kind=Kind.FILE, name=file, stamp=self._boundary.file_stamp(file))
+        self._accepted.add_state("", now, by)
+
+    def restorable(self, name: str) -> tuple[Run, list[Outside]]:
+        """Return a run, and what of its changes can be brought back."""
+        found = self._require(name)
+        if found.host != self._host:
+            raise Conflict(f"{found.branch!r} worked on another host", hint=f"run this on {found.host}")
+        return found, [one for one in _holding(found) if one.kept]
+
+    def restore(self, name: str, *, by: str, run: str = "") -> tuple[Run, list[str]]:
+        """Bring back what changed; return the run, and what could not be brought back and why."""
+        _refuse_agent(run)
+        found, wanted = self.restorable(name)
+        done, problems = list[Outside](), list[str]()
+        for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
+            try:
+                self._boundary.restore(found.project, self._home, found.id, one)
+                self._accepted.add_state(found.project, self._as_restored(found.project, one), by)
+                done.append(one)
+            except FleetError as problem:
+                problems.append(f"{one.kind} {one.name}: {problem.message}")
+        return self._resolve(found, done), problems
+
+    def _as_restored(self, project: str, one: Outside) -> Outside:
+        """Return how a run that began after the change will see what was restored."""
+        match one.kind:
+            case Kind.FILE:
+                return replace(one, stamp=self._boundary.file_stamp(one.name))
+            case Kind.CHECKOUT:
+                return replace(one, stamp=self._boundary.stamp_of(project, one.name))
+            case Kind.INDEX:
+                return replace(one, stamp="", new="as committed")
+            case _:
+                return replace(one, stamp="", new=one.old)
+
+    def _require(self, name: str) -> Run:
+        found = self.get(name)
+        if not found.held:
+            raise Conflict(f"{found.branch!r} is not held", hint="see those that are with `fleet boundary`")
+        return found
+
+    def _resolve(self, run: Run, settled: Sequence[Outside]) -> Run:
+        """Let go of every run that was held for nothing but these changes."""
+        keys = {one.key for one in settled}
+        for other in self.held():
+            if other.project == run.project and keys & {one.key for one in _holding(other)}:
+                self._runs.update(other.id, lambda run: _without(run, keys))
+                self._boundary.unpin(_place(other))
+        self._door.knock()
+        return self._runs.get(run.id)
+
+
+def _place(run: Run) -> Place:
+    return Place(
+        repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
+    )
+
+
+def _holding(run: Run) -> list[Outside]:
+    return [one for one in run.outside if one.weight is Weight.HOLD]
+
+
+def _without(run: Run, keys: Iterable[str]) -> Run:
+    outside = tuple(replace(one, weight=Weight.NOTE) if one.key in keys else one for one in run.outside)
+    return replace(run, outside=outside, held=why_held(outside) if run.held else "")
+
+
+def _refuse_agent(run: str) -> None:
+    if run:
+        raise Refused("an agent cannot decide what it was allowed", hint='ask a person with `fleet ask "…"`')
