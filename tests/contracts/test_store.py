@@ -803,7 +803,9 @@ def test_the_file_and_its_folder_are_for_the_owner_alone(tmp_path: Path) -> None
     with contextlib.closing(SqliteStore(file)) as store:
         store.put(a_run())
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
-        assert modes == {"fleet.db": 0o600, "fleet.db-wal": 0o600, "fleet.db-shm": 0o600}
+        assert modes == dict.fromkeys(
+            ("fleet.db", "fleet.db-generation", "fleet.db-shm", "fleet.db-wal"), 0o600
+        )
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
@@ -881,7 +883,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(
     ):
         store.find("run")
     assert str(file) in caught.value.message
-    assert "mv " in caught.value.hint
+    assert "`fleet list --repair`" in caught.value.hint
     assert file.read_bytes() == before
 
 

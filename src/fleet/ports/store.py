@@ -84,6 +84,10 @@ class Store(Protocol):
         """Return a text that differs whenever anybody has written since; cheap enough to poll."""
         ...
 
+    def checkpoint(self) -> None:
+        """Bring all that was written to where it stays. For stores that have files, when nobody writes."""
+        ...
+
     def close(self) -> None: ...
 
 

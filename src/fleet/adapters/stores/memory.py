@@ -97,6 +97,9 @@ class MemoryStore:
         with self._lock:
             return str(self._writes)
 
+    def checkpoint(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

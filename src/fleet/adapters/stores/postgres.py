@@ -257,6 +257,9 @@ class PostgresStore:
         ((identity, total),) = self._query(sql)
         return f"{identity}.{total}"
 
+    def checkpoint(self) -> None:
+        pass
+
     def close(self) -> None:
         self._closed = True
         self._drop_idle()

@@ -2,7 +2,11 @@
 
 Two connections: a reader, which never writes, and a writer, opened at the first write. In WAL mode
 the reader answers while somebody writes, and its `data_version` moves with every commit of anybody
-else, our own writer included: that is the stamp.
+else, our own writer included: that is the stamp. The reader is opened read-only, so that looking at a
+damaged store changes nothing: closing the last connection that may write clears the -wal file away.
+
+Every write raises the generation, a number in the database with a copy beside it (see `generation`). A store
+whose own number is the lower one has lost writes and is refused: to go on with it would repeat work.
 """
 
 from __future__ import annotations
@@ -18,13 +22,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fleet.adapters.stores import generation
 from fleet.adapters.stores.text import Page, check_names, check_values, decode, encode
 from fleet.domain.event import Json
-from fleet.errors import Stale, StoreUnusable
+from fleet.errors import Stale, StoreBehind, StoreDamaged, StoreGone, StoreUnusable
 from fleet.ports.store import STREAM, Record
 
 BUSY_SECONDS = 30
+CHECKPOINT_SECONDS = 2  # how long a checkpoint waits for others; it is tried again
 _LARGEST_IDLE_WAL = 16 << 20
+GENERATION = ("store", "generation")  # kind and key of the record whose version is the number of writes
 
 # Each entry takes the schema one version further. Released entries are never edited.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -46,11 +53,16 @@ _Row: TypeAlias = tuple[str, str, str, str]  # key, version, fields, body
 
 
 class SqliteStore:
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
+        """Open a file. One that nobody counts on yet need not be `durable`: its writes are not forced out."""
+        self._synchronous = "FULL" if durable else "OFF"
         self._path = os.fspath(path)
         self._closed = False
         self._connections: dict[str, sqlite3.Connection] = {}
         self._opening = ""
+        self._beside = generation.beside(self._path)
+        self._newest = 0  # generation that we wrote or saw
+        self._log: tuple[int, int] | None = None  # identity of the -wal file that our connections use
         self._read_lock = threading.Lock()
         self._write_lock = threading.Lock()
         try:
@@ -140,7 +152,8 @@ class SqliteStore:
         return [(number, body) for (number, _), body in zip(rows, bodies, strict=True)]
 
     def stamp(self) -> str:
-        self._check_still_there()
+        with self._in_our_words():
+            self._check_still_there()
         ((version,),) = self._query("PRAGMA data_version")
         # Every connection counts from the same number: what another opening saw must not look like ours.
         return f"{self._opening}.{version}"
@@ -150,11 +163,34 @@ class SqliteStore:
         with self._read_lock, self._write_lock:
             self._disconnect()
 
+    def checkpoint(self) -> None:
+        with self._in_our_words():
+            self._check_still_there()
+            with self._write_lock:
+                writer = self._writer()
+                self._check_generation(writer)
+                writer.execute(f"PRAGMA busy_timeout = {CHECKPOINT_SECONDS * 1000}")
+                try:
+                    writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    writer.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+                generation.sync(self._beside)
+
+    def check_integrity(self) -> None:
+        """Read every page; raise `StoreDamaged` if they contradict each other. It takes its time."""
+        ((found,),) = self._query("PRAGMA integrity_check(1)")
+        if found != "ok":
+            raise StoreDamaged(self._path, found.rpartition("\n")[2])
+
     def _open(self) -> None:
         with self._in_our_words():
-            _create_if_missing(self._path)
+            known = generation.read(self._beside)  # first: whatever it says was in the file before
+            if not os.path.exists(self._path):  # noqa: PTH110  start-up: a Path costs more than the question
+                if known:
+                    raise StoreGone(self._path, known)
+                _create(self._path)
             self._file = _identity(self._path)
-            self._check_schema(self._reader())
+            self._check_schema(known)
 
     def _query(self, sql: str, parameters: Sequence[str | int] = ()) -> list[Any]:
         with self._in_our_words(), self._read_lock:
@@ -162,41 +198,60 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        with self._in_our_words(), self._write_lock:
+        with self._in_our_words():
             self._check_still_there()
-            connection = self._writer()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                # Another process may have run a newer fleet since we opened the file.
-                self._check_not_newer(_schema_version(connection))
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+            with self._write_lock:
+                connection = self._writer()
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    # Another process may have run a newer fleet since we opened the file.
+                    self._check_not_newer(_schema_version(connection))
+                    number, changes = self._check_generation(connection), connection.total_changes
+                    yield connection
+                    if is_write := connection.total_changes != changes:
+                        set_generation(connection, number + 1)
+                    connection.execute("COMMIT")
+                    if is_write:  # it is on the disk now
+                        self._newest = number + 1
+                        generation.write(self._beside, number + 1)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+
+    def _check_generation(self, connection: sqlite3.Connection, known: int = 0) -> int:
+        """Return how many writes the database has; raise `StoreBehind` if it had more."""
+        known = max(known or generation.read(self._beside), self._newest)
+        found = read_generation(connection)
+        if found < known:
+            raise StoreBehind(self._path, found, known)
+        self._newest = found
+        return found
 
     def _reader(self) -> sqlite3.Connection:
         if reader := self._connections.get("reader"):
             return reader
         self._opening = os.urandom(4).hex()
-        return self._connect("reader")
+        return self._connect("reader", f"{_uri(self._path)}?mode=ro", uri=True)
 
     def _writer(self) -> sqlite3.Connection:
         if writer := self._connections.get("writer"):
             return writer
-        writer = self._connect("writer")
+        writer = self._connect("writer", self._path)
         # Some builds of SQLite come with NORMAL for WAL, which can lose the last commits in a power cut.
-        writer.execute("PRAGMA synchronous = FULL")
+        writer.execute(f"PRAGMA synchronous = {self._synchronous}")
         writer.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
         return writer
 
-    def _connect(self, name: str) -> sqlite3.Connection:
+    def _connect(self, name: str, place: str, *, uri: bool = False) -> sqlite3.Connection:
         if self._closed:
             raise StoreUnusable(f"{self._path} is closed")
         connection = sqlite3.connect(
-            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
         )
         self._connections[name] = connection
+        if self._log is None:
+            connection.execute("PRAGMA data_version").fetchone()  # opens the -wal file, if there is one
+            self._log = _identity_of_log(self._path)
         return connection
 
     def pause(self) -> None:
@@ -210,15 +265,19 @@ class SqliteStore:
         self._read_lock.release()
 
     def _disconnect(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        # The writer last: if it is the last of all, it brings what is in the -wal file into the database.
+        for name in sorted(self._connections):
+            self._connections.pop(name).close()
+        self._log = None
 
-    def _check_schema(self, connection: sqlite3.Connection) -> None:
-        version = _schema_version(connection)
+    def _check_schema(self, known: int) -> None:
+        version = _schema_version(self._reader())
         self._check_not_newer(version)
+        if version or known:
+            self._check_generation(self._reader(), known)
         if version < len(MIGRATIONS):
-            self._migrate(connection)
+            self._migrate(self._writer())
+            self._disconnect()  # the reader has not seen the file in WAL mode yet
 
     def _check_not_newer(self, version: int) -> None:
         if version > len(MIGRATIONS):
@@ -250,6 +309,19 @@ class SqliteStore:
             raise StoreUnusable(
                 f"{self._path} was removed or replaced while in use", hint="start the command again"
             )
+        if self._log is not None and _identity_of_log(self._path) != self._log:
+            self._save_log()
+
+    def _save_log(self) -> None:
+        """Take over what is in a -wal file that somebody deleted, and use a new one.
+
+        Our writer, if we have one, still has the deleted file open. Others that have it do the same.
+        """
+        with self._read_lock, self._write_lock:
+            if writer := self._connections.get("writer"):
+                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._disconnect()
+            self._check_generation(self._reader())
 
     def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
         fields = Page([row[2] for row in rows], self._decode).bodies()
@@ -263,7 +335,7 @@ class SqliteStore:
         try:
             return decode(texts)
         except ValueError as exc:
-            raise _unusable(self._path, sqlite3.SQLITE_CORRUPT, str(exc)) from exc
+            raise StoreDamaged(self._path, str(exc)) from exc
 
     @contextmanager
     def _in_our_words(self) -> Generator[None]:
@@ -310,9 +382,27 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-def _create_if_missing(path: str) -> None:
-    if os.path.exists(path):  # noqa: PTH110  start-up: a Path costs more than the question
-        return
+def read_generation(connection: sqlite3.Connection) -> int:
+    """Return how many writes a database has counted; 0 if it is empty, or an older fleet wrote it."""
+    try:
+        sql = "SELECT version FROM record WHERE kind = ? AND key = ?"
+        row = connection.execute(sql, GENERATION).fetchone()
+    except sqlite3.OperationalError as exc:
+        if exc.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # that is: no such table
+            raise
+        return 0
+    return int(row[0]) if row and row[0].isdigit() else 0
+
+
+def set_generation(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute(
+        "INSERT INTO record (kind, key, version, fields, body) VALUES (?, ?, ?, '{}', '{}')"
+        " ON CONFLICT DO UPDATE SET version = excluded.version",
+        (*GENERATION, str(number)),
+    )
+
+
+def _create(path: str) -> None:
     folder = Path(path).parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # SQLite gives its -wal and -shm files the same mode.
@@ -322,6 +412,19 @@ def _create_if_missing(path: str) -> None:
 def _identity(path: str) -> tuple[int, int]:
     found = os.stat(path)  # noqa: PTH116  asked at every write
     return found.st_dev, found.st_ino
+
+
+def _identity_of_log(path: str) -> tuple[int, int] | None:
+    try:
+        return _identity(f"{path}-wal")
+    except FileNotFoundError:
+        return None
+
+
+def _uri(path: str) -> str:
+    for special, spelled in (("%", "%25"), ("?", "%3f"), ("#", "%23")):
+        path = path.replace(special, spelled)
+    return f"file://{path}" if path.startswith("/") else f"file:{path}"
 
 
 def _claim_version(connection: sqlite3.Connection, record: Record) -> str:
@@ -369,10 +472,10 @@ def _unusable(path: str, code: int, reason: str) -> StoreUnusable:
             message = f"{path} was locked by another process for more than {BUSY_SECONDS} s"
             return StoreUnusable(message, hint="see who holds it with `fleet doctor`, then try again")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
-            message = f"{path} is damaged or no database ({reason}); nothing was changed in it"
-            return StoreUnusable(
-                message, hint=f"move it away with `mv {path} {path}.damaged`, or restore a copy"
-            )
+            return StoreDamaged(path, reason)
+        case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_SHORT_READ:
+            message = f"{path}-wal was cut or replaced while in use"
+            return StoreUnusable(message, hint="run `fleet run --stop`, then try again; agents run on")
         case sqlite3.SQLITE_FULL:
             hint = "free some space, for example with `fleet clean`, then try again"
             return StoreUnusable(f"cannot write {path}: the disk is full", hint=hint)

@@ -49,7 +49,11 @@ _TOLD_BY_REASON = frozenset(
 @click.option("-g", "--grouped", is_flag=True, help="Group by batch.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also those whose workspace was removed.")
 @click.option("-w", "--watch", is_flag=True, help="Keep looking, every second, until Ctrl-C.")
-@click.option("--repair", is_flag=True, help="Wake the supervisor; report workspaces that no agent owns.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Rebuild a damaged store; wake the supervisor; report workspaces that no agent owns.",
+)
 @click.option("--here", is_flag=True, help="Only agents of this repository.")
 @json_option
 def list_agents(
@@ -68,6 +72,8 @@ def list_agents(
     from fleet.services.roster import Roster
 
     home = home_folder()
+    if repair:
+        _repair_store(home)
     store = open_store(home)
     try:
         roster = Roster(store)
@@ -155,7 +161,7 @@ def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> t
         glance.batch,
         glance.coder,
         glance.model,
-        f"{glance.state} (removed)" if glance.is_removed else glance.state,
+        _state_of(glance),
         render.age(now - glance.state_since),
         f"{load.cpu_percent:.0f}%" if load else "",
         render.megabytes(load.memory_bytes) if load else "",
@@ -163,12 +169,20 @@ def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> t
         f"+{glance.added} -{glance.removed}" if glance.files else "",
         render.count(glance.tokens) if glance.tokens else "",
         render.money(glance.cost_usd),
-        last_line(glance.state, glance.said, glance.state_reason),
+        render.printable(glance.held)
+        or last_line(glance.state, glance.said, glance.state_reason, glance.waits_for),
     )
 
 
-def last_line(state: str, said: str, reason: str) -> str:
-    """Return the most telling line: why it stopped, or what it said last."""
+def _state_of(glance: Glance) -> str:
+    marks = [word for word, is_so in (("held", glance.held), ("removed", glance.is_removed)) if is_so]
+    return f"{glance.state} ({', '.join(marks)})" if marks else glance.state
+
+
+def last_line(state: str, said: str, reason: str, waits_for: str = "") -> str:
+    """Return the most telling line: what it waits for, why it stopped, or what it said last."""
+    if waits_for:
+        return render.printable(f"waits for {waits_for}")
     first, second = (reason, said) if state in _TOLD_BY_REASON else (said, reason)
     return render.printable(first or second)
 
@@ -209,6 +223,30 @@ def _watch(
         return [*lines_of(glances, loads, grouped=grouped, width=width), "", summary(glances, loads)]
 
     keep_showing(lines, hint="call `fleet list` again and again, or `fleet wait`")
+
+
+def _repair_store(home: Path) -> None:
+    """Rebuild a damaged store, and say what came of it."""
+    from fleet.bootstrap import repair_store
+
+    report = repair_store(home)
+    if report is None:
+        render.say("the store is sound")
+        return
+    render.say(f"the store was damaged: {report.why}")
+    render.say(f"{render.plural(report.records, 'record')} carried over from it")
+    if report.aside:
+        render.say(f"the damaged file is kept as {report.aside}")
+    for count, what in ((report.unreadable, "unreadable row"), (report.missing_writes, "missing write")):
+        if count:
+            render.say(f"{render.plural(count, what)}")
+    for run in report.rebuilt.corrected:
+        reason = f" ({render.printable(run.state_reason)})" if run.state_reason else ""
+        render.say(f"rebuilt {render.printable(run.branch)}: {run.state}{reason}")
+    for line in report.rebuilt.lost:
+        render.say(f"not rebuilt: {render.printable(line)}")
+    if report.rebuilt.is_paused:
+        render.say("tasks are paused; look at them with `fleet tasks`, then `fleet resume`")
 
 
 def _repair(home: Path, store: Store) -> None:

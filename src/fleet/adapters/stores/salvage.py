@@ -1,0 +1,248 @@
+"""Copy what can be read of a damaged SQLite store into a new file, and put that in its place.
+
+The damaged files stay, under names of their own. Whatever is killed here can be begun again: the new file
+is complete before the old one is touched, and until the switch is done every other command refuses the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fleet.adapters.stores import generation
+from fleet.adapters.stores.sqlite import (
+    GENERATION,
+    MIGRATIONS,
+    SqliteStore,
+    migrate,
+    read_generation,
+    set_generation,
+)
+from fleet.adapters.stores.text import decode
+from fleet.errors import StoreBehind, StoreDamaged, StoreGone, StoreUnusable
+
+_MOST_PROBES = 200_000  # single rows that are looked for between two damaged places
+_RECORD = "SELECT rowid, kind, key, version, fields, body FROM record"
+_EVENT = "SELECT stream, number, body FROM event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salvaged:
+    """What was read of a damaged store."""
+
+    records: int
+    unreadable: int  # rows that are there and make no sense
+    missing_writes: int  # as far as they were counted
+    why: str  # what is wrong with it
+    aside: str  # the name that the damaged file gets; "" if there is none
+
+
+def what_is_wrong(file: Path) -> StoreUnusable | None:
+    """Read all of a store; return why it cannot be used, None if it can be."""
+    try:
+        store = SqliteStore(file)
+        try:
+            store.check_integrity()
+        finally:
+            store.close()
+    except StoreUnusable as problem:
+        return problem
+    return None
+
+
+def is_repairable(problem: StoreUnusable) -> bool:
+    return isinstance(problem, StoreBehind | StoreDamaged | StoreGone)
+
+
+@contextlib.contextmanager
+def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStore, Salvaged]]:
+    """Give a new store with what can be read of the old one; it takes the old one's place at the end."""
+    aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    draft = file.with_name(f"{file.name}.repairing")
+    repaired = file.with_name(f"{file.name}.repaired")
+    if repaired.exists():  # we were killed in the middle of the switch: the old files may be aside already
+        shutil.copy(repaired, draft)
+        salvaged = _count(draft, why=problem.message)
+    else:
+        _delete(draft)
+        salvaged = _carry_over(file, draft, problem)
+    known = max(generation.read(generation.beside(str(file))), _generation_of(draft))
+    with contextlib.closing(SqliteStore(draft, durable=False)) as store:
+        yield store, replace(salvaged, aside=str(aside) if file.exists() else "")
+    with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        set_generation(connection, known + 1)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    _force(draft)
+    draft.rename(repaired)
+    _delete(draft)  # what SQLite and we have put beside it
+    _force(file.parent)
+    _switch(file, repaired, aside)
+    generation.write(generation.beside(str(file)), known + 1)
+
+
+def _carry_over(file: Path, draft: Path, problem: StoreUnusable) -> Salvaged:
+    copy = file.with_name(f"{file.name}.salvaging")
+    _delete(copy)
+    unreadable = 0
+    with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as new:
+        draft.chmod(0o600)
+        new.execute("PRAGMA journal_mode = WAL")
+        new.execute("PRAGMA synchronous = OFF")
+        migrate(new, MIGRATIONS)
+        new.execute("BEGIN")
+        with _opened_copy(file, copy) as old:
+            found = _read_generation(old)
+            for kind, key, version, fields, body in _records(old):
+                unreadable += not _add_record(new, kind, key, version, fields, body)
+            for stream, number, body in _events(old):
+                unreadable += not _add_event(new, stream, number, body)
+        set_generation(new, found)
+        new.execute("COMMIT")
+    _delete(copy)
+    missing = max(0, generation.read(generation.beside(str(file))) - found)
+    return replace(_count(draft, why=problem.message), unreadable=unreadable, missing_writes=missing)
+
+
+def _count(draft: Path, *, why: str) -> Salvaged:
+    with contextlib.closing(sqlite3.connect(draft)) as new:
+        (records,) = new.execute("SELECT count(*) FROM record WHERE kind != ?", GENERATION[:1]).fetchone()
+    return Salvaged(records=records, unreadable=0, missing_writes=0, why=why, aside="")
+
+
+def _read_generation(connection: sqlite3.Connection) -> int:
+    try:
+        return read_generation(connection)
+    except sqlite3.Error:
+        return 0
+
+
+def _generation_of(draft: Path) -> int:
+    with contextlib.closing(sqlite3.connect(draft)) as connection:
+        return _read_generation(connection)
+
+
+@contextlib.contextmanager
+def _opened_copy(file: Path, copy: Path) -> Generator[sqlite3.Connection]:
+    """Open a copy: SQLite takes in what is good of the -wal file, and may change what it opens."""
+    for suffix in ("", "-wal"):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy(f"{file}{suffix}", f"{copy}{suffix}")
+    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        yield connection
+
+
+# reading around damage
+
+
+def _records(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of records from both ends up to the damage, and single ones in between."""
+    last = 0
+    for row in _until_damage(old, f"{_RECORD} ORDER BY rowid", ()):
+        last = row[0]
+        yield row[1:]
+    else_first = None
+    for row in _until_damage(old, f"{_RECORD} WHERE rowid > ? ORDER BY rowid DESC", (last,)):
+        else_first = row[0]
+        yield row[1:]
+    if else_first is not None:
+        for rowid in range(last + 1, min(else_first, last + _MOST_PROBES)):
+            for row in _until_damage(old, f"{_RECORD} WHERE rowid = ?", (rowid,)):
+                yield row[1:]
+
+
+def _events(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """Yield the events of all streams, from both ends up to the damage; more of them are in runs' folders."""
+    last: tuple[Any, Any] = (b"", 0)
+    for row in _until_damage(old, f"{_EVENT} ORDER BY stream, number", ()):
+        last = (row[0], row[1])
+        yield row
+    later = " WHERE (stream, number) > (CAST(? AS TEXT), ?) ORDER BY stream DESC, number DESC"
+    yield from _until_damage(old, _EVENT + later, last)
+
+
+def _until_damage(old: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    with contextlib.suppress(sqlite3.Error):
+        yield from old.execute(sql, parameters)
+
+
+def _add_record(
+    new: sqlite3.Connection, kind: object, key: object, version: object, fields: object, body: object
+) -> bool:
+    """Copy a record and what it is found by; return False if it makes no sense."""
+    texts = [_text(value) for value in (kind, key, version, fields, body)]
+    if any(text is None for text in texts) or texts[:2] == list(GENERATION):
+        return texts[:2] == list(GENERATION)
+    try:
+        found_by, _ = decode([str(texts[3]), str(texts[4])])
+    except ValueError:
+        return False
+    new.execute("INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?)", texts)
+    new.executemany(
+        "INSERT OR IGNORE INTO record_field (kind, field, value, key) VALUES (?, ?, ?, ?)",
+        [(texts[0], field, str(value), texts[1]) for field, value in found_by.items()],
+    )
+    return True
+
+
+def _add_event(new: sqlite3.Connection, stream: object, number: object, body: object) -> bool:
+    name, text = _text(stream), _text(body)
+    try:
+        if name is None or text is None or not isinstance(number, int):
+            return False
+        decode([text])
+    except ValueError:
+        return False
+    new.execute("INSERT OR IGNORE INTO event VALUES (?, ?, ?)", (name, number, text))
+    return True
+
+
+def _text(value: object) -> str | None:
+    try:
+        return value.decode() if isinstance(value, bytes) else None
+    except UnicodeDecodeError:
+        return None
+
+
+# switching
+
+
+def _switch(file: Path, repaired: Path, aside: Path) -> None:
+    """Keep the damaged files under other names, and put the new one in their place."""
+    for suffix in ("", "-wal"):
+        _keep(Path(f"{file}{suffix}"), Path(f"{aside}{suffix}"))
+    _force(file.parent)
+    for suffix in ("-wal", "-shm"):  # or the new file would be taken for the one that they belong to
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+    repaired.rename(file)
+    _force(file.parent)
+
+
+def _keep(path: Path, aside: Path) -> None:
+    """Give a file a second name; where that cannot be, a copy."""
+    if not path.exists() or aside.exists():
+        return
+    try:
+        os.link(path, aside)
+    except OSError:
+        shutil.copy(path, aside)
+
+
+def _force(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _delete(file: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-generation"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,303 @@
+"""Rebuild the records of runs after their store was damaged, from what is left of the runs themselves.
+
+A run's own folder has its facts (`run.json`), its prompts, how its agents' processes stand, and its result;
+its repository has its branch, its worktree and its refs. No agent is started a second time for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from fleet.domain.event import Json, Kind
+from fleet.domain.ids import RunId
+from fleet.domain.process import AgentProcess, Phase
+from fleet.domain.rebuilding import Remains, newest, rebuild
+from fleet.domain.run import Result, Run
+from fleet.domain.task import Task, TaskState
+from fleet.engine.follow import turn_start
+from fleet.engine.workshop import RUN_FILE
+from fleet.ports.records import BRANCH, RUN_FORM, Runs, branch_key, decode_result, encode_event
+from fleet.ports.store import Record, Store
+from fleet.ports.tasks import QueueState, Tasks
+from fleet.ports.traces import Trace, Traces
+from fleet.shim.client import Shim
+
+PAUSED = "the store was repaired: see what became of the tasks, then `fleet resume`"
+UNKNOWN_CODER = "unknown"
+WORKS = ("workflow", "pair", "race", "sprint", "train")  # kinds of records that have tasks made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What was done to the records."""
+
+    corrected: tuple[Run, ...]  # those that the store knew otherwise, or not at all
+    lost: tuple[str, ...]  # what could not be rebuilt, a line each
+    is_paused: bool  # tasks wait for a person to look at them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """How a damaged store was repaired."""
+
+    why: str
+    records: int  # carried over from the damaged file
+    unreadable: int
+    missing_writes: int
+    aside: str  # where the damaged file is now; "" if there was none
+    rebuilt: Rebuilt
+
+
+class Rebuilder:
+    def __init__(self, *, home: Path, host: str, store: Store, shim: Shim, traces: Traces) -> None:
+        self._home = home
+        self._host = host
+        self._store = store
+        self._runs = Runs(store)
+        self._tasks = Tasks(store)
+        self._shim = shim
+        self._traces = traces
+        self._lost: list[str] = []
+
+    async def rebuild(self) -> Rebuilt:
+        await self._shim.install()
+        records = {run.id: run for run in self._runs.find()}
+        noted = {run.id: run for run in self._noted()}
+        traces = self._find_traces((*records.values(), *noted.values()))
+        corrected: list[Run] = []
+        for name in sorted({*records, *noted, *traces, *(folder.name for folder in self._folders())}):
+            run_id, record = RunId(name), records.get(RunId(name))
+            if record is not None and record.host not in ("", self._host):
+                continue
+            known = newest(record, noted.get(run_id))
+            run = await self._rebuild_one(run_id, known, traces.get(name))
+            if run is not None and run != record:
+                self._write(run, is_new=record is None)
+                corrected.append(run)
+        is_paused = self._hold_tasks(self._runs.find())
+        return Rebuilt(
+            corrected=tuple(self._runs.get(run.id) for run in corrected),
+            lost=tuple(self._lost),
+            is_paused=is_paused,
+        )
+
+    async def _rebuild_one(self, run_id: RunId, known: Run | None, trace: Trace | None) -> Run | None:
+        remains = await self._remains(run_id, trace)
+        now = time.time()
+        if known is not None:
+            return rebuild(known, remains, now=now)
+        if remains.process is not None and not remains.process.has_ended:
+            self._lost.append(
+                f"run {run_id}: its agent runs, and nothing tells whose it is; it was left alone"
+            )
+        elif trace is None or not trace.branch:
+            self._lost.append(f"run {run_id}: nothing tells its repository and branch; see its folder")
+        else:
+            bare = Run(
+                id=run_id,
+                project=trace.repository,
+                branch=trace.branch,
+                coder=UNKNOWN_CODER,
+                created_at=now,
+                base_sha=trace.base_sha,
+                host=self._host,
+            )
+            # Without its record an ended agent's outcome is its result, or is not known.
+            return rebuild(bare, replace(remains, turn=0, has_folder=False), now=now)
+        return None
+
+    # what is left of runs
+
+    def _folders(self) -> list[Path]:
+        runs = self._home / "runs"
+        return [folder for folder in runs.iterdir() if folder.is_dir()] if runs.is_dir() else []
+
+    def _noted(self) -> Iterator[Run]:
+        for folder in self._folders():
+            body = _read_json(folder / RUN_FILE)
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # what somebody else has put there
+                run = RUN_FORM.decode(body)
+                if run.id == folder.name:
+                    yield run
+
+    def _find_traces(self, runs: Iterable[Run]) -> dict[str, Trace]:
+        projects = {run.project for run in runs}
+        for folder in (self._home / "workspaces").glob("*/*"):
+            if (folder / ".git").is_file() and (project := self._traces.repository_of(str(folder))):
+                projects.add(project)
+        return {trace.run: trace for project in projects for trace in self._traces.of_repository(project)}
+
+    async def _remains(self, run_id: RunId, trace: Trace | None) -> Remains:
+        folder = self._home / "runs" / run_id
+        turn, process = await self._last_process(folder)
+        events = _read_events(folder)
+        return Remains(
+            turn=turn,
+            process=process,
+            result=_read_result(folder),
+            settled=max((_int(event.get("turn")) for event in events), default=0),
+            session=_session(events),
+            has_folder=folder.is_dir(),
+            workspace=trace.workspace if trace else "",
+            is_ready=trace.is_ready if trace else False,
+            saved_ref=trace.saved_ref if trace else "",
+            is_known_to_git=trace is not None,
+        )
+
+    async def _last_process(self, folder: Path) -> tuple[int, AgentProcess | None]:
+        for turn in sorted(_turns(folder), reverse=True):
+            process = await self._shim.state(str(folder / f"turn-{turn}"))
+            if process.phase is not Phase.ABSENT:
+                return turn, process
+        return 0, None
+
+    # writing
+
+    def _write(self, run: Run, *, is_new: bool) -> None:
+        folder = self._home / "runs" / run.id
+        for turn in _turns(folder):
+            if self._runs.prompt(run.id, turn) is None:
+                self._runs.add_prompt(run.id, turn, _read_text(folder / f"turn-{turn}" / "prompt"))
+        self._write_events(run, folder)
+        if is_new:
+            self._runs.add(run)
+        else:
+            self._runs.update(run.id, lambda _: run)
+        if not run.is_removed and not run.is_shared:
+            self._claim_branch(run)
+
+    def _write_events(self, run: Run, folder: Path) -> None:
+        """Add the events that only the folder has; for a live agent also the one that begins its turn."""
+        stored = list(self._runs.events(run.id))
+        last = stored[-1][0] if stored else 0
+        bodies = [body for _, body in stored]
+        more = [event for event in _read_events(folder) if _int(event.get("seq")) > last]
+        bodies += [_without_number(event) for event in more]
+        if run.is_live and (turn := max(_turns(folder), default=0)) > _opened(bodies):
+            prompt = _read_text(folder / f"turn-{turn}" / "prompt")
+            opening = turn_start(turn, prompt, fresh=True)
+            bodies.append(encode_event(opening, at=time.time(), turn=turn, offset=0))
+        if fresh := bodies[len(stored) :]:
+            self._runs.append(run.id, fresh, expect=last)
+
+    def _claim_branch(self, run: Run) -> None:
+        key = branch_key(run.project, run.branch)
+        held = self._store.get(BRANCH, key)
+        if held is None or held.body.get("run") != run.id:
+            version = held.version if held else ""
+            body: dict[str, Json] = {"run": run.id, "at": time.time()}
+            self._store.put(Record(kind=BRANCH, key=key, body=body, version=version))
+
+    # tasks
+
+    def _hold_tasks(self, runs: Iterable[Run]) -> bool:
+        """Give tasks back the runs that they have lost, and start none before a person has looked."""
+        for run in sorted((run for run in runs if run.task is not None), key=lambda run: run.token):
+            task = self._tasks.peek(run.task or "")
+            if task is None:
+                self._lost.append(f"task {run.task}: its record is lost; its run on {run.branch!r} is kept")
+                self._runs.update(run.id, lambda run: replace(run, task=None, token=0))
+            elif run.token > task.token:
+                prompt = self._runs.prompt(run.id, max(run.prompts, 1)) or ""
+                self._tasks.update(task.id, lambda task, run=run, prompt=prompt: _held(task, run, prompt))
+        is_paused = any(task.state is not TaskState.CLOSED for task in self._tasks.each())
+        # Between two of its tasks a workflow has none that is open, and wants the next one at once.
+        is_paused = is_paused or any(self._store.find(kind, "work", self._host, limit=1) for kind in WORKS)
+        if is_paused:
+            QueueState(self._store).pause(PAUSED)
+        return is_paused
+
+
+def _held(task: Task, run: Run, prompt: str) -> Task:
+    """Return a task as its run's attempt: its claim was lost with the store's last writes."""
+    return replace(
+        task,
+        state=TaskState.IN_PROGRESS,
+        owner=run.host,
+        token=run.token,
+        run=run.id,
+        turn=max(run.prompts, 1),
+        prompt=prompt,
+        coder_used=run.coder,
+        model_used=run.model,
+        reason="",
+        close_reason=None,
+        closed_at=None,
+        started_at=task.started_at or run.started_at,
+    )
+
+
+def _turns(folder: Path) -> list[int]:
+    """Return the turns that have a folder: a process was, or was to be, started for each."""
+    numbers = (path.name.removeprefix("turn-") for path in folder.glob("turn-*") if path.is_dir())
+    return [int(number) for number in numbers if number.isdecimal()]
+
+
+def _opened(bodies: Iterable[Mapping[str, Json]]) -> int:
+    """Return the last turn that a process of its own was started for, as the events tell."""
+    opened = 0
+    for body in bodies:
+        data = body.get("data")
+        if body.get("kind") == Kind.TURN_START and isinstance(data, dict) and data.get("fresh") is not False:
+            opened = _int(data.get("turn"))
+    return opened
+
+
+def _session(events: Iterable[Mapping[str, Json]]) -> str:
+    session = ""
+    for event in events:
+        data = event.get("data")
+        if event.get("kind") == Kind.SESSION and isinstance(data, dict):
+            session = str(data.get("session_id") or session)
+    return session
+
+
+def _read_result(folder: Path) -> Result | None:
+    try:
+        return decode_result(_read_json(folder / "result.json"))
+    except (ValueError, KeyError, TypeError, AttributeError):  # there is none, or nothing like one
+        return None
+
+
+def _read_events(folder: Path) -> list[dict[str, Json]]:
+    """Return the events that were written when the run last ended; up to the first that makes no sense."""
+    events: list[dict[str, Json]] = []
+    for line in _read_text(folder / "events.jsonl").splitlines():
+        body = _decode(line)
+        if "kind" not in body or "seq" not in body:
+            break
+        events.append(body)
+    return events
+
+
+def _without_number(event: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: value for name, value in event.items() if name != "seq"}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    return _decode(_read_text(path))
+
+
+def _decode(text: str) -> dict[str, Any]:
+    try:
+        body: object = json.loads(text)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
