@@ -350,9 +350,10 @@ def test_tests_that_most_stand_by_refute_a_candidate_that_passes_the_gates(track
         {"prices.py": ALSO_CORRECT},
         times=1,
     )
-    assert standings(detail) == ["refuted", "winner", "good"], "tests make a change no larger"
+    assert standings(detail) == ["refuted", "good", "good"]
     assert row_of(detail, 1).reason == "it fails tests of candidate 2, which most candidates pass"
-    assert "smallest" in detail.race.reason
+    assert detail.race.end is End.TIE
+    assert detail.race.reason == "candidates 2 and 3 are equal in all that was measured"
 
 
 def test_two_that_contradict_each_other_are_left_to_a_person(track: Track) -> None:
@@ -361,6 +362,62 @@ def test_two_that_contradict_each_other_are_left_to_a_person(track: Track) -> No
     )
     assert (detail.race.end, detail.race.winner) == (End.TIE, None)
     assert "tests of candidate 2 say no to candidate 1" in detail.race.reason
+
+
+# winners that fix nothing
+
+GREEN = {**BASE, "prices.py": "def total(prices):\n    # sums prices\n    return sum(prices[:2])\n"}
+BUG_TESTS = MORE_TESTS.replace("More", "Bug")
+COMMENT = {"prices.py": GREEN["prices.py"].replace("# sums", "# adds up")}
+
+
+def test_a_comment_that_is_the_smallest_of_five_that_pass_the_gate_does_not_win(
+    tmp_path: Path, home: Path
+) -> None:
+    """The gate passes on the base: nothing that failed there can show who fixed the bug."""
+    plausible = "def total(prices):\n    return sum(prices[:3])\n"
+    track = Track(tmp_path, home, GREEN)
+    detail = track.run(
+        {"prices.py": CORRECT},
+        {"prices.py": ALSO_CORRECT},
+        {"prices.py": plausible},
+        {"prices.py": f"{plausible}# and more\n", "notes.md": "notes\n"},
+        COMMENT,
+        times=1,
+    )
+    assert standings(detail) == ["good"] * 4 + ["cosmetic"]
+    assert (detail.race.end, detail.race.winner) == (End.TIE, None)
+    assert "candidates 1, 2, 3 and 4, but also on the base" in detail.race.reason
+    shown = track.system.fleet("race", "show", detail.race.id)
+    assert "candidate 5  cosmetic: it changes comments and formatting only" in shown.stdout
+    assert "candidate 1  good: nothing that failed on the base passes now" in shown.stdout
+    assert "a --gate or --hidden-gate that fails on the base would tell" in shown.stderr
+    shown_json = track.system.json("race", "show", detail.race.id)["candidates"]
+    assert [one["proofs"] for one in shown_json] == [[]] * 5
+
+
+def test_tests_of_a_candidate_that_fail_on_the_base_leave_only_those_that_pass_them(
+    tmp_path: Path, home: Path
+) -> None:
+    detail = Track(tmp_path, home, GREEN).run(
+        {"prices.py": CORRECT, "tests/test_bug.py": BUG_TESTS},
+        {"prices.py": f"# the whole sum\n{CORRECT}"},
+        {"prices.py": ALSO_CORRECT},
+        {"prices.py": GREEN["prices.py"], "notes.md": "all is well\n"},
+        COMMENT,
+        times=1,
+    )
+    assert standings(detail) == ["good", "good", "good", "refuted", "cosmetic"]
+    proofs = [row.proofs for row in detail.card.rows]
+    assert proofs == [("tests of candidate 1",)] * 3 + [(), ()]
+    assert detail.race.end is End.TIE
+    assert detail.race.reason == "candidates 1 and 3 are equal in all that was measured", "2 does what 1 does"
+
+
+def test_of_two_that_behave_the_same_the_smaller_change_wins(track: Track) -> None:
+    detail = track.run({"prices.py": f"# sums up\n{CORRECT}"}, {"prices.py": CORRECT}, times=1)
+    assert (standings(detail), detail.race.reason) == (["good", "winner"], "it alone is good")
+    assert row_of(detail, 2).proofs == (f"`{GATE}`",)
 
 
 # a judge
@@ -392,6 +449,25 @@ def test_a_judge_breaks_a_tie_if_it_prefers_the_same_one_in_either_order(
     asked = [path.read_text() for path in tmp_path.glob("asked-*")]
     assert len(asked) == 2
     assert not any("scripted" in text or "fleet/" in text for text in asked), "nothing tells whose it is"
+
+
+def test_a_judge_is_asked_about_all_that_are_equal_and_never_about_a_comment(
+    tmp_path: Path, home: Path
+) -> None:
+    track = Track(tmp_path, home, GREEN)
+    longest = f"{ALSO_CORRECT}\n\ndef unused():\n    return 'the long one'\n"
+    prefers = f"grep -q '^A| .*long one' {tmp_path}/asked-$$ && better=A || better=B"
+    say = 'echo "{\\"better\\": \\"$better\\", \\"reason\\": \\"clear\\"}"'
+    track.configure(judge_script(tmp_path, f"{prefers}\n{say}"))
+    racers = ({"prices.py": CORRECT}, {"prices.py": WRONG.replace("0", "3 if prices else 0")})
+    detail = track.run(
+        *racers, {"prices.py": ALSO_CORRECT}, {"prices.py": longest}, COMMENT, judge="solomon", times=1
+    )
+    assert standings(detail) == ["good", "good", "good", "winner", "cosmetic"], "the largest of all"
+    assert "also on the base" in detail.race.reason
+    assert "the judge prefers it in either order" in detail.race.reason
+    asked = [path.read_text() for path in tmp_path.glob("asked-*")]
+    assert not any("adds up" in text for text in asked)
 
 
 @pytest.mark.parametrize(
@@ -613,7 +689,8 @@ def test_a_supervisor_that_is_killed_between_its_steps_makes_nothing_twice(
 ) -> None:
     track, ran = lonely_track, tmp_path / "ran"
     detail = play_with_kills(track, ran, kills)
-    assert standings(detail) == ["winner", "good", "refuted"]
+    assert standings(detail) == ["good", "good", "refuted"]
+    assert (detail.race.end, detail.race.winner) == (End.TIE, None)
     assert len(track.starts.read_text().splitlines()) == 3
     assert len(ran.read_text().splitlines()) == 4 + 3, "base, three candidates, and one's tests on all three"
 

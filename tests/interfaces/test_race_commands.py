@@ -86,6 +86,7 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     assert "state     won: it alone is good" in won.stdout
     assert re.search(r"candidate 1  winner\n  scripted  fleet/\S+-1  \+1 -1\n", won.stdout)
     assert re.search(rf"  yes       `{re.escape(GATE)}`  exit 0, 0  [\d.]+s  1 test ran\n", won.stdout)
+    assert f"  got better than on the base: `{GATE}`\n" in won.stdout
     assert (
         "candidate 2  tampered: changed test: tests/test_double.py; with the tests that were there"
         in won.stdout

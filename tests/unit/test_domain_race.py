@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fleet.domain.behaviour import SAME
 from fleet.domain.collected import Count, count_tests, failing_tests
 from fleet.domain.ids import RaceId, TaskId
 from fleet.domain.judging import duel_task, read_vote
@@ -31,6 +33,8 @@ from fleet.domain.race import (
     Entry,
     Fate,
     Race,
+    all_trials,
+    base_suite_trial,
     base_trial,
     cross_trial,
     enter,
@@ -396,7 +400,7 @@ def entry(number: int, name: str, **changes: object) -> Entry:
         branch=f"fleet/r-1-{number}",
         commit=name * 40,
         tree=f"tree {name}",
-        patch=f"patch {name}",
+        behaviour=f"behaviour {name}",
         lines=10,
     )
     return replace(made, **changes)  # pyright: ignore[reportArgumentType]
@@ -421,10 +425,10 @@ def test_of_the_same_content_one_takes_part_whatever_their_order() -> None:
 
 def test_a_candidate_that_changes_nothing_or_tests_only_is_out() -> None:
     seen = Examined(restored=("tests/a.py",), tests=(), flags=())
-    nothing = enter(entry(1, "a"), base_tree="t", tree="t", patch="", examined=seen)
+    nothing = enter(entry(1, "a"), base_tree="t", tree="t", behaviour="", examined=seen)
     assert nothing.out == "it changes nothing"
     one_file = entry(1, "a", diff=Diff(files=1, added=1))
-    only = enter(one_file, base_tree="t", tree="u", patch="p", examined=seen)
+    only = enter(one_file, base_tree="t", tree="u", behaviour="x", examined=seen)
     assert "tests and their configuration only" in only.out
 
 
@@ -452,20 +456,30 @@ def ended(trial: Trial, *answers: Answer) -> Trial:
 
 
 PASSED = answer(0, "2 passed in 0.1s")
+MORE_PASSED = answer(0, "3 passed in 0.1s")
 BROKEN = failing("x", "y", ran=2)
+FAILS = answer(1, "1 failed, 2 passed in 0.1s")
+BREAKS = answer(2, "1 error in 0.1s")
 
 
 def play(
-    race: Race, says: dict[int, Answer], crossed: dict[tuple[int, int], Answer] | None = None
+    race: Race,
+    says: dict[int, Answer],
+    crossed: dict[tuple[int, int], Answer] | None = None,
+    *,
+    base: Answer = BROKEN,
+    votes: dict[tuple[int, int], int | None] | None = None,
 ) -> Scorecard:
-    """Score a race whose base is red; `crossed` is what the tests of the second say of the first."""
-    trials = [ended(base_trial(race), failing("x", "y", ran=2))]
+    """Score a race. `crossed` is what the tests of the second say of the first; 0 is the base."""
+    trials = [ended(base_trial(race), base)]
     trials += [ended(own_trial(race, one), says.get(one.number, PASSED)) for one in race.entries if one.is_in]
-    authors = [one for one in race.entries if one.tests]
-    for author, one in product(authors, race.entries):
-        said = (crossed or {}).get((one.number, author.number), answer(0, "3 passed in 0.1s"))
-        trials.append(ended(cross_trial(race, one, author), said))
-    return score(race, {trial.id: trial for trial in trials})
+    said = crossed or {}
+    for author in (one for one in race.entries if one.tests):
+        trials.append(ended(base_suite_trial(race, author), said.get((0, author.number), MORE_PASSED)))
+        for one in race.entries:
+            more = said.get((one.number, author.number), MORE_PASSED)
+            trials.append(ended(cross_trial(race, one, author), more))
+    return score(race, {trial.id: trial for trial in trials}, votes)
 
 
 def winner_of(card: Scorecard) -> int | None:
@@ -473,44 +487,164 @@ def winner_of(card: Scorecard) -> int | None:
     return card.outcome.winner
 
 
-FAILS = answer(1, "1 failed, 2 passed in 0.1s")
-BREAKS = answer(2, "1 error in 0.1s")
+def outcome_of(card: Scorecard) -> tuple[End, int | None, str]:
+    assert card.outcome is not None
+    return card.outcome.end, card.outcome.winner, card.outcome.reason
 
 
-def test_of_equals_the_smaller_change_wins_and_exact_equals_are_left_to_a_person() -> None:
-    small = entry(2, "c", lines=3)
-    assert winner_of(play(make_race(entry(1, "a"), small), {})) == 2
-    tie = play(make_race(entry(1, "a"), entry(2, "c")), {})
-    assert tie.outcome
-    assert (tie.outcome.end, tie.outcome.winner) == (End.TIE, None)
+def standings(card: Scorecard) -> list[str]:
+    return [str(row.standing) for row in card.rows]
+
+
+UNDECIDED = "no check shows who does what was asked for"
+
+
+def test_the_size_of_a_change_never_decides_between_candidates_that_may_behave_differently() -> None:
+    race = make_race(entry(1, "a"), entry(2, "c", lines=1))
+    equal = "candidates 1 and 2 are equal in all that was measured"
+    assert outcome_of(play(race, {})) == (End.TIE, None, equal)
+    green = play(race, {}, base=PASSED)
+    passes = f"the gates pass with candidates 1 and 2, but also on the base: {UNDECIDED}"
+    assert outcome_of(green) == (End.TIE, None, passes)
+    assert [row.reason for row in green.rows] == ["nothing that failed on the base passes now"] * 2
+
+
+def test_a_comment_that_is_the_smallest_of_five_that_pass_the_gate_does_not_win() -> None:
+    others = [entry(number, name, lines=20 + number) for number, name in enumerate("acde", 1)]
+    comment = entry(5, "f", lines=1, behaviour=SAME)
+    card = play(make_race(*others, comment), {}, base=PASSED)
+    assert outcome_of(card)[:2] == (End.TIE, None)
+    assert "candidates 1, 2, 3 and 4, but also on the base" in outcome_of(card)[2]
+    assert standings(card) == ["good"] * 4 + ["cosmetic"]
+    assert card.rows[4].reason == "it changes comments and formatting only"
+    asked = play(make_race(*others, comment, judge="gemini"), {}, base=PASSED)
+    assert {number for duel in asked.duels for number in duel} <= {1, 2, 3, 4}
+
+
+def test_a_comment_never_wins_alone_and_a_person_says_whether_it_was_asked_for() -> None:
+    comment = entry(1, "a", behaviour=SAME)
+    for base in (PASSED, BROKEN):  # a lint, say, that a comment silences
+        card = play(make_race(comment, entry(2, "c")), {2: NO if base is PASSED else BROKEN}, base=base)
+        assert outcome_of(card) == (
+            End.TIE,
+            None,
+            "the gates pass with candidate 1, but only comments and formatting change: "
+            "a person must say whether that was asked for",
+        )
+    assert winner_of(play(make_race(comment, entry(2, "c")), {}, base=BROKEN)) == 2
+
+
+def test_one_that_is_good_alone_wins_only_if_something_that_failed_on_the_base_passes() -> None:
+    race = make_race(entry(1, "a"), entry(2, "c"))
+    assert outcome_of(play(race, {2: BROKEN})) == (End.WON, 1, "it alone is good")
+    card = play(race, {2: BROKEN}, base=PASSED)
+    assert standings(card) == ["good", "failed"]
+    assert outcome_of(card) == (
+        End.TIE,
+        None,
+        f"the gates pass with candidate 1, but also on the base: {UNDECIDED}",
+    )
+
+
+def test_a_gate_that_is_flaky_or_empty_on_the_base_proves_nothing() -> None:
+    race = make_race(entry(1, "a"), entry(2, "c"), times=2)
+    candidates = [replace(ended(own_trial(race, one), PASSED), answers=(PASSED,) * 2) for one in race.entries]
+    for said in ((PASSED, BROKEN), (answer(0, "no tests ran in 0.1s"),) * 2):
+        base = replace(base_trial(race), state=TrialState.ENDED, answers=said)
+        failed = replace(candidates[1], answers=(NO, NO))
+        card = score(race, {trial.id: trial for trial in (base, candidates[0], failed)})
+        assert outcome_of(card)[:2] == (End.TIE, None)
+        assert "nothing that failed on the base passes now" in outcome_of(card)[2]
+
+
+def test_a_flaky_test_that_happens_to_pass_is_no_progress() -> None:
+    base = [failing("x", "flaky", ran=3), failing("x", ran=3)]
+    lucky, fixed = [failing("x", ran=3)] * 2, [failing("flaky", ran=3)] * 2
+    assert not judge_gate("t", base, lucky).is_better
+    assert judge_gate("t", base, fixed).is_better
+    assert (judge_gate("t", base, lucky).left, judge_gate("t", base, fixed).left) == (1, 0)
+
+
+def test_more_that_got_better_wins_over_less() -> None:
+    race = make_race(entry(1, "a", lines=1), entry(2, "c"))
+    card = play(race, {1: failing("x", ran=2)})
+    assert outcome_of(card) == (End.WON, 2, "more speaks for it than for any other")
+    assert [row.proofs for row in card.rows] == [("`t`",), ("`t`",)]
+
+
+def test_candidates_that_are_proved_to_behave_the_same_are_ordered_by_lint_then_size() -> None:
+    same = entry(1, "a", behaviour="one"), entry(2, "c", behaviour="one", lines=3)
+    assert winner_of(play(make_race(*same), {})) == 2
+    race = make_race(*same, lint="lint")
+    trials = [
+        ended(base_trial(race), BROKEN, YES),
+        ended(own_trial(race, race.entries[0]), PASSED, YES),
+        ended(own_trial(race, race.entries[1]), PASSED, NO),
+    ]
+    assert winner_of(score(race, {trial.id: trial for trial in trials})) == 1
+    other = make_race(entry(1, "a"), entry(2, "c", lines=3), lint="lint")
+    assert outcome_of(score(other, {trial.id: trial for trial in trials}))[0] is End.TIE
+
+
+def test_a_race_of_an_older_version_that_knows_no_behaviour_is_decided_by_content() -> None:
+    old = entry(1, "a", behaviour=""), entry(2, "c", behaviour="", lines=1)
+    assert outcome_of(play(make_race(*old), {}))[0] is End.TIE
+    assert winner_of(play(make_race(*old), {1: BROKEN})) == 2
 
 
 def test_tests_that_cannot_be_run_on_another_say_nothing_of_it() -> None:
     race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), lines=20))
-    assert winner_of(play(race, {}, {(1, 2): BREAKS})) == 1
+    card = play(race, {}, {(1, 2): BREAKS})
+    assert (standings(card), outcome_of(card)[0]) == (["good", "good"], End.TIE)
 
 
 def test_tests_that_their_own_author_fails_say_nothing_of_anybody() -> None:
     race = make_race(entry(1, "a"), entry(2, "c", tests=("tests/t.py",), lines=20))
-    assert winner_of(play(race, {}, {(1, 2): FAILS, (2, 2): FAILS})) == 1
+    card = play(race, {}, {(1, 2): FAILS, (2, 2): FAILS})
+    assert [row.suites for row in card.rows] == [(), ()]
+
+
+def test_tests_of_candidates_prove_something_if_they_fail_on_the_base_and_most_pass_them() -> None:
+    author = entry(2, "c", tests=("tests/t.py",))
+    race = make_race(entry(1, "a"), author, entry(3, "d"))
+    for on_base, proofs in ((FAILS, ("tests of candidate 2",)), (MORE_PASSED, ()), (BREAKS, ())):
+        card = play(race, {}, {(0, 2): on_base, (3, 2): FAILS}, base=PASSED)
+        assert standings(card) == ["good", "good", "refuted"]
+        assert [row.proofs for row in card.rows] == [proofs, proofs, ()]
+        assert outcome_of(card)[0] is End.TIE
+    alone = play(race, {1: NO, 3: NO}, {(0, 2): FAILS}, base=PASSED)
+    assert outcome_of(alone)[0] is End.TIE, "whoever wrote the test alone vouches for it"
+
+
+def test_of_those_that_pass_a_green_gate_only_one_with_proof_can_win() -> None:
+    first, second = entry(1, "a", tests=("tests/t.py",)), entry(2, "c", tests=("tests/u.py",))
+    race = make_race(first, second, entry(3, "d"), entry(4, "e", lines=1), entry(5, "f"))
+    of_first = {(0, 1): FAILS, (4, 1): BREAKS, (5, 1): BREAKS}
+    of_second = {(1, 2): FAILS, (3, 2): FAILS}
+    card = play(race, {}, of_first | of_second, base=PASSED)
+    assert [bool(row.proofs) for row in card.rows] == [True, True, True, False, False]
+    assert standings(card) == ["refuted", "winner", "refuted", "good", "good"]
 
 
 def test_tests_that_most_pass_refute_and_tests_that_most_fail_only_leave_it_to_a_person() -> None:
     author = entry(3, "d", tests=("tests/t.py",), lines=20)
     race = make_race(entry(1, "a"), entry(2, "c", lines=11), author)
     refuted = play(race, {}, {(1, 3): FAILS})
-    assert [str(row.standing) for row in refuted.rows] == ["refuted", "winner", "good"]
+    assert standings(refuted) == ["refuted", "good", "good"]
     contested = play(race, {}, {(1, 3): FAILS, (2, 3): FAILS})
     assert contested.outcome
     assert contested.outcome.end is End.TIE
 
 
-def test_a_double_but_for_white_space_shares_the_fate_of_the_other() -> None:
+def test_two_that_behave_the_same_have_one_vote_and_share_their_fate() -> None:
     author = entry(3, "d", tests=("tests/t.py",), lines=20)
-    correct = entry(4, "e", lines=15)
-    doubles = entry(1, "a", patch="same"), entry(2, "c", patch="same", lines=12)
-    card = play(make_race(*doubles, author, correct), {}, {(1, 3): FAILS, (2, 3): FAILS})
-    assert [str(row.standing) for row in card.rows] == ["refuted", "refuted", "good", "winner"]
+    correct = entry(4, "e", behaviour="behaviour d", lines=15)
+    doubles = entry(1, "a", behaviour="same"), entry(2, "c", behaviour="same", lines=12)
+    other = entry(5, "f", behaviour="other")
+    card = play(make_race(*doubles, author, correct, other), {}, {(1, 3): FAILS, (2, 3): FAILS})
+    assert standings(card) == ["refuted", "refuted", "good", "good", "good"]
+    alone = play(make_race(author, correct), {})
+    assert winner_of(alone) == 4, "they are the same but for its tests and its lines"
 
 
 def test_one_that_changed_what_it_is_measured_by_never_wins() -> None:
@@ -521,21 +655,9 @@ def test_one_that_changed_what_it_is_measured_by_never_wins() -> None:
     assert card.outcome.reason == "only candidates that changed what they are measured by are good"
 
 
-def test_lint_orders_equals_and_nothing_else() -> None:
-    race = make_race(entry(1, "a", lines=1), entry(2, "c"), lint="lint")
-    trials = [ended(base_trial(race), failing("x", ran=2), YES)]
-    trials += [
-        ended(own_trial(race, race.entries[0]), PASSED, NO),
-        ended(own_trial(race, race.entries[1]), PASSED, YES),
-    ]
-    assert winner_of(score(race, {trial.id: trial for trial in trials})) == 2
-    trials[2] = ended(own_trial(race, race.entries[1]), BROKEN, YES)
-    assert winner_of(score(race, {trial.id: trial for trial in trials})) == 1
-
-
 def test_an_impossible_trial_is_no_yes() -> None:
     race = make_race(entry(1, "a"), entry(2, "c"))
-    trials = [ended(base_trial(race), PASSED), ended(own_trial(race, race.entries[1]), PASSED)]
+    trials = [ended(base_trial(race), BROKEN), ended(own_trial(race, race.entries[1]), PASSED)]
     lost = replace(own_trial(race, race.entries[0]), state=TrialState.IMPOSSIBLE, reason="gone")
     found = {trial.id: trial for trial in (*trials, lost)}
     assert winner_of(score(race, found)) == 2
@@ -553,12 +675,14 @@ def test_a_card_wants_every_trial_before_it_tells_an_outcome() -> None:
         rounds += 1
         known |= {trial.id: ended(trial, answer(0, f"{1 + rounds} passed in 1s")) for trial in wanted}
     assert rounds == 2
-    assert len(known) == 3 + 2
+    assert len(known) == 3 + 2 + 1, "all alone, and the first one's tests on both and on the base"
+    assert {trial.id for trial in all_trials(race)} == set(known)
 
 
 ANSWERS = st.sampled_from([PASSED, BROKEN, answer(1), answer(0, "no tests ran in 0.1s"), answer(None)])
-CROSSED = st.sampled_from([answer(0, "3 passed in 0.1s"), FAILS, BREAKS])
+CROSSED = st.sampled_from([MORE_PASSED, FAILS, BREAKS])
 FLAGS = changed("tests/test_a.py", OLD, "").flags
+BASE = "base"
 
 
 @st.composite
@@ -570,39 +694,59 @@ def fields(draw: st.DrawFn) -> tuple[tuple[Entry, ...], dict[str, Answer], dict[
             number,
             name,
             lines=draw(st.integers(1, 3)),
-            patch=draw(st.sampled_from([f"patch {name}", "patch shared"])),
+            behaviour=draw(st.sampled_from([f"behaviour {name}", "shared", SAME])),
             tests=("tests/t.py",) if draw(st.booleans()) else (),
             flags=FLAGS if draw(st.integers(0, 4)) == 0 else (),
         )
         for number, name in enumerate(names, 1)
     )
-    says = {one.commit: draw(ANSWERS) for one in entries}
-    return entries, says, {(one, other): draw(CROSSED) for one in says for other in says}
+    by_behaviour = {one.behaviour: draw(ANSWERS) for one in entries}  # the same, so that it says the same
+    says = {one.commit: by_behaviour[one.behaviour] for one in entries}
+    crossed = {(one, other): draw(CROSSED) for one in (BASE, *says) for other in says}
+    return entries, says, crossed
 
 
 def winner_among(
-    entries: tuple[Entry, ...], says: dict[str, Answer], crossed: dict[tuple[str, str], Answer]
+    entries: tuple[Entry, ...],
+    says: dict[str, Answer],
+    crossed: dict[tuple[str, str], Answer],
+    base: Answer,
 ) -> Entry | None:
-    numbers = {one.commit: one.number for one in entries}
+    numbers = {BASE: 0, **{one.commit: one.number for one in entries}}
     by_number = {(numbers[one], numbers[other]): said for (one, other), said in crossed.items()}
-    card = play(make_race(*entries), {numbers[commit]: said for commit, said in says.items()}, by_number)
+    own = {numbers[commit]: said for commit, said in says.items()}
+    card = play(make_race(*entries), own, by_number, base=base)
     return next((one for one in entries if one.number == winner_of(card)), None)
 
 
-@given(fields(), st.randoms(use_true_random=False))
+@given(fields(), st.sampled_from([BROKEN, PASSED]), st.randoms(use_true_random=False))
 def test_the_order_of_candidates_has_no_say_and_no_bad_one_ever_wins(
-    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]], chance: Random
+    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]],
+    base: Answer,
+    chance: Random,
 ) -> None:
     entries, says, crossed = field
-    winner = winner_among(entries, says, crossed)
+    winner = winner_among(entries, says, crossed, base)
     shuffled = chance.sample(entries, len(entries))
     again = winner_among(
-        tuple(replace(one, number=number) for number, one in enumerate(shuffled, 1)), says, crossed
+        tuple(replace(one, number=number) for number, one in enumerate(shuffled, 1)), says, crossed, base
     )
     assert (winner and winner.commit) == (again and again.commit)
     if winner:
         assert says[winner.commit] is PASSED
         assert not winner.flags
+        assert winner.behaviour != SAME
+        assert base is BROKEN or FAILS in [crossed[BASE, one.commit] for one in entries if one.tests]
+
+
+@given(fields(), st.data())
+def test_no_size_of_any_change_turns_one_winner_into_another_that_behaves_differently(
+    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]], data: st.DataObject
+) -> None:
+    entries, says, crossed = field
+    resized = tuple(replace(one, lines=data.draw(st.integers(1, 99))) for one in entries)
+    before, after = (winner_among(each, says, crossed, BROKEN) for each in (entries, resized))
+    assert (before and before.behaviour) == (after and after.behaviour)
 
 
 # a judge
@@ -613,9 +757,7 @@ def votes(*said: tuple[int, int, int | None]) -> dict[tuple[int, int], int | Non
 
 
 def judged(votes: dict[tuple[int, int], int | None]) -> Scorecard:
-    race = make_race(entry(1, "a"), entry(2, "c"), judge="gemini")
-    trials = [ended(base_trial(race), PASSED), *(ended(own_trial(race, one), PASSED) for one in race.entries)]
-    return score(race, {trial.id: trial for trial in trials}, votes)
+    return play(make_race(entry(1, "a"), entry(2, "c"), judge="gemini"), {}, base=PASSED, votes=votes)
 
 
 def test_a_judge_is_asked_in_both_orders_and_believed_if_it_says_the_same() -> None:
@@ -627,6 +769,36 @@ def test_a_judge_is_asked_in_both_orders_and_believed_if_it_says_the_same() -> N
         votes((1, 2, None), (2, 1, None)),
     ):
         assert winner_of(judged(said)) is None
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 9])
+def test_a_judge_is_asked_about_all_equals_and_the_one_it_prefers_to_each_wins(size: int) -> None:
+    names = "acdefghij"[:size]
+    for best in names:
+        for lines in (1, 99):
+            race = make_race(*(entry(number, name, lines=lines) for number, name in enumerate(names, 1)))
+            number = names.index(best) + 1
+            card, asked = asked_until_decided(replace(race, judge="gemini"), lambda duel, n=number: n)
+            assert (winner_of(card), set(asked) <= set(permutations(range(1, size + 1), 2))) == (number, True)
+            assert len(asked) <= 4 * (size - 1)
+
+
+def test_a_judge_that_prefers_in_circles_or_nobody_decides_nothing() -> None:
+    race = make_race(*(entry(number, name) for number, name in enumerate("acd", 1)), judge="gemini")
+    circle = {frozenset({1, 2}): 1, frozenset({2, 3}): 2, frozenset({1, 3}): 3}
+    assert winner_of(asked_until_decided(race, lambda duel: circle[frozenset(duel)])[0]) is None
+    assert winner_of(asked_until_decided(race, lambda duel: duel[0])[0]) is None
+
+
+def asked_until_decided(
+    race: Race, judge: Callable[[tuple[int, int]], int]
+) -> tuple[Scorecard, dict[tuple[int, int], int | None]]:
+    """Let a judge answer until the card says how the race came out; one that is not shown prefers nobody."""
+    asked: dict[tuple[int, int], int | None] = {}
+    while (card := play(race, {}, votes=asked)).duels:
+        assert not set(card.duels) <= set(asked), "nothing is asked twice"
+        asked |= {duel: better if (better := judge(duel)) in duel else None for duel in card.duels}
+    return card, asked
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,14 @@ TESTS = (
     *("**/*Test.java", "**/*Tests.java", "**/*Test.kt", "**/*Test.php", "**/*Tests.cs", "**/*Test.cs"),
 )
 _TEST_NAMES = tuple(pattern for pattern in TESTS if not pattern.endswith("/**"))
+CI = (
+    *(".github/workflows/**", ".github/actions/**", ".gitlab-ci.yml", ".gitlab/ci/**", ".circleci/**"),
+    *(".ci/**", "**/Jenkinsfile", "azure-pipelines.yml", ".azure-pipelines/**", "bitbucket-pipelines.yml"),
+    *(".travis.yml", ".buildkite/**", ".drone.yml", ".woodpecker.yml", ".woodpecker/**", ".appveyor.yml"),
+    *("appveyor.yml", ".cirrus.yml", ".semaphore/**", ".teamcity/**", "cloudbuild.yaml", "buildspec.yml"),
+    *(".forgejo/workflows/**", ".gitea/workflows/**", ".pre-commit-config.yaml", ".husky/**"),
+    *("lefthook.yml", ".lefthook.yml"),
+)
 CONFIGURATION = (
     *("**/conftest.py", "**/pytest.ini", "**/.pytest.ini", "**/tox.ini", "**/setup.cfg", "**/noxfile.py"),
     *("**/.coveragerc", "**/pyproject.toml", "**/sitecustomize.py", "**/usercustomize.py", "**/*.pth"),
@@ -31,8 +39,7 @@ CONFIGURATION = (
     *("**/karma.conf.*", "**/.mocharc*", "**/playwright.config.*", "**/cypress.config.*", "**/.nycrc*"),
     *("**/phpunit.xml*", "**/.rspec", "**/Rakefile", "**/.cargo/**", "**/pom.xml", "**/build.gradle*"),
     *("**/Makefile", "**/GNUmakefile", "**/makefile", "**/justfile", "**/Taskfile.y*ml", "**/CTestConfig.*"),
-    *(".github/workflows/**", ".gitlab-ci.yml", ".circleci/**", "azure-pipelines.yml", "Jenkinsfile"),
-    *(".travis.yml", ".buildkite/**", ".pre-commit-config.yaml", ".fleet/**", "**/.gitattributes"),
+    *(".fleet/**", "**/.gitattributes", *CI),
 )
 # Parts of files that hold more than the configuration of tests, and that tests do not depend on.
 _HARMLESS_IN_PACKAGE = frozenset(
@@ -79,6 +86,8 @@ class Change:
     kind: ChangeKind
     added: int = 0  # lines
     removed: int = 0
+    old: str = ""  # mode and object id before and after; "" where git was not asked
+    new: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +264,12 @@ def _repeats_definition(old: str, new: str) -> bool:
 
     before, after = definitions(old), definitions(new)
     return any(after.count(name) > before.count(name) for name in set(before))
+
+
+def protected_among(paths: Sequence[str], gates: Sequence[str]) -> list[str]:
+    """Return the paths that decide how work is judged: settings, gates, CI, configuration of tests."""
+    protection = Protection(gates=gates)
+    return [path for path in paths if protection.is_configuration(path)]
 
 
 def is_beside_tests(path: str, old: str, new: str) -> bool:

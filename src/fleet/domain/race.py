@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from fleet.domain.behaviour import SAME
 from fleet.domain.ids import RaceId, TaskId, TrialId
 from fleet.domain.protection import Examined, Flag
 from fleet.domain.run import Diff, Role, Run, RunState
@@ -40,7 +41,7 @@ class End(StrEnum):
 
     WON = "won"
     NOBODY = "nobody"  # none is good
-    TIE = "tie"  # several are, and nothing says which is better
+    TIE = "tie"  # a person decides: nothing says which is better, or that any is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Entry:
     commit: str = ""
     out: str = ""  # why it does not take part
     tree: str = ""
-    patch: str = ""  # names its change, but for white space
+    behaviour: str = ""  # a digest: equal ones are proved to behave the same; "" where it is not known
     diff: Diff = Diff()
     lines: int = 0  # that it adds or takes away, but for what is tried as it is in the base
     restored: tuple[str, ...] = ()  # paths that are tried as they are in the base
@@ -67,6 +68,11 @@ class Entry:
     @property
     def has_tampered(self) -> bool:
         return any(flag.is_tampering for flag in self.flags)
+
+    @property
+    def is_cosmetic(self) -> bool:
+        """Whether it is proved to behave as the base does."""
+        return self.behaviour == SAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +98,7 @@ class Race:
     part_of: str = ""  # the workflow that wants it
     state: RaceState = RaceState.RACING
     is_wanted: bool = True
-    is_asking: bool = False  # nothing goes on until a person answers a candidate
+    is_asking: bool = False  # nothing goes on until a person answers a candidate, or lets one go that is held
     entries: tuple[Entry, ...] = ()
     end: End | None = None
     winner: int | None = None
@@ -163,7 +169,7 @@ class Fate(NamedTuple):
 def fate_of(task: Task | None, run: Run | None) -> Fate:
     if task is None:
         return Fate(is_underway=True)
-    if task.state is TaskState.BLOCKED and task.question:
+    if task.waits_for_person:
         return Fate(is_asking=True)
     if task.state is TaskState.BLOCKED:
         return Fate(out=f"it failed: {task.reason}")
@@ -178,12 +184,12 @@ def fate_of(task: Task | None, run: Run | None) -> Fate:
     return Fate()
 
 
-def enter(entry: Entry, *, base_tree: str, tree: str, patch: str, examined: Examined) -> Entry:
+def enter(entry: Entry, *, base_tree: str, tree: str, behaviour: str, examined: Examined) -> Entry:
     """Return a candidate with what git and its changes say of it."""
     full = replace(
         entry,
         tree=tree,
-        patch=patch,
+        behaviour=behaviour,
         restored=examined.restored,
         tests=examined.tests,
         flags=examined.flags,
@@ -230,6 +236,13 @@ def cross_trial(race: Race, entry: Entry, author: Entry) -> Trial:
     return replace(trial, commands=race.gates or race.hidden_gates)
 
 
+def base_suite_trial(race: Race, author: Entry) -> Trial:
+    """Return the trial of the base with the tests that a candidate adds: those that fail are proof."""
+    patches = (Patch(commit=author.commit, paths=author.tests),)
+    trial = _trial(race, f"base-with-{_short(author)}", race.base, race.times, patches)
+    return replace(trial, commands=race.gates or race.hidden_gates)
+
+
 def all_trials(race: Race) -> list[Trial]:
     """Return all that may have to be tried."""
     entries = [entry for entry in race.entries if entry.is_in]
@@ -239,6 +252,7 @@ def all_trials(race: Race) -> list[Trial]:
         base_trial(race),
         *own,
         *(cross_trial(race, one, author) for author in authors for one in entries),
+        *(base_suite_trial(race, author) for author in authors),
     ]
 
 

@@ -1,8 +1,9 @@
 """What the commands said of each candidate of a race, and who wins. Pure: the same answers, the same winner.
 
-The order of the candidates has no say in it. Evidence comes first: gates, then tests that candidates wrote
-and most of them stand by. Of equals, a judge chooses where there is one, else the smaller change wins. Where
-nothing tells them apart, or they contradict each other, nobody does.
+The order of the candidates has no say in it. A winner needs proof: a check that fails on the base and passes
+on it, be it a gate or tests that a candidate wrote and most of them pass. Of several with equal evidence the
+judge chooses, else a person. The size of a change only chooses between candidates that are proved to behave
+the same, and one that is proved to behave as the base does never wins.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import combinations
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fleet.domain.collected import Count, count_tests, failing_tests
 from fleet.domain.ids import TrialId
-from fleet.domain.race import End, Entry, Race, base_trial, cross_trial, own_trial
+from fleet.domain.race import End, Entry, Race, base_suite_trial, base_trial, cross_trial, own_trial
 from fleet.domain.trial import Answer, Trial, TrialState
 
-JUDGED = 3  # candidates that are put before a judge, at most
+UNPROVEN = "nothing that failed on the base passes now"
 Trials: TypeAlias = Mapping[TrialId, Trial]  # by id, as far as they are there
 Duel: TypeAlias = tuple[int, int]  # candidates' numbers, in the order in which a judge sees them
 Votes: TypeAlias = Mapping[Duel, int | None]  # who is better; None where the judge gave no valid answer
@@ -48,8 +48,8 @@ class Gate:
     codes: tuple[int | None, ...] = ()
     seconds: float = 0.0
     tests: Count | None = None
-    left: int = 0  # tests that fail as they did on the base
-    is_better: bool = False  # than on the base
+    left: int = 0  # tests that fail as they always did on the base
+    is_better: bool = False  # than on the base, where it always said no
 
 
 class Standing(StrEnum):
@@ -59,6 +59,7 @@ class Standing(StrEnum):
     FAILED = "failed"
     FLAKY = "flaky"
     REFUTED = "refuted"  # by tests that most stand by
+    COSMETIC = "cosmetic"  # it passes, and is proved to behave as the base does
     GOOD = "good"
     WINNER = "winner"
 
@@ -70,6 +71,12 @@ class Suite:
     author: int
     say: Say | None  # None: they could not be run there, so they say nothing
     is_accepted: bool = False  # most candidates stand by them
+    on_base: Say | None = None  # what they say of the base; None where they were not run there
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether they fail on the base and pass here, and not on their author's word alone."""
+        return self.is_accepted and self.say is Say.YES and self.on_base is Say.NO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +95,29 @@ class Score:
         return self.entry.number
 
     @property
-    def evidence(self) -> tuple[int, int]:
-        """How much speaks for it: gates that say yes, then tests that fail no more."""
-        yes = sum(gate.say is Say.YES for gate in self.gates)
-        return yes, -sum(gate.left for gate in self.gates)
+    def proofs(self) -> tuple[str, ...]:
+        """The checks that fail on the base and pass here, at least in part."""
+        gates = [f"`{gate.command}`" for gate in self.gates if gate.is_better]
+        suites = [f"tests of candidate {suite.author}" for suite in self.suites if suite.is_proof]
+        return (*gates, *suites)
 
     @property
-    def smallness(self) -> tuple[bool, int]:
-        """What orders equals: a clean lint, then the fewer lines. Tests that were added make none worse."""
-        return self.lint is not None and self.lint.say.is_against, self.entry.lines
+    def evidence(self) -> tuple[int, int, int]:
+        """How much got better: gates that failed and pass, gates that fail less, then tests still failing."""
+        better = [gate for gate in self.gates if gate.is_better]
+        fixed = sum(gate.say is Say.YES for gate in better)
+        return fixed, len(better), -sum(gate.left for gate in self.gates)
+
+    @property
+    def preference(self) -> tuple[bool, int, bool, str, int]:
+        """What orders candidates that behave the same: lint, fewer lines but for tests, tests of its own."""
+        is_unclean = self.lint is not None and self.lint.say.is_against
+        return is_unclean, self.entry.lines, not self.entry.tests, self.entry.commit, self.number
 
     @property
     def content(self) -> str:
-        """What tells candidates apart, wherever they stand: their change, but for white space."""
-        return self.entry.patch or self.entry.tree
+        """The same for candidates that are proved to behave the same."""
+        return self.entry.behaviour or self.entry.tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +216,7 @@ def judge_gate(
     match now:
         case Say.YES:
             why = _fewer(_fewest(base), _fewest(tried))
-            return _gate(command, tried, Say.NO if why else now, why, is_better=before is not now)
+            return _gate(command, tried, Say.NO if why else now, why, is_better=before is Say.NO and not why)
         case Say.EMPTY:
             return _gate(command, tried, now, "it ran no tests")
         case Say.FLAKY if before is Say.FLAKY:
@@ -232,19 +248,30 @@ def _beside_base(command: str, base: Sequence[Answer], tried: Sequence[Answer], 
         if is_needed:
             return _gate(command, tried, Say.NO)
         return _gate(command, tried, Say.AS_BEFORE, "it says no to the base, too, and not to which tests")
-    if broken := sorted(new - old):
+    if broken := sorted(new.ever - old.ever):
         return _gate(command, tried, Say.NO, f"{broken[0]} did not fail on the base")
     if why := _fewer(_fewest(base), _fewest(tried)):
         return _gate(command, tried, Say.NO, why)
-    why = f"{len(new)} of the {len(old)} tests that failed on the base still fail"
-    return _gate(command, tried, Say.AS_BEFORE, why, left=len(new), is_better=len(new) < len(old))
+    left = old.always & new.ever  # a flaky test that happens to pass is no progress
+    why = f"{len(left)} of the {len(old.always)} tests that failed on the base still fail"
+    return _gate(command, tried, Say.AS_BEFORE, why, left=len(left), is_better=left < old.always)
 
 
-def _failing(rounds: Sequence[Answer]) -> frozenset[str] | None:
-    """Return all tests that failed in any round; None where one does not name them."""
+class Failing(NamedTuple):
+    """Names of tests that failed, over several rounds."""
+
+    ever: frozenset[str]
+    always: frozenset[str]
+
+
+def _failing(rounds: Sequence[Answer]) -> Failing | None:
+    """Return the tests that failed; None where a round does not name them."""
     named = [failing_tests(answer.said) for answer in rounds]
     told = [names for names in named if names is not None]
-    return frozenset(name for names in told for name in names) if len(told) == len(named) else None
+    if not told or len(told) < len(named):
+        return None
+    first, *others = told
+    return Failing(ever=first.union(*others), always=first.intersection(*others))
 
 
 # rows
@@ -268,6 +295,8 @@ def _row(race: Race, entry: Entry, base: Trial | None, trials: Trials) -> Score:
     standing, why = _standing(gates, _base_gates(race, base))
     if entry.has_tampered:
         standing, why = Standing.TAMPERED, _tampered(entry, standing)
+    elif entry.is_cosmetic and standing is Standing.GOOD:
+        standing, why = Standing.COSMETIC, "it changes comments and formatting only"
     lint = judged(race.lint) if race.lint and race.lint not in race.all_gates else None
     return Score(entry=entry, standing=standing, reason=why, gates=gates, lint=lint)
 
@@ -296,38 +325,44 @@ def _tampered(entry: Entry, standing: Standing) -> str:
 
 
 def _with_suites(race: Race, card: Scorecard, trials: Trials, votes: Votes) -> Scorecard:
-    good = _each_once([row for row in card.rows if row.standing is Standing.GOOD])
-    authors = [row for row in good if row.entry.tests] if len(good) > 1 else []
-    crossed = [cross_trial(race, row.entry, author.entry) for author in authors for row in good]
-    if wanted := _unfinished(crossed, trials):
+    good = [row for row in card.rows if row.standing is Standing.GOOD]
+    voters = _each_once(good)
+    authors = [row for row in good if row.entry.tests] if len(voters) > 1 else []
+    trials_wanted = [cross_trial(race, row.entry, author.entry) for author in authors for row in voters]
+    if not all(row.proofs for row in good):  # else gates have proved already that something got better
+        trials_wanted += [base_suite_trial(race, author.entry) for author in authors]
+    if wanted := _unfinished(trials_wanted, trials):
         return replace(card, wanted=wanted)
-    says = [_says(race, author, good, trials) for author in authors]
+    says = [_says(race, author, voters, card.base, trials) for author in authors]
     return _decide(race, replace(card, rows=tuple(_heard(row, says) for row in card.rows)), votes)
 
 
 def _each_once(rows: Sequence[Score]) -> list[Score]:
-    """Return the rows without those whose change another one has, too, but for white space."""
+    """Return one row of those that behave the same."""
     kept: dict[str, Score] = {}
-    for row in sorted(rows, key=lambda one: (one.smallness, one.entry.commit, one.number)):
+    for row in sorted(rows, key=lambda one: one.preference):
         kept.setdefault(row.content, row)
     return [row for row in rows if kept[row.content] is row]
 
 
-def _says(race: Race, author: Score, good: Sequence[Score], trials: Trials) -> dict[str, Suite]:
+def _says(
+    race: Race, author: Score, voters: Sequence[Score], base: Sequence[Gate], trials: Trials
+) -> dict[str, Suite]:
     """Return what the tests of one candidate say of each; of nobody, if they do not even hold for itself.
 
     They are accepted where more than half of the candidates pass them: a test may be wrong, too.
     """
-
-    def say_of(row: Score) -> Say | None:
-        return judge_suite(row.gates, trials[cross_trial(race, row.entry, author.entry).id])
-
-    if say_of(author) is not Say.YES:
+    said = {
+        row.content: judge_suite(row.gates, trials[cross_trial(race, row.entry, author.entry).id])
+        for row in voters
+    }
+    if said[author.content] is not Say.YES:
         return {}
-    said = {row.content: say_of(row) for row in good}
-    is_accepted = 2 * sum(say is Say.YES for say in said.values()) > len(good)
+    is_accepted = 2 * sum(say is Say.YES for say in said.values()) > len(voters)
+    tried = trials.get(base_suite_trial(race, author.entry).id)
+    on_base = judge_suite(base, tried) if tried else None
     return {
-        content: Suite(author=author.number, say=say, is_accepted=is_accepted)
+        content: Suite(author=author.number, say=say, is_accepted=is_accepted, on_base=on_base)
         for content, say in said.items()
     }
 
@@ -358,7 +393,8 @@ def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
     suites = tuple(suite for of_author in says if (suite := of_author.get(row.content)))
     against = [suite for suite in suites if suite.say is Say.NO and suite.is_accepted]
     if not against:
-        return replace(row, suites=suites)
+        heard = replace(row, suites=suites)
+        return heard if heard.proofs else replace(heard, reason=UNPROVEN)
     why = f"it fails tests of candidate {against[0].author}, which most candidates pass"
     return replace(row, suites=suites, standing=Standing.REFUTED, reason=why)
 
@@ -369,16 +405,47 @@ def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
 def _decide(race: Race, card: Scorecard, votes: Votes) -> Scorecard:
     good = [row for row in card.rows if row.standing is Standing.GOOD]
     if not good:
+        return _without_good(card)
+    proven = [row for row in good if row.proofs]
+    if not proven:
+        best, why = _each_once(good), _why_unproven(good, card.base)
+    else:
+        most = max(row.evidence for row in proven)
+        best = _each_once([row for row in proven if row.evidence == most])
+        if len(best) == 1:
+            return _won(card, best[0], _why_alone(best[0], good))
+        why = f"{_names(best)} are equal in all that was measured"
+    if race.judge and len(best) > 1:
+        return _by_judge(card, best, votes, why)
+    return _tie(card, _dispute(best) or why)
+
+
+def _without_good(card: Scorecard) -> Scorecard:
+    """Say how a race ends in which nobody is good: whether comments were asked for, a person must say."""
+    cosmetic = [row for row in card.rows if row.standing is Standing.COSMETIC]
+    if not cosmetic:
         return replace(card, outcome=Outcome(end=End.NOBODY, reason=_why_nobody(card)))
-    most = max(row.evidence for row in good)
-    best = _each_once([row for row in good if row.evidence == most])
-    if len(best) == 1:
-        is_more = any(row.evidence != most for row in good)
-        why = "more speaks for it than for any other" if is_more else "it alone is good"
-        return _won(card, best[0], why)
-    if race.judge:
-        return _by_judge(card, best, votes)
-    return _by_smallness(card, best)
+    why = f"the gates pass with {_names(cosmetic)}, but only comments and formatting change"
+    return _tie(card, f"{why}: a person must say whether that was asked for")
+
+
+def _why_unproven(good: Sequence[Score], base: Sequence[Gate]) -> str:
+    is_green = all(gate.say is Say.YES for gate in base)
+    gap = "also on the base" if is_green else UNPROVEN
+    return f"the gates pass with {_names(good)}, but {gap}: no check shows who does what was asked for"
+
+
+def _why_alone(winner: Score, good: Sequence[Score]) -> str:
+    others = [row for row in good if row.content != winner.content]
+    if not others:
+        return "it alone is good"
+    return "more speaks for it than for any other"
+
+
+def _names(rows: Sequence[Score]) -> str:
+    """Write `candidate 1`, or `candidates 1, 2 and 3`."""
+    *first, last = (str(number) for number in sorted(row.number for row in rows))
+    return f"candidates {', '.join(first)} and {last}" if first else f"candidate {last}"
 
 
 def _won(card: Scorecard, winner: Score, reason: str) -> Scorecard:
@@ -401,17 +468,6 @@ def _why_nobody(card: Scorecard) -> str:
     return "no candidate is good"
 
 
-def _by_smallness(card: Scorecard, best: Sequence[Score]) -> Scorecard:
-    if dispute := _dispute(best):
-        return _tie(card, dispute)
-    least = min(row.smallness for row in best)
-    smallest = [row for row in best if row.smallness == least]
-    if len(smallest) > 1:
-        names = " and ".join(str(number) for number in sorted(row.number for row in smallest))
-        return _tie(card, f"candidates {names} are equal in all that was measured")
-    return _won(card, smallest[0], f"{len(best)} are equally good, and its change is the smallest")
-
-
 def _dispute(best: Sequence[Score]) -> str:
     """Say who contradicts whom: tests of one say no to another, and no majority says who is right."""
     numbers = {row.number for row in best}
@@ -423,17 +479,36 @@ def _dispute(best: Sequence[Score]) -> str:
     return ""
 
 
-def _by_judge(card: Scorecard, best: Sequence[Score], votes: Votes) -> Scorecard:
-    """Let the judge choose whom it prefers to each other one, whichever of the two it sees first."""
-    judged = sorted(best, key=lambda row: (row.smallness, row.content))[:JUDGED]
-    pairs = list(combinations([row.number for row in judged], 2))
-    duels = tuple(duel for one, other in pairs for duel in ((one, other), (other, one)))
-    if any(duel not in votes for duel in duels):
-        return replace(card, duels=duels)
-    for row in judged:
-        if all(_prefers(votes, row.number, other.number) for other in judged if other is not row):
-            return _won(card, row, f"{len(best)} are equally good, and the judge prefers it in either order")
-    return _tie(card, f"{len(best)} are equally good, and the judge prefers none of them in either order")
+def _by_judge(card: Scorecard, best: Sequence[Score], votes: Votes, why: str) -> Scorecard:
+    """Find the candidate that the judge prefers to each other one, whichever of the two it sees first.
+
+    It is asked pair by pair: whoever is not preferred once cannot win, and is asked about again only to
+    confirm the one that is left. That one is the same in whatever order they are asked about.
+    """
+    field = [row.number for row in sorted(best, key=lambda row: row.content)]
+    leader: int | None = None
+    for number in field:
+        if leader is None:
+            leader = number
+        elif not _is_judged(votes, leader, number):
+            return replace(card, duels=((leader, number), (number, leader)))
+        elif not _prefers(votes, leader, number):
+            leader = number if _prefers(votes, number, leader) else None
+    for number in field:
+        if leader in (None, number):
+            continue
+        if not _is_judged(votes, leader, number):
+            return replace(card, duels=((leader, number), (number, leader)))
+        if not _prefers(votes, leader, number):
+            leader = None
+    if leader is None:
+        return _tie(card, f"{why}, and the judge prefers none of them in either order")
+    winner = next(row for row in best if row.number == leader)
+    return _won(card, winner, f"{why}, and the judge prefers it in either order")
+
+
+def _is_judged(votes: Votes, one: int, other: int) -> bool:
+    return (one, other) in votes and (other, one) in votes
 
 
 def _prefers(votes: Votes, one: int, other: int) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from fleet.domain.behaviour import digest_behaviour, parsed_paths
 from fleet.domain.judging import duel_id, duel_task, read_vote
 from fleet.domain.protection import Change, Protection, examine
 from fleet.domain.race import (
@@ -117,13 +118,15 @@ class RaceDirector:
         comparing, project = self._shop.comparing, race.project
         found = comparing.compare(project, race.base, entry.commit)
         protection = Protection(race.protect, race.all_gates)
-        paths = [change.path for change in found.changes if protection.covers(change.path)]
+        paths = {change.path for change in found.changes if protection.covers(change.path)}
+        paths.update(parsed_paths(found.changes))
         before = comparing.texts(project, race.base, paths)
         after = comparing.texts(project, entry.commit, paths)
         examined = examine(found.changes, protection, before, after)
         tried = [change for change in found.changes if change.path not in examined.restored]
         entry = replace(entry, diff=_sum(found.changes), lines=_lines(tried))
-        return enter(entry, base_tree=base_tree, tree=found.tree, patch=found.patch, examined=examined)
+        behaviour = digest_behaviour(tried, before, after)
+        return enter(entry, base_tree=base_tree, tree=found.tree, behaviour=behaviour, examined=examined)
 
     # trials
 
@@ -163,16 +166,18 @@ class RaceDirector:
     # a judge
 
     def _have_judged(self, race: Race, card: Scorecard, trials: Trials) -> bool:
-        begun = [
-            self._ensure_task(self._duel_task(race, duel)) for duel in card.duels if self._is_new(race, duel)
-        ]
+        """Ask the judge pair by pair; its answers so far are read from its tasks each time."""
         votes: dict[Duel, int | None] = {}
-        for duel in card.duels:
-            task = self._tasks.get(duel_id(race, duel))
-            if task.state not in (TaskState.CLOSED, TaskState.BLOCKED):
-                return bool(begun)
-            votes[duel] = self._vote(task, duel)
-        return self._finish(race, score(race, trials, votes))
+        while card.duels:
+            new = [duel for duel in card.duels if self._is_new(race, duel)]
+            for duel in new:
+                self._ensure_task(self._duel_task(race, duel))
+            tasks = {duel: self._tasks.get(duel_id(race, duel)) for duel in card.duels}
+            if any(task.state not in (TaskState.CLOSED, TaskState.BLOCKED) for task in tasks.values()):
+                return bool(new)
+            votes |= {duel: self._vote(task, duel) for duel, task in tasks.items()}
+            card = score(race, trials, votes)
+        return self._finish(race, card)
 
     def _is_new(self, race: Race, duel: Duel) -> bool:
         return self._tasks.peek(duel_id(race, duel)) is None

@@ -39,6 +39,7 @@ FIRST_TO_GO = ("age", "candidates")
 STANDING_COLOURS = {
     "winner": "green",
     "good": "green",
+    "cosmetic": "yellow",
     "failed": "red",
     "refuted": "red",
     "tampered": "magenta",
@@ -95,7 +96,9 @@ def race(ctx: click.Context, as_json: bool) -> None:
     shell_complete=complete_coder,
     help="Another coder, to break ties.",
 )
-@click.option("--lint", default="", metavar="CMD", help="Orders equals. [default: race.lint]")
+@click.option(
+    "--lint", default="", metavar="CMD", help="Orders candidates that behave the same. [default: race.lint]"
+)
 @click.option(
     "--protect", multiple=True, metavar="PATTERN", help="More paths to try as they were (! sets free)."
 )
@@ -205,7 +208,7 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a race has ended, or needs a person.
 
     The exit code tells how it came out: 0 there is a winner, 1 nobody is good or it was cancelled, 5 a
-    person must choose among equals, or answer a candidate.
+    person must choose, because no evidence does, or answer a candidate.
 
     \b
     Example:
@@ -286,7 +289,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet race cancel r-1a2b3c4d5e
     """
     with opened() as fleet:
-        ended = fleet.races.cancel(name, run=own_run())
+        ended = fleet.races.cancel(name, run=own_run(fleet))
         if as_json:
             render.out_json(wire.race(fleet.races.detail(ended)))
             return
@@ -316,7 +319,7 @@ def _show(fleet: Fleet, one: Race, *, as_json: bool) -> None:
 
 
 def _state(one: Race) -> str:
-    word = "waits for your answer (`fleet questions`)" if one.is_asking else str(one.end or one.state)
+    word = "waits for you (`fleet questions`)" if one.is_asking else str(one.end or one.state)
     return word + (f": {render.printable(one.reason)}" if one.reason else "")
 
 
@@ -334,6 +337,8 @@ def _row_lines(row: Score) -> list[str]:
             said = "say nothing: they could not be run" if suite.say is None else f"say {suite.say}"
             accepted = "" if suite.is_accepted else " (not accepted: no majority passes them)"
             lines.append(f"  tests of candidate {suite.author} {said}{accepted}")
+    if row.proofs:
+        lines.append(f"  got better than on the base: {render.printable(', '.join(row.proofs))}")
     lines += [f"  {_painted_flag(flag.what, flag.path, flag.is_tampering)}" for flag in entry.flags]
     return lines
 
@@ -368,9 +373,13 @@ def _say_next(detail: RaceDetail) -> None:
     elif one.end is End.TIE:
         merge = merge_command("BRANCH", one.gates)
         render.say(f"next: look with `fleet diff BRANCH`, and merge the one you like with `{merge}`")
+        if not any(row.proofs for row in detail.card.rows):
+            render.say(
+                "a --gate or --hidden-gate that fails on the base would tell who does what you asked for"
+            )
     elif one.is_asking:
-        asking = next((task.id for task in detail.tasks if task.question), "ID")
-        render.say(f'next: `fleet answer {asking} "…"`')
+        asking = next((task.id for task in detail.tasks if task.question), "")
+        render.say(f'next: `fleet answer {asking} "…"`' if asking else "next: `fleet boundary`")
     elif not one.has_ended:
         render.say(f"next: `fleet race wait {one.id}`")
     losers = [branch for branch in branches if branch != winner]
