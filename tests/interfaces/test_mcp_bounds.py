@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -63,12 +64,46 @@ def test_an_agent_is_known_below_any_number_of_processes(paused: System, levels:
         assert wire.call("healthcheck")["structuredContent"]["caller"] == f"run {run}"
 
 
-def test_an_agent_is_known_where_its_own_process_is_the_first(paused: System) -> None:
+def test_where_its_own_process_is_the_first_an_agent_is_known_by_its_control_group_alone(
+    paused: System,
+) -> None:
+    """Nothing above it can be seen there, so that whoever has stolen a token could say the same."""
     if subprocess.run([*OWN_PIDS, "true"], capture_output=True).returncode:
         pytest.skip("this user may not make namespaces")
     run = live_run(paused, "a")
     with wired_below(paused, run, 1, *OWN_PIDS) as wire:
-        assert wire.call("healthcheck")["structuredContent"]["caller"] == f"run {run}"
+        told = wire.call("healthcheck")["structuredContent"]
+        assert f"claims run {run} was not started by that run's agent" in told["details"]
+    with control_group(run) as group:
+        enter = ("sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *OWN_PIDS)
+        with wired_below(paused, run, 1, *enter) as wire:
+            assert wire.call("healthcheck")["structuredContent"]["caller"] == f"run {run}"
+
+
+@contextmanager
+def control_group(run: str) -> Iterator[Path]:
+    """Give the control group of a run; the test ends where there can be none."""
+    for mount in (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")):
+        group = mount / f"test-{os.getpid()}" / "fleet" / run
+        if not (mount / "cgroup.controllers").is_file():
+            continue
+        try:
+            group.mkdir(parents=True)
+        except OSError:
+            continue
+        yield group
+        for folder in (group, group.parent, group.parent.parent):
+            wait_for(lambda folder=folder: _is_removed(folder), what=f"{folder} is empty")
+        return
+    pytest.skip("this host lets us make no control groups")
+
+
+def _is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 # whose settings count

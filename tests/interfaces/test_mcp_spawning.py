@@ -23,7 +23,7 @@ from fleet.domain.usage import Usage
 from fleet.ports.spawns import Spawns
 from fleet.ports.tasks import Tasks
 from tests import agentcalls
-from tests.interfaces.conftest import ended_run, record
+from tests.interfaces.conftest import ended_run, own_process, record
 from tests.support import System, git, make_repository, scenario, wait_for
 from tests.talking import Talk, talk_within
 
@@ -33,7 +33,8 @@ TOKEN = "the-token-of-a-run"
 def live_run(system: System, branch: str, **changes: object) -> str:
     """Record a run that is at work, with a token that is known."""
     at_work = {"state": RunState.RUNNING, "result": None, "ended_at": None, "keys": (hash_of(TOKEN),)}
-    run = ended_run(branch, project=str(system.repository), **(at_work | changes))
+    values = {"project": str(system.repository), "agent": own_process(), **at_work}
+    run = ended_run(branch, **(values | changes))
     record(system.home, run)
     return run.id
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.ancestry import marks_of, marks_of_ancestors
+from fleet.adapters.ancestry import ancestry_of, live_agents
 from fleet.config import load
+from fleet.domain.ancestry import Ancestry, Process, is_of_run
 from fleet.domain.errand import Errand, ErrandState, state_of
 from fleet.domain.ids import RunId, TaskId
+from fleet.domain.process import ProcessId
 from fleet.domain.run import Result, Run, RunState
 from fleet.domain.spawn import (
     Access,
@@ -107,10 +109,12 @@ def test_an_agent_changes_what_comes_from_it() -> None:
     check_own(Caller(), [])
 
 
-def add_process(proc: Path, pid: int, parent: int, environment: bytes = b"", group: str = "/") -> None:
+def add_process(
+    proc: Path, pid: int, parent: int, environment: bytes = b"", group: str = "/", *, session: int = 1
+) -> None:
     folder = proc / str(pid)
     folder.mkdir()
-    (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 1")
+    (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 {session} {'0 ' * 15}{pid}00 0")
     (folder / "environ").write_bytes(environment)
     (folder / "cgroup").write_text(f"1:cpu:/\n0::{group}\n")
 
@@ -120,37 +124,88 @@ def test_the_marks_of_ancestors_are_read_up_to_the_first_process_and_with_it(tmp
     add_process(tmp_path, 7, 5, b"PATH=/bin\0FLEET_RUN_TOKEN=t\0")
     add_process(tmp_path, 5, 1, b"PATH=/bin\0FLEET_RUNS=x\0")
     add_process(tmp_path, 1, 0, b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
-    assert marks_of_ancestors(9, str(tmp_path)) == [Mark("", "t"), Mark("r", "t")]
-    assert marks_of_ancestors(9, str(tmp_path / "none")) == []
+    found = ancestry_of(9, str(tmp_path))
+    assert found.marks == (Mark("", "t"), Mark("r", "t"))
+    assert [(one.pid, one.start) for one in found.line] == [(9, "900"), (7, "700"), (5, "500"), (1, "100")]
+    assert ancestry_of(9, str(tmp_path / "none")) == Ancestry()
 
 
 def test_no_number_of_processes_in_between_hides_an_agent(tmp_path: Path) -> None:
     add_process(tmp_path, 2, 1, b"FLEET_RUN=r\0FLEET_RUN_TOKEN=t\0")
     for pid in range(3, 1000):
         add_process(tmp_path, pid, pid - 1)
-    assert marks_of_ancestors(999, str(tmp_path)) == [Mark("r", "t")]
+    assert ancestry_of(999, str(tmp_path)).marks == (Mark("r", "t"),)
 
 
 def test_a_process_id_that_comes_round_again_ends_the_search(tmp_path: Path) -> None:
     add_process(tmp_path, 9, 7)
     add_process(tmp_path, 7, 9, b"FLEET_RUN=r\0")
-    assert marks_of_ancestors(9, str(tmp_path)) == [Mark("r", "")]
+    assert ancestry_of(9, str(tmp_path)).marks == (Mark("r", ""),)
 
 
 def test_a_process_that_wiped_its_environment_is_known_by_its_control_group(tmp_path: Path) -> None:
-    nested = "/user.slice/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w/sub"
-    add_process(tmp_path, 9, 1, b"PATH=/bin\0", nested)
-    assert marks_of(9, str(tmp_path)) == [Mark("2m7hqdeyfgt62w", "")]
+    add_process(tmp_path, 9, 1, b"PATH=/bin\0", "/user.slice/fleet/1m7hqdeyfgt62w/sub")
+    assert ancestry_of(9, str(tmp_path)).marks == (Mark("1m7hqdeyfgt62w", ""),)
     add_process(tmp_path, 10, 1, b"", "/user.slice/fleet/app.scope")
-    assert marks_of(10, str(tmp_path)) == []
+    assert ancestry_of(10, str(tmp_path)).marks == ()
+
+
+def test_a_control_group_that_an_agent_makes_in_its_own_does_not_hide_its_own(tmp_path: Path) -> None:
+    add_process(tmp_path, 9, 1, b"", "/fleet/1m7hqdeyfgt62w/fleet/2m7hqdeyfgt62w")
+    marks = ancestry_of(9, str(tmp_path)).marks
+    assert marks == (Mark("1m7hqdeyfgt62w", ""), Mark("2m7hqdeyfgt62w", ""))
+    with pytest.raises(Refused, match="several runs"):
+        own_mark(marks)
 
 
 def test_what_a_process_says_does_not_hide_its_control_group(tmp_path: Path) -> None:
     add_process(tmp_path, 9, 1, b"FLEET_RUN=another\0FLEET_RUN_TOKEN=t\0", "/fleet/2m7hqdeyfgt62w")
-    marks = marks_of(9, str(tmp_path))
-    assert marks == [Mark("another", "t"), Mark("2m7hqdeyfgt62w", "")]
+    marks = ancestry_of(9, str(tmp_path)).marks
+    assert marks == (Mark("another", "t"), Mark("2m7hqdeyfgt62w", ""))
     with pytest.raises(Refused, match="several runs"):
         own_mark(marks)
+
+
+# whose process it is
+
+
+def test_a_process_is_a_runs_by_descent_session_or_control_group() -> None:
+    agent = Process(5, "500", 5)
+    init = Process(1, "100", 1)
+
+    def is_agents(*line: Process) -> bool:
+        return is_of_run(Ancestry(line=line), "r", [agent])
+
+    assert is_agents(agent, init)
+    assert is_agents(Process(9, "900", 9), Process(8, "800", 8), agent, init)
+    assert is_agents(Process(9, "900", 5), init), "in its session, though its parent has ended"
+    assert is_agents(Process(9, "900", 9, ("r",)), init), "in its control group"
+    assert not is_agents(Process(9, "900", 9), init)
+    assert not is_agents(Process(5, "501", 9), init), "another process that has its pid now"
+    assert not is_agents(Process(9, "900", 9, ("another",)), init)
+    assert not is_agents()
+    assert not is_of_run(Ancestry(line=(init,)), "r", [])
+
+
+def test_the_agent_of_a_run_is_the_one_that_was_recorded_and_still_is_up(tmp_path: Path) -> None:
+    proc, folder = tmp_path / "proc", tmp_path / "run"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "sys/kernel/random/boot_id").write_text("boot\n")
+    add_process(proc, 5, 1, session=4)
+    recorded = ProcessId(pid=5, start="500", boot="boot")
+    agent = (Process(5, "500", 4),)
+    assert live_agents(folder, recorded, str(proc)) == agent
+    assert live_agents(folder, None, str(proc)) == ()
+    for other in (replace(recorded, start="1"), replace(recorded, boot="x"), replace(recorded, pid=6)):
+        assert live_agents(folder, other, str(proc)) == ()
+    notes = {1: "7 700 boot 1:1 7:700 free\n", 2: "5 500 boot 4:400 4:400 free\n", 10: "void\n"}
+    for turn, noted in notes.items():
+        (folder / f"turn-{turn}").mkdir(parents=True)
+        (folder / f"turn-{turn}" / "child").write_text(noted)
+    assert live_agents(folder, None, str(proc)) == agent, "the shim knows it before the record does"
+    stat = proc / "5" / "stat"
+    stat.write_text(stat.read_text().replace(" S ", " Z "))
+    assert live_agents(folder, recorded, str(proc)) == ()
 
 
 @pytest.mark.parametrize("text", ["/a:/b", "/a, /b", "/a\n/b", '["/a", "/b"]'])

@@ -1,4 +1,4 @@
-"""What the processes that a process comes from say of themselves in their environments, from /proc."""
+"""Which processes a process comes from, what marks them, and which are a run's agents, from /proc."""
 
 from __future__ import annotations
 
@@ -10,58 +10,83 @@ import sys
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TypeAlias
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
+from fleet.domain.ancestry import Ancestry, Process
+from fleet.domain.process import ProcessId
 from fleet.domain.spawn import RUN, TOKEN, Mark
 from fleet.errors import Refused
 
 Address: TypeAlias = tuple[str, int]
 
 LARGEST_ENVIRONMENT = 4 << 20
-_GROUP = re.compile(rb"/fleet/([0-9a-z]{14})(?=[/\n])")  # of a run: the last one, should they be nested
+_GROUP = re.compile(rb"/fleet/([0-9a-z]{14})(?=[/\n])")  # of a run
 
 
-def marks_of_ancestors(pid: int, proc: str = "/proc") -> list[Mark]:
-    """Return the marks of the processes above one, nearest first; none where there is no /proc.
+def ancestry_of(pid: int, proc: str = "/proc") -> Ancestry:
+    """Return a process and those above it; empty where there is no /proc.
 
     An environment that belongs to somebody else cannot be read, and is no agent's of ours.
     """
+    line: list[Process] = []
     marks: list[Mark] = []
-    seen = {pid}
-    # The first one, too: in a sandbox with process ids of its own, it is an agent's.
-    while (pid := _parent_of(pid, proc)) > 0 and pid not in seen:
+    seen: set[int] = set()
+    # Up to the first one: in a sandbox with process ids of its own, it is an agent's.
+    while pid > 0 and pid not in seen:
         seen.add(pid)
-        marks += marks_of(pid, proc)
-    return marks
+        stat = _stat_of(pid, proc)
+        groups = _groups_of(pid, proc)
+        if stat is not None:
+            line.append(Process(pid, stat.start, stat.session, groups))
+        told = _mark_of(_read(f"{proc}/{pid}/environ"))
+        # Its control groups it cannot wipe. All of them count: an agent can make groups within its own.
+        marks += [mark for mark in (told, *(Mark(group, "") for group in groups)) if mark]
+        pid = stat.parent if stat else 0
+    return Ancestry(tuple(line), tuple(marks))
 
 
-def marks_of(pid: int, proc: str = "/proc") -> list[Mark]:
-    """Return what a process says itself, and its control group, which it can neither wipe nor forge."""
-    told = _mark_of(_read(f"{proc}/{pid}/environ"))
-    groups = _GROUP.findall(_read(f"{proc}/{pid}/cgroup"))
-    held = Mark(groups[-1].decode(), "") if groups else None
-    return [mark for mark in (told, held) if mark]
+def live_agents(run_folder: Path, recorded: ProcessId | None, proc: str = "/proc") -> tuple[Process, ...]:
+    """Return the agent of a run that is up on this machine, if there is one.
+
+    It is taken from the run's record, else from what the shim wrote down before the agent's first
+    instruction: an agent may call before its record says that it is there.
+    """
+    # The kernel refuses to read a large piece of this file.
+    boot = _read(f"{proc}/sys/kernel/random/boot_id", most=100).decode().strip()
+    for one in (recorded, *_noted_by_shims(run_folder)):
+        stat = _stat_of(one.pid, proc) if one and one.boot == boot else None
+        if one and stat and stat.start == one.start and stat.is_up:
+            return (Process(one.pid, stat.start, stat.session),)
+    return ()
 
 
-def marks_behind(client: Address, server: Address, proc: str = "/proc") -> list[Mark]:
-    """Return the marks of whoever holds the client's end of a connection, and of those above them.
+def _noted_by_shims(run_folder: Path) -> Iterator[ProcessId]:
+    """Yield the agents of a run's turns, newest first."""
+    turns = [place for place in run_folder.glob("turn-*") if place.name[5:].isdecimal()]
+    for place in sorted(turns, key=lambda place: -int(place.name[5:])):
+        fields = _read(str(place / "child"), most=1000).decode(errors="replace").split()
+        if len(fields) >= 3 and fields[0].isdecimal():
+            yield ProcessId(pid=int(fields[0]), start=fields[1], boot=fields[2])
 
-    None for a client that is not on this machine, and where there is no /proc. Raises `Refused` if nobody
+
+def ancestries_behind(client: Address, server: Address, proc: str = "/proc") -> list[Ancestry]:
+    """Return whoever holds the client's end of a connection, each with those above it.
+
+    Nobody for a client that is not on this machine, and where there is no /proc. Raises `Refused` if nobody
     is found: whoever has left in the meantime, or hides, might be anybody.
     """
     if not _is_here(client) or not os.path.exists(f"{proc}/net/tcp"):  # noqa: PTH110
         return []
-    marks: list[Mark] = []
     holders = list(_holders_of(set(_sockets_between(client, server, proc)), proc))
-    for pid in holders:
-        marks += [*marks_of(pid, proc), *marks_of_ancestors(pid, proc)]
+    found = [ancestry_of(pid, proc) for pid in holders]
     # One that has ended while it was asked has told nothing.
     if not holders or not all(_is_up(pid, proc) for pid in holders):
         raise Refused(
             "the process at the other end of the connection cannot be seen",
             hint="keep the connection open, and call as the user whose server it is",
         )
-    return marks
+    return found
 
 
 def _is_here(address: Address) -> bool:
@@ -111,7 +136,8 @@ def _holders_of(inodes: Container[str], proc: str) -> Iterator[int]:
 
 
 def _is_up(pid: int, proc: str) -> bool:
-    return _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"], [b"X"])
+    stat = _stat_of(pid, proc)
+    return stat is not None and stat.is_up
 
 
 def _open_in(folder: str) -> Iterator[str]:
@@ -121,10 +147,24 @@ def _open_in(folder: str) -> Iterator[str]:
                 yield os.readlink(f"{folder}/{name}")  # noqa: PTH115
 
 
-def _parent_of(pid: int, proc: str) -> int:
+class _Stat(NamedTuple):
+    is_up: bool
+    parent: int
+    session: int
+    start: str
+
+
+def _stat_of(pid: int, proc: str) -> _Stat | None:
     # The name in brackets may hold anything: start after the last one.
     fields = _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else 0
+    if len(fields) < 20:
+        return None
+    is_up = fields[0] not in (b"Z", b"X")
+    return _Stat(is_up, parent=int(fields[1]), session=int(fields[3]), start=fields[19].decode())
+
+
+def _groups_of(pid: int, proc: str) -> tuple[str, ...]:
+    return tuple(group.decode() for group in _GROUP.findall(_read(f"{proc}/{pid}/cgroup")))
 
 
 def _mark_of(environment: bytes) -> Mark | None:

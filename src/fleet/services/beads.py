@@ -14,6 +14,7 @@ from typing import cast
 from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, InvalidInput, Unavailable
+from fleet.ports.private import make_private, open_private
 from fleet.services.exchange import is_id
 from fleet.services.questions import QuestionService
 from fleet.services.tasks import Edit, TaskService
@@ -214,10 +215,11 @@ class RealBeads:
 
     def _remember(self, created: Created) -> None:
         folder = self._home / "tasks" / created.id
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         facts = {"cwd": created.cwd, "coder": created.coder, "model": created.model}
         draft = folder / "task.json.new"
-        draft.write_text(json.dumps({name: value for name, value in facts.items() if value}) + "\n")
+        with open_private(draft) as file:
+            file.write(json.dumps({name: value for name, value in facts.items() if value}) + "\n")
         draft.replace(folder / "task.json")
 
 

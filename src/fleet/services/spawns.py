@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.config import Settings
+from fleet.domain.ancestry import Ancestry, Process, is_of_run
 from fleet.domain.event import Json
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run
@@ -57,12 +58,14 @@ class SpawnService:
         repositories: Repositories,
         settings: Callable[[], Settings],
         home_settings: Callable[[], Settings],
+        live_agents: Callable[[Run], Sequence[Process] | None],
     ) -> None:
         self._home = home
         self._store = store
         self._repositories = repositories
         self._settings = settings
         self._home_settings = home_settings  # without what the environment of the caller says
+        self._live_agents = live_agents  # of a run, on this machine; None where nothing can tell
         self._spawns = Spawns(store)
         self._runs = Runs(store)
         self._tasks = Tasks(store)
@@ -70,15 +73,18 @@ class SpawnService:
 
     # who calls
 
-    def identify(self, own: Mark, ancestors: Sequence[Mark]) -> Caller:
-        """Return whose process calls: by its own marks and those of the processes that it comes from.
+    def identify(self, own: Mark, server: Ancestry, peers: Sequence[Ancestry] | None) -> Caller:
+        """Return who calls: by the marks of the server's process, over HTTP of those at the other end, and of
+        all that they come from. `peers` is None over stdin, and empty for a client on another machine.
 
-        What is said in the environment counts as far as the token proves it. Raises `Refused` for a mark
-        without the token that belongs to it, be it forged, missing or of a run that has ended.
+        What is said in the environment counts as far as the token proves it, and for the run's own processes
+        only. Raises `Refused` for a mark without the token that belongs to it, be it forged, missing or of a
+        run that has ended, and for a token in the hands of another process.
         """
-        known = [mark for mark in ancestors if mark.run and self._runs.peek(mark.run)]
+        marks = [mark for one in (server, *(peers or ())) for mark in one.marks]
+        known = [mark for mark in marks if mark.run and self._runs.peek(mark.run)]
         mark = own_mark([own, *known])
-        if mark is None and any(ancestors):
+        if mark is None and marks:
             raise Refused(
                 "this process comes from an agent, of a run that this home does not know",
                 hint="an agent uses the fleet that started it",
@@ -94,7 +100,32 @@ class SpawnService:
             )
         if run.has_ended:
             raise Refused(f"run {run.id} has ended: nothing of it may act any more", hint="ask a person")
+        clients = () if peers is None else peers or (Ancestry(),)  # on another machine nobody is the run's
+        is_servers = peers is None or any((own.run, *server.marks))
+        self._require_of_run(run, [*clients, *([server] if is_servers else ())])
         return self._agent(run)
+
+    def run_above(self, caller: Ancestry) -> str:
+        """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""
+        return next((mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run)), "")
+
+    def require_of_run(self, name: str, caller: Ancestry) -> None:
+        """Raise `Refused` if a process acts for a run whose agent has not started it.
+
+        The name of a run that this home does not know gives no rights, and is nobody's.
+        """
+        run = self._runs.peek(name)
+        if run is not None:
+            self._require_of_run(run, [caller])
+
+    def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
+        agents = self._live_agents(run)
+        if agents is None or all(is_of_run(caller, run.id, agents) for caller in callers):
+            return
+        raise Refused(
+            f"a process that claims run {run.id} was not started by that run's agent",
+            hint=f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts",
+        )
 
     def _agent(self, run: Run) -> Caller:
         spawn = self._lineage.spawn_behind(run.id)

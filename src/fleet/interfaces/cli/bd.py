@@ -331,7 +331,9 @@ def update(
     edit = Edit(title=title, description=description, priority=number)
     wanted = Update(edit=edit, status=status, notes=notes, claims=claim)
     with opened() as fleet:
-        changed = update_task(fleet.tasks, fleet.questions, name, wanted, run=own_run(), by=caller())
+        changed = update_task(
+            fleet.tasks, fleet.questions, name, wanted, run=own_run(fleet), by=caller(fleet)
+        )
     if assignee:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
     _tell_changed([changed], "Updated", as_json=as_json)
@@ -358,7 +360,7 @@ def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
     """
     with opened() as fleet:
         found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
-        closed = [fleet.tasks.close(name, reason, run=own_run(), by=caller()) for name in found]
+        closed = [fleet.tasks.close(name, reason, run=own_run(fleet), by=caller(fleet)) for name in found]
     _tell_changed(closed, "Closed", as_json=as_json)
 
 
@@ -374,7 +376,7 @@ def reopen(names: tuple[str, ...], as_json: bool) -> None:
     """
     with opened() as fleet:
         found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
-        reopened = [fleet.tasks.reopen(name, run=own_run(), by=caller()) for name in found]
+        reopened = [fleet.tasks.reopen(name, run=own_run(fleet), by=caller(fleet)) for name in found]
     _tell_changed(reopened, "Reopened", as_json=as_json)
 
 
@@ -394,7 +396,7 @@ def comment(name: str, text: str, as_json: bool) -> None:
 
 def _comment(name: str, text: str, *, as_json: bool) -> None:
     with opened() as fleet:
-        noted = fleet.tasks.comment(name, text, by=caller())
+        noted = fleet.tasks.comment(name, text, by=caller(fleet))
     _tell_changed([noted], "Commented on", as_json=as_json)
 
 
@@ -442,5 +444,7 @@ def dep(action: str, name: str, on: str, kind: str, as_json: bool) -> None:
         raise InvalidInput(f"there is no dependency of type {kind!r} here", hint="leave --type out")
     with opened() as fleet:
         is_new = action == "add"
-        changed = fleet.tasks.add_dep(name, on) if is_new else fleet.tasks.remove_dep(name, on, run=own_run())
+        changed = (
+            fleet.tasks.add_dep(name, on) if is_new else fleet.tasks.remove_dep(name, on, run=own_run(fleet))
+        )
     _tell_changed([changed], "Updated", as_json=as_json)

@@ -163,9 +163,23 @@ def merge_command(branch: str, gates: Sequence[str]) -> str:
     return f"fleet merge {shlex.quote(branch)} {asked} --update-checkout"
 
 
-def own_run() -> str:
-    """Return the id of the run whose agent calls; "" for a person."""
+def named_run() -> str:
+    """Return the id of the run that this process says it belongs to; "" for a person."""
     return os.environ.get("FLEET_RUN", "")
+
+
+def own_run(fleet: Fleet) -> str:
+    """Return the id of the run whose agent calls, also if it does not say so; "" for a person.
+
+    Raises `Refused` if the agent of that run has not started this process.
+    """
+    from fleet.bootstrap import own_ancestry
+
+    ancestry = own_ancestry()
+    run = named_run() or fleet.spawns.run_above(ancestry)
+    if run:
+        fleet.spawns.require_of_run(run, ancestry)
+    return run
 
 
 def own_task() -> str:
@@ -173,9 +187,9 @@ def own_task() -> str:
     return os.environ.get("FLEET_TASK_ID", "")
 
 
-def caller() -> str:
+def caller(fleet: Fleet) -> str:
     """Return who calls, in a word or two."""
-    if run := own_run():
+    if run := own_run(fleet):
         return f"run {run}"
     return os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
 
@@ -230,5 +244,5 @@ def confirm(question: str, *, is_sure: bool, flag: str) -> None:
     if not render.has_person():
         raise InvalidInput(f"nobody is at a terminal to be asked: {question}", hint=f"say yes with {flag}")
     sys.stdout.flush()
-    if not click.confirm(question, err=True):
+    if not click.confirm(render.tame(question), err=True):
         raise click.exceptions.Exit(1)

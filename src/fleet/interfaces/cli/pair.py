@@ -328,7 +328,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet pair cancel p-1a2b3c4d5e
     """
     with opened() as fleet:
-        ended = fleet.pairs.cancel(name, by=caller(), run=own_run())
+        ended = fleet.pairs.cancel(name, by=caller(fleet), run=own_run(fleet))
         _tell(fleet, ended, as_json=as_json)
 
 
@@ -361,7 +361,9 @@ def decide(
         hint = f"see `fleet pair show {name}` first"
         raise InvalidInput("say one of --accept, --reject and --continue", hint=hint)
     with opened() as fleet:
-        decided = fleet.pairs.decide(name, wanted[0], by=caller(), run=own_run(), word=message, rounds=rounds)
+        decided = fleet.pairs.decide(
+            name, wanted[0], by=caller(fleet), run=own_run(fleet), word=message, rounds=rounds
+        )
         _tell(fleet, decided, as_json=as_json)
 
 

@@ -57,7 +57,7 @@ def ask(text: str | None, options: tuple[str, ...], wait: str | None, name: str,
     if not task:
         raise InvalidInput("no task is named, and none is this shell's", hint="add --task ID")
     with opened() as fleet:
-        run = own_run() if not name or name == own_task() else ""
+        run = own_run(fleet) if not name or name == own_task() else ""
         question = fleet.questions.ask(task, text or "", options, run=run)
         if wait is None:
             return _recorded(question, as_json=as_json)
@@ -174,9 +174,9 @@ def answer(name: str, text: str | None, number: int | None, as_json: bool) -> No
         )
     with opened() as fleet:
         if number is not None:
-            question = fleet.questions.choose(name, number, by=caller())
+            question = fleet.questions.choose(name, number, by=caller(fleet))
         else:
-            question = fleet.questions.answer(name, text or "", by=caller())
+            question = fleet.questions.answer(name, text or "", by=caller(fleet))
         is_paused = fleet.queue.paused() is not None
     if as_json:
         render.out_json(wire.question(question))

@@ -300,7 +300,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet sprint cancel s-1a2b3c4d5e
     """
     with opened() as fleet:
-        ended = fleet.sprints.cancel(name, run=own_run())
+        ended = fleet.sprints.cancel(name, run=own_run(fleet))
         detail = fleet.sprints.detail(ended)
     if as_json:
         render.out_json(wire.sprint(detail))

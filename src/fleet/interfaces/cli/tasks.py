@@ -288,7 +288,7 @@ def edit(name: str, title: str | None, **wishes: Unpack[Wishes]) -> None:
     if wanted == Edit() and wishes["cwd"] is None and not wishes["deps"]:
         raise InvalidInput("say what to change", hint="see `fleet task edit --help`")
     with opened() as fleet:
-        edited = fleet.tasks.edit(name, wanted, folder=wishes["cwd"], deps=wishes["deps"], run=own_run())
+        edited = fleet.tasks.edit(name, wanted, folder=wishes["cwd"], deps=wishes["deps"], run=own_run(fleet))
         warn_of_missing(fleet, wishes["coder"])
     _tell(edited, "changed", as_json=wishes["as_json"])
 
@@ -320,7 +320,7 @@ def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
         found = dict.fromkeys(
             fleet.tasks.get(name).id for name in names or (own_task(),)
         )  # none, if one is wrong
-        closed = [fleet.tasks.close(name, reason, run=own_run(), by=caller()) for name in found]
+        closed = [fleet.tasks.close(name, reason, run=own_run(fleet), by=caller(fleet)) for name in found]
     if as_json:
         render.out_json([wire.task(task) for task in closed])
         return
@@ -347,7 +347,7 @@ def reopen(name: str, as_json: bool) -> None:
       fleet task reopen t-1a2b3c4d5e
     """
     with opened() as fleet:
-        reopened = fleet.tasks.reopen(name, run=own_run(), by=caller())
+        reopened = fleet.tasks.reopen(name, run=own_run(fleet), by=caller(fleet))
     _tell(reopened, "reopened", as_json=as_json)
 
 
@@ -363,7 +363,7 @@ def comment(name: str, text: str, as_json: bool) -> None:
       fleet task comment t-1a2b3c4d5e "see also the report of last week"
     """
     with opened() as fleet:
-        noted = fleet.tasks.comment(name, text, by=caller())
+        noted = fleet.tasks.comment(name, text, by=caller(fleet))
     _tell(noted, "noted in the log of", as_json=as_json)
 
 
@@ -385,7 +385,7 @@ def dep(action: str, name: str, on: str, as_json: bool) -> None:
         if action == "add":
             changed = fleet.tasks.add_dep(name, on)
         else:
-            changed = fleet.tasks.remove_dep(name, on, run=own_run())
+            changed = fleet.tasks.remove_dep(name, on, run=own_run(fleet))
     if as_json:
         render.out_json(wire.task(changed))
     else:

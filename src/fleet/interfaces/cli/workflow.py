@@ -356,6 +356,8 @@ def _doing(fleet: Fleet, one: Workflow, index: int) -> str:
     waiting = [task for task in tasks if task.state == "open"]
     if not waiting:
         return ""
+    if lost := [task.reason for task in waiting if task.waits_for_base and task.reason]:
+        return lost[0]
     why = "waits for room" if fleet.queue.paused() is None else "waits, for the queue is paused"
     return f"{why} ({len(waiting)} of {len(tasks)})"
 
@@ -460,7 +462,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet workflow cancel w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.cancel(name, run=own_run())
+        found = fleet.workflows.cancel(name, run=own_run(fleet))
     _tell(found, f"workflow {found.id} is being cancelled", as_json=as_json)
 
 
@@ -482,7 +484,7 @@ def pause(name: str, as_json: bool) -> None:
       fleet workflow pause w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.pause(name, run=own_run())
+        found = fleet.workflows.pause(name, run=own_run(fleet))
     text = f"workflow {found.id} is paused; go on with `fleet workflow resume {found.id}`"
     _tell(found, text, as_json=as_json)
 
@@ -498,7 +500,7 @@ def resume(name: str, as_json: bool) -> None:
       fleet workflow resume w-1m7hjhjc0a
     """
     with opened() as fleet:
-        found = fleet.workflows.resume(name, run=own_run())
+        found = fleet.workflows.resume(name, run=own_run(fleet))
     _tell(found, f"workflow {found.id} goes on", as_json=as_json)
 
 
@@ -514,13 +516,15 @@ def retry(name: str, stage: str, as_json: bool) -> None:
       fleet workflow retry w-1m7hjhjc0a review
     """
     with opened() as fleet:
-        found = fleet.workflows.retry(name, stage, run=own_run())
+        found = fleet.workflows.retry(name, stage, run=own_run(fleet))
     _tell(found, f"stage {stage!r} of {found.id} is done again", as_json=as_json)
 
 
 def _decide(name: str, stage: str, message: str, *, yes: bool, as_json: bool) -> None:
     with opened() as fleet:
-        found = fleet.workflows.decide(name, stage, yes=yes, words=message, by=caller(), run=own_run())
+        found = fleet.workflows.decide(
+            name, stage, yes=yes, words=message, by=caller(fleet), run=own_run(fleet)
+        )
     _tell(found, f"stage {stage!r} of {found.id}: {'yes' if yes else 'no'}", as_json=as_json)
 
 

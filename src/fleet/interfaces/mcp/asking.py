@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fleet.interfaces.mcp.desk import Desk, Peer
     from fleet.services.fleet import Fleet
 
-MARKS = "fleet.marks"  # of a request over HTTP, put there before it is looked at
+CALLERS = "fleet.callers"  # of a request over HTTP, put there before it is looked at
 Context = ServerRequestContext[Any, Any]
 
 
 def peer_of(context: Context) -> Peer:
-    """Return what marks those that a request came from; None if it came over stdin."""
-    return context.request.scope[MARKS] if context.request else None
+    """Return the processes that a request came from; None if it came over stdin."""
+    return context.request.scope[CALLERS] if context.request else None
 
 
 def client_of(context: Context) -> str:

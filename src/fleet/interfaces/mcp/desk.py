@@ -19,6 +19,7 @@ from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
+    from fleet.domain.ancestry import Ancestry
     from fleet.domain.question import Question
     from fleet.domain.spawn import Caller
     from fleet.ports.store import Store
@@ -31,7 +32,7 @@ T = TypeVar("T")
 LARGEST_CALL = 1 << 20  # characters of all arguments together
 DEEPEST_CALL = 20  # of what is within each other in them
 SLICE_SECONDS = 1.0  # of a wait; between two of them it can be cancelled
-Peer: TypeAlias = "Sequence[Mark] | None"  # what marks those at the other end; None over stdin
+Peer: TypeAlias = "Sequence[Ancestry] | None"  # the processes at the other end; None over stdin
 _NAMES = ("repo_path", "worker_id", "workflow_id", "run", "task_id", "task_name", "name", "question_id")
 
 
@@ -55,16 +56,16 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        from fleet.bootstrap import marks_around
+        from fleet.bootstrap import own_ancestry
 
         self._mark = Mark(os.environ.get(RUN, ""), os.environ.get(TOKEN, ""))
-        self._ancestors = marks_around()
+        self._ancestry = own_ancestry()
         self._opening = Lock()
         self._store: Store | None = None
 
     def identify(self, fleet: Fleet, peer: Peer) -> Caller:
         """Return who calls: whoever started the server, and, over HTTP, whoever is at the other end."""
-        return fleet.spawns.identify(self._mark, [*self._ancestors, *(peer or ())])
+        return fleet.spawns.identify(self._mark, self._ancestry, peer)
 
     def fleet(self, folder: str | None = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
         """Return the fleet as seen from a folder, or from its home, with the settings of now.
