@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,9 +19,10 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from fleet.adapters.ancestry import marks_behind
+from fleet.adapters.ancestry import ancestries_behind
 from fleet.domain.spawn import Mark
 from fleet.errors import Conflict, InvalidInput, Refused
+from fleet.interfaces.mcp.connections import ConnectionLimits
 from fleet.interfaces.mcp.http import TokenGuard, listen_on, parse_address
 from fleet.services.tokens import kept_token
 from tests.interfaces.conftest import agent_elsewhere
@@ -181,18 +183,20 @@ def test_all_who_hold_a_connection_are_asked_for_their_marks() -> None:
         mine = socket.create_connection(address)
         theirs = listener.accept()[0]
         client = mine.getsockname()
-        assert marks_behind(client, address) == []
+        (behind,) = ancestries_behind(client, address)
+        assert (behind.line[0].pid, behind.marks) == (os.getpid(), ())
         other = subprocess.Popen(
             ["sleep", "60"], env={"FLEET_RUN": "r", "FLEET_RUN_TOKEN": "t"}, pass_fds=[mine.fileno()]
         )
         try:
-            assert Mark("r", "t") in marks_behind(client, address)
+            found = {one.line[0].pid: one.marks for one in ancestries_behind(client, address)}
+            assert found == {os.getpid(): (), other.pid: (Mark("r", "t"),)}
         finally:
             other.kill()
             other.wait()
         mine.close()
         with pytest.raises(Refused, match="cannot be seen"):
-            marks_behind(client, address)
+            ancestries_behind(client, address)
         theirs.close()
 
 
@@ -241,6 +245,20 @@ def test_a_page_of_another_site_and_a_name_that_was_bent_are_turned_away(served:
     status, body = served.post()
     assert status == 200
     assert "create_worker" in body
+
+
+def test_three_hundred_silent_connections_keep_nobody_out(served: Served) -> None:
+    place = urlsplit(served.url)
+    silent = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(300)]
+    try:
+        assert served.post()[0] == 200
+        ready = select.poll()
+        for one in silent:
+            ready.register(one, select.POLLIN)  # so is the end of what the server has closed
+        assert 300 - len(ready.poll(0)) <= ConnectionLimits().most_per_peer
+    finally:
+        for one in silent:
+            one.close()
 
 
 def test_the_token_is_made_once_and_is_nobody_elses(served: Served, shared: System) -> None:

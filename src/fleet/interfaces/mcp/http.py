@@ -16,9 +16,10 @@ from anyio.to_thread import run_sync
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 
-from fleet.bootstrap import marks_behind
+from fleet.bootstrap import ancestries_behind
 from fleet.errors import InvalidInput, Refused, Unavailable
-from fleet.interfaces.mcp.asking import MARKS
+from fleet.interfaces.mcp.asking import CALLERS
+from fleet.interfaces.mcp.connections import LimitedConnection
 from fleet.interfaces.mcp.desk import Desk
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import chosen
@@ -52,15 +53,26 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     bound = listener.getsockname()[1]
     try:
         app = make_app(chosen(sets), desk, token=token, host=host, port=bound)
-        # Who is at the other end is told by the connection, and by no header.
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
-        )
+        config = make_config(app)
         tell(f"http://{_in_url(host)}:{bound}{PATH}", file)
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         listener.close()
         desk.close()
+
+
+def make_config(app: ASGIApp, protocol: type[LimitedConnection] = LimitedConnection) -> uvicorn.Config:
+    # Who is at the other end is told by the connection, and by no header.
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        timeout_keep_alive=max(1, round(protocol.limits.idle_seconds)),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+    )
 
 
 def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: int) -> ASGIApp:
@@ -100,7 +112,8 @@ class TokenGuard:
             told = {"WWW-Authenticate": 'Bearer realm="fleet"'}
             return PlainTextResponse("the token is missing or wrong\n", 401, headers=told)
         try:
-            scope[MARKS] = await run_sync(marks_behind, tuple(scope["client"]), tuple(scope["server"]))
+            ends = tuple(scope["client"]), tuple(scope["server"])
+            scope[CALLERS] = await run_sync(ancestries_behind, *ends)
         except Refused as problem:
             return PlainTextResponse(f"{problem.message}; {problem.hint}\n", 403)
         if scope["method"] == "GET":  # for a stream in which nothing would ever come, there being no sessions
