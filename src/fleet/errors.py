@@ -16,12 +16,16 @@
     │   ├── WorkspaceGone
     │   └── IllegalTransition
     ├── OverLimit                   6    a budget, a quota or the disk is used up
-    │   └── DiskFull
+    │   ├── DiskFull
+    │   └── NoRoom
     ├── Unavailable                 7    try again later, or repair what is named
     │   ├── MemberUnreachable
     │   ├── CoderMissing
     │   ├── StoreUnusable
-    │   │   └── StoreAway
+    │   │   ├── StoreAway
+    │   │   ├── StoreBehind
+    │   │   ├── StoreDamaged
+    │   │   └── StoreGone
     │   └── SupervisorSilent
     └── Refused                     8    whoever calls may not; ask somebody who may
 
@@ -151,6 +155,10 @@ class DiskFull(OverLimit):
         )
 
 
+class NoRoom(OverLimit):
+    """A disk, or a quota on it, was full while something was written."""
+
+
 class MemberUnreachable(Unavailable):
     def __init__(self, member: str, reason: str) -> None:
         hint = "see whether it is up and `ssh` gets in, then try again"
@@ -170,6 +178,40 @@ class StoreUnusable(Unavailable):
 
 class StoreAway(StoreUnusable):
     """It cannot be reached just now; nothing says that it is broken."""
+
+
+_REPAIR = "`fleet list --repair` rebuilds the records from the agents' folders, and keeps the damaged files"
+
+
+class StoreBehind(StoreUnusable):
+    """The store went back in time: it lacks writes that it had acknowledged."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} went back in time: the last {known - found} of its {known} writes are missing, for its"
+            " -wal file was damaged, cut or deleted, or an older copy was put back;"
+            " nothing was changed, and agents run on",
+            hint=_REPAIR,
+        )
+
+
+class StoreGone(StoreUnusable):
+    """The file of a store that was in use is not there any more."""
+
+    def __init__(self, path: str, known: int) -> None:
+        super().__init__(
+            f"{path} is missing, and it had {known} writes; agents run on",
+            hint=f"{_REPAIR}; to begin with an empty store, delete {path}-generation",
+        )
+
+
+class StoreDamaged(StoreUnusable):
+    """What is in the store's file cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged or no database ({reason}); nothing was changed in it", hint=_REPAIR
+        )
 
 
 class SupervisorSilent(Unavailable):

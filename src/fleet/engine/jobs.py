@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
 
@@ -17,6 +19,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.job import Job, next_job
 from fleet.domain.run import Run
 from fleet.engine import settlement, steps
+from fleet.engine.room import FullDisk, free_bytes, full_disk_behind
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, Stale, StoreAway, StoreUnusable
 
@@ -26,6 +29,8 @@ Part: TypeAlias = Callable[[], Awaitable[Answer]]
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 5.0  # until a job is begun again that could not even write down why it failed
+LONGEST_PAUSE_SECONDS = 60.0  # until something is tried again for which there was no room
+MORE_ROOM = 1 << 20  # bytes that must have been freed to try it again at once
 LONGEST_RUSH_SECONDS = 1.0  # some take their time: their projects have much to set up
 
 
@@ -36,6 +41,8 @@ class Jobs:
         self._shop = shop
         self._rush = _Rush()
         self._going: dict[RunId, asyncio.Task[None]] = {}
+        self._waiting: set[RunId] = set()  # for room on a disk, as their records say
+        self._reported: dict[RunId, str] = {}  # what was last logged of a job that cannot be done for now
 
     @property
     def is_any(self) -> bool:
@@ -49,6 +56,8 @@ class Jobs:
         kind = next_job(run)
         if kind is None or run.id in self._going:
             return
+        if run.waits_for:
+            self._waiting.add(run.id)
         going = asyncio.create_task(self._serve(run.id, run.job, kind), name=f"{kind} {run.id}")
         self._going[run.id] = going
         going.add_done_callback(lambda _: self._over(run.id))
@@ -60,11 +69,20 @@ class Jobs:
     async def _serve(self, run: RunId, job: int, kind: Job) -> None:
         try:
             await self._do(run, job, kind)
+            self._reported.pop(run, None)
         except Exception as problem:  # the store is away, say: the run is as it was, and is tried again
-            is_ours = isinstance(problem, FleetError)
-            log.error("job.failed", extra={"run_id": run, "reason": str(problem)}, exc_info=not is_ours)
+            self._report(run, problem)
             self._shop.forget(run)
             await asyncio.sleep(AGAIN_SECONDS)
+
+    def _report(self, run: RunId, problem: Exception) -> None:
+        """Log why a job cannot be done for now: once, however often it is tried."""
+        reason = steps.reason_of(problem)
+        if self._reported.get(run) == reason:
+            return
+        self._reported[run] = reason
+        is_known = isinstance(problem, FleetError | OSError)
+        log.error("job.failed", extra={"run_id": run, "reason": reason}, exc_info=not is_known)
 
     async def _do(self, run: RunId, job: int, kind: Job) -> None:
         match kind:
@@ -114,20 +132,58 @@ class Jobs:
             await self._patiently(run, partial(steps.give_up, self._shop, run, job, _told(run, error)))
 
     async def _patiently(self, run: RunId, part: Part[Answer]) -> Answer:
-        """Do a part of a job; wait for a shared database that is away. The agents work on meanwhile.
+        """Do a part of a job; wait for a shared database that is away, and for room on a full disk.
 
-        A write whose answer was lost may have been kept all the same; the next one then finds the log
-        longer than it thought. Parts ask what is already so, so looking again is the cure for both.
+        The agents work on meanwhile. A write whose answer was lost may have been kept all the same; the next
+        one then finds the log longer than it thought. Parts ask what is already so, so looking again is the
+        cure for all of these.
         """
+        pause = RETRY_SECONDS
         while True:
             try:
-                return await part()
+                answer = await part()
+                await self._stop_waiting(run)
+                return answer
             except (StoreAway, Stale) as problem:
                 if not self._shop.is_sharing:
                     raise
                 log.warning("store.away", extra={"run_id": run, "reason": problem.message})
                 self._shop.forget(run)
                 await asyncio.sleep(RETRY_SECONDS)
+            except Exception as problem:
+                disk = await self._full_disk(run, problem)
+                if disk is None:
+                    raise
+                await self._wait_for_room(run, disk, pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _full_disk(self, run_id: RunId, problem: Exception) -> FullDisk | None:
+        if isinstance(problem, StoreUnusable):
+            return None
+        run = await self._shop.get(run_id)
+        return full_disk_behind(problem, (run.workspace, run.project, str(self._shop.home)))
+
+    async def _wait_for_room(self, run_id: RunId, disk: FullDisk, seconds: float) -> None:
+        """Wait until there is more room, a wish about the run has changed, or some time has passed."""
+        if run_id not in self._waiting:
+            log.warning("disk.full", extra={"run_id": run_id, "reason": f"it waits for {disk}"})
+            self._waiting.add(run_id)
+        with suppress(StoreUnusable):  # it may be on the same disk; that it waits is in the log
+            await self._shop.update(run_id, lambda run: replace(run, waits_for=str(disk)))
+        nudge, deadline = self._shop.nudge_of(run_id), time.monotonic() + seconds
+        while time.monotonic() < deadline and free_bytes(disk.folder) < disk.free + MORE_ROOM:
+            nudge.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await nudge.wait()
+                return
+
+    async def _stop_waiting(self, run_id: RunId) -> None:
+        if run_id not in self._waiting:
+            return
+        await self._shop.update(run_id, lambda run: replace(run, waits_for=""))
+        self._waiting.discard(run_id)
+        log.info("disk.has_room", extra={"run_id": run_id})
 
 
 def _told(run: RunId, error: Exception) -> str:

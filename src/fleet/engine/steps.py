@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,20 @@ from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
-from fleet.engine import cgroups
+from fleet.engine import boundary, cgroups
 from fleet.engine.follow import Follower, await_end, turn_start
 from fleet.engine.workshop import Workshop
-from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, SetupFailed, WorkspaceGone
+from fleet.errors import (
+    BranchTaken,
+    DiskFull,
+    FleetError,
+    LaunchFailed,
+    NotFound,
+    SetupFailed,
+    WorkspaceGone,
+)
 from fleet.ports.coder import Launch, Turn
+from fleet.ports.private import make_private
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +57,7 @@ async def prepare(shop: Workshop, run_id: RunId, job: int) -> bool:
         return False
     settings = shop.settings_for(run.project)
     _check_disk(shop.home, settings)
+    await shop.note(run)
     await _lay_out_inputs(shop, run)
     if run.workspace_state is WorkspaceState.READY:
         return True
@@ -58,20 +68,40 @@ async def prepare(shop: Workshop, run_id: RunId, job: int) -> bool:
 
 
 async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
-    if run.base_ref.startswith("refs/fleet/tasks/") and settings.push_to:
-        fetch = partial(shop.repositories.obtain, run.project, settings.push_to, run.base_ref)
-        await shop.in_git_thread(fetch)
+    await _obtain_base(shop, run, settings.push_to)
+    root = Path(run.workspace).parent
+    if root.is_relative_to(shop.home):
+        make_private(root)
     try:
         make = partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
-        await asyncio.gather(shop.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
+        look = partial(shop.boundary.look_ahead, run.project, str(shop.home))
+        await asyncio.gather(
+            shop.in_git_thread(make), asyncio.to_thread(look), asyncio.to_thread(cgroups.hurry)
+        )
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise
 
 
+async def _obtain_base(shop: Workshop, run: Run, remote: str) -> None:
+    """Fetch a base that another host pushed. One that is here already needs no network."""
+    if not run.base_ref.startswith("refs/fleet/tasks/"):
+        return
+    is_here = partial(shop.repositories.contains, run.project, run.base_sha, run.base_sha)
+    if remote and not await shop.in_git_thread(is_here):
+        await shop.in_git_thread(partial(shop.repositories.obtain, run.project, remote, run.base_ref))
+    if not await shop.in_git_thread(is_here):
+        raise NotFound(
+            f"commit {run.base_sha[:12]}, which it begins from, is neither here nor in {run.base_ref}"
+            + (f" of {remote!r}" if remote else ""),
+            hint="set tasks.push_to to the remote that it was pushed to" if not remote else "",
+        )
+
+
 async def _lay_out_inputs(shop: Workshop, run: Run) -> None:
     """Put copies of what a task's agent is to read where it finds them, and where it cannot change them."""
     for one in await shop.inputs_of(run):
+        make_private(shop.inputs_folder(run.task or TaskId("")))
         folder = str(shop.inputs_folder(run.task or TaskId("")) / one.name)
         make = partial(shop.checkouts.make, run.project, one.commit, folder)
         await shop.in_git_thread(make)
@@ -153,8 +183,9 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
     if _is_gone(run) and (await shop.shim.state(folder)).phase is Phase.ABSENT:
         raise WorkspaceGone(run.branch, run.workspace)
     run = await _in_wanted_mode(shop, run, folder)
+    guard = asyncio.ensure_future(boundary.record(shop, run, turn))  # while the agent's files are written
     plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
-    process = await _start(shop, run, turn, plan, prompt)
+    process = await _start(shop, run, turn, plan, prompt, guard)
     opening = turn_start(turn, prompt, fresh=True, is_pasted=plan.paste)
     events = (opening,) if history.turn < turn else ()
 
@@ -169,7 +200,7 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
             result=None,
         )
 
-    await shop.become(run_id, RunState.RUNNING, also=started, events=events)
+    await shop.note(await shop.become(run_id, RunState.RUNNING, also=started, events=events))
     return True
 
 
@@ -219,13 +250,15 @@ def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
     return (str(shop.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
 
 
-async def _start(shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str) -> AgentProcess:
+async def _start(
+    shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str, guard: Awaitable[str]
+) -> AgentProcess:
     folder = shop.turn_folder(run.id, turn)
     await shop.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
         await shop.transport.write(f"{folder}/{name}", content)
     environment = agent_environment(shop, run) | dict(plan.env)
-    secrets = await _token_for(shop, run)
+    secrets = await _token_for(shop, run, await guard)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
         return await shop.shim.start(
@@ -266,13 +299,17 @@ def agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
     }
 
 
-async def _token_for(shop: Workshop, run: Run) -> dict[str, str]:
+async def _token_for(shop: Workshop, run: Run, guard: str) -> dict[str, str]:
     """Return the variable by which the agent's own calls are known as this run's; its hash is recorded first.
 
     A start that is repeated gives out another one: whichever reaches the agent, its hash is there.
     """
     token = new_token()
-    await shop.update(run.id, lambda run: replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:]))
+
+    def known(run: Run) -> Run:
+        return replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:], guard=guard)
+
+    await shop.update(run.id, known)
     return {TOKEN: token}
 
 
@@ -330,9 +367,10 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
             removed_at=time.time(),
             job=max(run.job, job + 1),
             state_reason=_own_reason(run),
+            waits_for="",
         )
 
-    await shop.update(run_id, removed)
+    await shop.note(await shop.update(run_id, removed))
     shop.forget(run_id)
 
 
@@ -351,9 +389,10 @@ async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
             wanted=wanted,
             job=max(run.job, job + 1),
             state_reason=_own_reason(run),
+            waits_for="",
         )
 
-    await shop.update(run_id, restored)
+    await shop.note(await shop.update(run_id, restored))
     shop.forget(run_id)
 
 
@@ -378,4 +417,7 @@ def reason_of(error: Exception) -> str:
     """Put an error into one line for a record; its hint goes with it."""
     if isinstance(error, FleetError):
         return f"{error.message} ({error.hint})" if error.hint else error.message
+    if isinstance(error, OSError):
+        place = f": {os.fsdecode(error.filename)}" if error.filename else ""
+        return f"the system refused it: {error.strerror or error}{place}"
     return f"{type(error).__name__}: {error}"

@@ -18,6 +18,7 @@ from fleet.engine.follow import wait_for_change
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, OverLimit, Unavailable
+from fleet.ports.private import make_private
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ async def _try_out(shop: Workshop, trial_id: TrialId) -> None:
 
 async def _attempt(shop: Workshop, trial: Trial) -> Trial:
     """Return the trial when it has ended, or is to begin anew."""
+    make_private(_folder(shop, trial))
     tree = str(_folder(shop, trial) / "tree")
     make = partial(shop.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
     await shop.in_git_thread(make)
@@ -123,7 +125,7 @@ async def _ask(shop: Workshop, trial: Trial, command: str, place: int) -> Answer
     folder = str(_folder(shop, trial) / f"command-{place}")
     patience = shop.settings_for(trial.project).gate_seconds
     marker = derived_run_id(f"{trial.id} {place}")
-    began = time.time()
+    began = time.monotonic()
     await shop.shim.start(
         folder,
         argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
@@ -142,7 +144,7 @@ async def _ask(shop: Workshop, trial: Trial, command: str, place: int) -> Answer
     return Answer(
         command=command,
         code=process.code,
-        seconds=round(time.time() - began, 3),
+        seconds=round(time.monotonic() - began, 3),
         said=said.decode(errors="replace").strip(),
     )
 

@@ -1,0 +1,73 @@
+"""Full disks: what cannot be done for want of room waits for it, and is not given up."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.errors import GitFailed, LaunchFailed, NoRoom, StoreUnusable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_HARDLY_ANY = 1 << 20  # bytes; where no more are left, what git and the shim fail at is taken for that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullDisk:
+    folder: str
+    free: int  # bytes
+
+    def __str__(self) -> str:
+        return f"room on the disk of {self.folder} ({self.free >> 20} MB free)"
+
+
+def is_no_room(problem: BaseException) -> bool:
+    """Tell whether an error says that a disk, or a quota on it, is full."""
+    return any(
+        isinstance(error, NoRoom) or (isinstance(error, OSError) and error.errno in _FULL)
+        for error in _causes(problem)
+    )
+
+
+def full_disk_behind(problem: Exception, folders: Iterable[str]) -> FullDisk | None:
+    """Return the disk for want of whose room something failed; None if it failed for another reason.
+
+    A full disk of the store is not meant: nothing can be written down then, so nothing is to be waited for.
+    """
+    if isinstance(problem, StoreUnusable):
+        return None
+    disk = least_room((*folders, *_folders_in(problem)))
+    is_likely = isinstance(problem, GitFailed | LaunchFailed) and disk.free < _HARDLY_ANY
+    return disk if is_no_room(problem) or is_likely else None
+
+
+def least_room(folders: Iterable[str]) -> FullDisk:
+    """Return the disk with the least room of those that folders are on, or would be; named by the first."""
+    disks = [FullDisk(folder=folder, free=free_bytes(folder)) for folder in folders if folder]
+    return min(disks, key=lambda disk: disk.free)
+
+
+def free_bytes(folder: str) -> int:
+    """Return how much room is left where a folder is, or would be."""
+    path = Path(folder)
+    for place in (path, *path.parents):
+        try:
+            disk = os.statvfs(place)
+        except OSError:
+            continue
+        return disk.f_bavail * disk.f_frsize
+    return 0
+
+
+def _folders_in(problem: BaseException) -> Iterator[str]:
+    for error in _causes(problem):
+        if isinstance(error, OSError) and isinstance(error.filename, str):
+            yield str(Path(error.filename).parent)
+
+
+def _causes(problem: BaseException | None) -> Iterator[BaseException]:
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__
