@@ -54,6 +54,7 @@ class Decision:
     holds_coder_until: float | None = (
         None  # no task is started with this coder before; 0: until a person says so
     )
+    is_stated: bool = False  # both moments are as a provider named them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +133,18 @@ def _ask_again(task: Task, ending: Ending) -> Decision:
 def _park(task: Task, ending: Ending, patience: Patience) -> Decision:
     """Wait for the stated end of a limit; it says nothing about the task. A fallback coder need not wait."""
     until = _end_of_limit(ending, patience, task.limits)
+    is_stated = until == ending.resets_at
     reason = ending.result.reason or "rate limit"
     if ending.has_fallback:
-        return Decision(step=Step.RESTART, reason=reason, holds_coder_until=until)
+        return Decision(step=Step.RESTART, reason=reason, holds_coder_until=until, is_stated=is_stated)
     prompt = GO_ON.format(why="a limit of your provider, which is over now")
     parked = Decision(
-        step=Step.PROMPT, prompt=prompt, reason=reason, not_before=until, holds_coder_until=until
+        step=Step.PROMPT,
+        prompt=prompt,
+        reason=reason,
+        not_before=until,
+        holds_coder_until=until,
+        is_stated=is_stated,
     )
     return _resume(ending, parked)
 

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role
+from fleet.domain.wait import Wait
 from fleet.errors import Conflict, InvalidInput
 
 TIERS = ("cheap", "standard", "premium")
@@ -94,7 +95,9 @@ class Task:
     close_reason: str | None = None  # asked for by its agent, or given by a person
     closed_at: float | None = None
     is_announced: bool = False  # those that depend on it know that it is closed
-    not_before: float = 0.0  # it waits until then: for a quota, or after a failure
+    not_before: float = 0.0  # it waits until then: for a quota, or after a failure …
+    waits_since: float = 0.0  # … which was decided then …
+    is_wait_stated: bool = False  # … where a provider named the end
     owner: str = ""
     token: int = 0
     run: RunId | None = None  # the attempt that counts …
@@ -105,13 +108,16 @@ class Task:
     base: str = ""  # commit that the next run begins at, where an earlier one's work goes on …
     base_host: str = ""  # … the only host that has it, if it was not pushed …
     base_ref: str = ""  # … and where to, if it was
+    start: str = ""  # commit that it was given to begin at; its own work comes after it …
+    start_ref: str = ""  # … and where that was pushed to
     failures: int = 0
     restarts: int = 0  # that were not the agent's fault: reboots, lost hosts
     handovers: int = 0
     limits: int = 0  # in a row
     was_asked_again: bool = False  # it ended well once and closed nothing
     question: str = ""  # id of the question that it waits for
-    is_told: bool = False  # a person was told that it is blocked
+    is_held: bool = False  # in progress, and a person must look first at what changed outside its workspace
+    is_told: bool = False  # a person was told that it is blocked or held
     spent_usd: float = 0.0
     run_usd: float = 0.0  # what its present run has cost so far, as far as it is counted above
     started_at: float | None = None
@@ -144,6 +150,24 @@ class Task:
         return self.state is TaskState.CLOSED or (self.state is TaskState.BLOCKED and not self.question)
 
     @property
+    def waits_for_person(self) -> bool:
+        """Whether it goes on by itself once a person has answered it, or let it go."""
+        return self.is_held or (self.state is TaskState.BLOCKED and bool(self.question))
+
+    @property
+    def wait(self) -> Wait:
+        since = self.waits_since or self.updated_at  # a record of an older fleet has the latter alone
+        return Wait(since=since, until=self.not_before, is_stated=self.is_wait_stated)
+
+    def with_wait(self, wait: Wait) -> Task:
+        return replace(self, not_before=wait.until, waits_since=wait.since, is_wait_stated=wait.is_stated)
+
+    @property
+    def waits_for_base(self) -> bool:
+        """Whether it waits for a host that has its base: the one that had it is lost, and did not push it."""
+        return self.state is TaskState.OPEN and bool(self.base) and not self.base_host and not self.base_ref
+
+    @property
     def branch(self) -> str:
         """The branch of the attempt that counts. Each holder has one of its own: none can spoil another's."""
         # No id has a plus in it: no attempt at one task has the branch of another task.
@@ -163,6 +187,7 @@ class Task:
             reason="",
             owner="",
             question="",
+            is_held=False,
         )
 
     def reopen(self, now: float) -> Task:
@@ -182,6 +207,7 @@ class Task:
             turn=0,
             prompt="",
             question="",
+            is_held=False,
             updated_at=now,
             **_CLEAN_RECORD,
         )
@@ -196,13 +222,17 @@ class Task:
         if self.asks >= number or not self.is_at_rest:
             return self
         again = replace(self.go_on(prompt, given=given), owner=owner, description=anew)
-        return replace(again, asks=number, closed_at=None, **_CLEAN_RECORD)
+        return replace(again._from_here(), asks=number, closed_at=None, **_CLEAN_RECORD)
 
     def ask_anew(self, number: int, description: str, now: float) -> Task:
         """Return it, at rest, open again: a fresh agent is asked for more, for the Nth time; once each."""
         if self.asks >= number or not self.is_at_rest:
             return self
-        return replace(self.reopen(now), asks=number, description=description)
+        return replace(self.reopen(now)._from_here(), asks=number, description=description)
+
+    def _from_here(self) -> Task:
+        """Return it with its work so far as what it was given: who asks for more has seen that work."""
+        return replace(self, start=self.base, start_ref=self.base_ref) if self.base else self
 
     @property
     def is_at_rest(self) -> bool:
@@ -214,9 +244,12 @@ class Task:
         """Return it held by an owner, with a fresh run and a higher token."""
         if not self.is_ready:
             raise Conflict(f"task {self.id} cannot be taken: it is {self.state}")
+        is_first = self.token == 0 and not self.start  # then its base is what it was given
         return replace(
             self,
             state=TaskState.IN_PROGRESS,
+            start=self.base if is_first else self.start,
+            start_ref=self.base_ref if is_first else self.start_ref,
             owner=owner,
             token=self.token + 1,
             run=run,
@@ -227,6 +260,7 @@ class Task:
             reason="",
             not_before=0.0,
             close_reason=None,
+            is_held=False,
             started_at=self.started_at or now,
         )
 
@@ -241,9 +275,10 @@ class Task:
             not_before=0.0,
             question="",
             close_reason=None,
+            is_held=False,
         )
 
-    def give_back(self, reason: str, *, not_before: float = 0.0) -> Task:
+    def give_back(self, reason: str) -> Task:
         """Return it open again for anybody; what its run has done is where the next one begins."""
         return replace(
             self,
@@ -253,12 +288,37 @@ class Task:
             turn=0,
             prompt="",
             reason=reason,
-            not_before=not_before,
+            not_before=0.0,
             question="",
+            is_held=False,
         )
 
+    def lose_host(self, host: str) -> Task:
+        """Return it after the loss of the only host that had its work: it begins again where it first began.
+
+        A commit that it was given is never dropped: without a copy that was pushed, it waits for a host that
+        has the commit. The work of its own runs is on the lost host's disk.
+        """
+        if self.base_host != host:
+            return self
+        # Of a record that does not say, all is kept that could be what it was given.
+        is_given = not self.token or bool(self.part_of) or self.ends_with_turn
+        kept = (self.base, self.base_ref) if is_given else ("", "")
+        base, base_ref = (self.start, self.start_ref) if self.start else kept
+        return replace(self, base=base, base_host="", base_ref=base_ref)
+
     def block(self, reason: str, *, question: str = "") -> Task:
-        return replace(self, state=TaskState.BLOCKED, reason=reason, question=question, is_told=False)
+        return replace(
+            self, state=TaskState.BLOCKED, reason=reason, question=question, is_held=False, is_told=False
+        )
+
+    def hold(self, reason: str) -> Task:
+        """Return it, in progress, as one that a person must look at before it goes on; told once."""
+        return replace(self, reason=reason, is_held=True, is_told=self.is_held and self.is_told)
+
+    def let_go(self) -> Task:
+        """Return it as one that is held no more; any other as it is."""
+        return replace(self, reason="", is_held=False) if self.is_held else self
 
 
 def check_task(task: Task) -> Task:

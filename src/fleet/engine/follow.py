@@ -18,6 +18,7 @@ from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
 from fleet.domain.turn import Story
 from fleet.domain.watch import Halt, Watch, judge_live, look_within
+from fleet.engine.clock import Stopwatch
 from fleet.engine.lines import LineReader
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.engine.tmux import submit
@@ -127,6 +128,7 @@ class Follower:
         # Anew with each supervisor: its restart is not the agent's fault.
         self._heard_at = time.monotonic()
         self._measured_at = time.monotonic()
+        self._in_state = Stopwatch(shop.clock)
         signals = coder.facts.signals_turns
         self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)
 
@@ -191,7 +193,7 @@ class Follower:
             return run.is_to_end
         if not run.is_to_switch or run.session or self._story.session:
             return run.is_to_switch
-        return time.time() - run.state_since > SESSION_SECONDS and bool(self._told_session())
+        return self._in_state.since(run.state_since) > SESSION_SECONDS and bool(self._told_session())
 
     async def _end(self, run: Run) -> AgentProcess:
         """End the agent. That it is only to go on in another mode is noted first, if it is still alive.
@@ -270,7 +272,7 @@ class Follower:
 
     def _times(self, run: Run) -> Times:
         silent_for = time.monotonic() - self._heard_at
-        return Times(silent_for=silent_for, worked_for=time.time() - run.state_since)
+        return Times(silent_for=silent_for, worked_for=self._in_state.since(run.state_since))
 
     def _watch(self, run: Run) -> Watch:
         settings = self._shop.settings_for(run.project)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from fleet.domain.task import Task
+from fleet.domain.wait import Wait
+from fleet.engine.clock import Waits
 from fleet.engine.workshop import Workshop
 from fleet.ports.tasks import Hold, QueueState
 
@@ -17,18 +18,33 @@ class Holds:
         self._shop = shop
         self._state = QueueState(shop.store)
         self._known: Mapping[str, Hold] = {}
+        self._waits = Waits(shop.clock)
 
     def read(self) -> None:
         self._known = self._state.holds()
+        for hold in self._known.values():
+            if hold.wait.is_ahead(self._shop.clock.wall()):
+                self._move(hold)
+
+    def _move(self, hold: Hold) -> None:
+        """Record a hold on the clock as it is now, which was set back since the hold was decided."""
+        now, left = self._shop.clock.wall(), self.left(hold)
+        moved = self._state.move_hold(hold, hold.wait.moved_to(now, left))
+        self._known = {**self._known, hold.coder: moved}
 
     def on(self, coder: str) -> Hold | None:
         """Return what holds a coder back now."""
         hold = self._known.get(coder)
-        return hold if hold and hold.is_on(time.time()) else None
+        return hold if hold and (not hold.until or self.left(hold)) else None
 
-    def put(self, coder: str, until: float, reason: str) -> None:
-        """Hold a coder back until a moment; 0: until a person says so."""
-        self._state.hold(Hold(coder=coder, until=until, reason=reason))
+    def left(self, hold: Hold) -> float:
+        """Return for how many seconds a coder is still held back."""
+        return self._waits.left(hold.coder, hold.wait)
+
+    def put(self, coder: str, wait: Wait | None, reason: str) -> None:
+        """Hold a coder back; None: until a person says so."""
+        hold = Hold(coder=coder, until=0.0, reason=reason)
+        self._state.hold(hold.with_wait(wait) if wait else hold)
         self.read()
 
     def fallback(self, task: Task, coder: str) -> str:

@@ -25,10 +25,13 @@ from fleet.domain.ids import new_run_id
 from fleet.domain.queue import Limits, Reach, in_order
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
+from fleet.domain.wait import Wait
 from fleet.engine.artifacts import Artifacts
+from fleet.engine.clock import Clock, Waits
 from fleet.engine.holds import Holds
 from fleet.engine.lanes import Lanes
 from fleet.engine.questions import TaskQuestions, tell_answers
+from fleet.engine.room import is_no_room
 from fleet.engine.starts import Starts
 from fleet.engine.verdicts import Verdicts
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
@@ -47,7 +50,7 @@ class Outlook:
     """What is left after a look."""
 
     is_busy: bool  # tasks are under way, or wait for something that will come
-    next_at: float | None = None  # when it is worth another look, though nobody knocks
+    next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody knocks
 
 
 class Queue:
@@ -59,6 +62,7 @@ class Queue:
         self._questions = TaskQuestions(shop.store, shop.task_folder)
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self._holds = Holds(shop)
+        self._waits = Waits(shop.clock)
         self._verdicts = Verdicts(
             shop,
             lanes=self._lanes,
@@ -69,11 +73,13 @@ class Queue:
         self._starts = Starts(shop, self._lanes, self._verdicts)
         self.is_draining = False
         self._has_room = True
+        self._was_low = False  # the disk, at the last look
         self._was_changed = False  # a task, under our hands
         self._is_first_look = True
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
+        self._shop.clock.now()  # seen now and then, so that it is noticed when the clock is set back
         self._holds.read()
         self._was_changed = False
         if self._is_first_look:
@@ -84,34 +90,35 @@ class Queue:
         self._lanes.drop_stale()
         for run in self._shop.runs.find("work", self._shop.host):
             self._give_up_if_superseded(run)
-        for task in self._tasks.find("owner", self._shop.host):
+        for task in self._owned():
             self._one(self._advance, task)
         self._announce()
-        waiting = _Waiting()
+        waiting = _Waiting(self._shop.clock)
         if not self.is_draining and self._state.paused() is None:
             self._dispatch(waiting)
-        held = self._tasks.find("owner", self._shop.host)
-        for task in held:
-            waiting.until(task.not_before)
+        owned = self._tasks.find("owner", self._shop.host)
+        active = [task for task in owned if not self._waits_for_person(task)]
+        for task in active:
+            waiting.for_seconds(self._left(task))
             if hold := self._holds.on(task.coder_used):
-                waiting.until(hold.until)
-        if held and self._is_disk_low():
-            waiting.until(time.time() + DISK_SECONDS)
+                waiting.for_seconds(self._holds.left(hold))
+        if active and self._is_disk_low():
+            waiting.for_seconds(DISK_SECONDS)
         if self._was_changed:
-            waiting.until(time.time() + RETRY_SECONDS)
-        return Outlook(is_busy=self._is_busy(held, waiting), next_at=waiting.next_at)
+            waiting.for_seconds(RETRY_SECONDS)
+        return Outlook(is_busy=self._is_busy(active, waiting), next_at=waiting.next_at)
 
     def holds_any(self) -> bool:
-        """Whether a task counts on this host: it is under way here, or waits for an answer."""
+        """Whether a task counts on this host: it is under way here, or waits for a person."""
         return any(self._tasks.page(index, self._shop.host, limit=1) for index in ("owner", "asks"))
 
-    def _is_busy(self, held: Sequence[Task], waiting: _Waiting) -> bool:
+    def _is_busy(self, active: Sequence[Task], waiting: _Waiting) -> bool:
         """Tell whether a supervisor must stay up for the queue."""
         if self.is_draining:  # what waits for its time is left to the next one
-            return any(not self._is_waiting(task) for task in held)
-        # Where hosts share the work, one that left while a task waits for an answer would be taken for dead.
-        is_asked_for = self._shop.is_sharing and bool(self._tasks.page("asks", self._shop.host, limit=1))
-        return bool(held) or waiting.next_at is not None or is_asked_for
+            return any(not self._is_waiting(task) for task in active)
+        # Where hosts share the work, one that left while a task waits for a person would be taken for dead.
+        is_counted_on = self._shop.is_sharing and self.holds_any()
+        return bool(active) or waiting.next_at is not None or is_counted_on
 
     def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
         """Deal with one task; what is wrong with it must not stop the others."""
@@ -169,6 +176,16 @@ class Queue:
 
     # tasks that are held here
 
+    def _owned(self) -> list[Task]:
+        """Return the tasks of this host; those without a slot last, so that they get what the others free."""
+        running = self._state.ledger().running
+        return sorted(self._tasks.find("owner", self._shop.host), key=lambda task: task.id not in running)
+
+    def _waits_for_person(self, task: Task) -> bool:
+        """Whether a person must look first at what changed outside of its run's workspace."""
+        run = self._shop.runs.peek(task.run) if task.is_held and task.run else None
+        return run is not None and bool(run.held) and not run.has_work
+
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
         run = self._shop.runs.peek(task.run) if task.run else None
@@ -176,10 +193,16 @@ class Queue:
             task = self._starts.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
+                if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
+                    self._lanes.enter_anyway(task)
+                    self._tasks.update(task.id, partial(_let_go, task))
                 return
             newest = self._tasks.get(task.id)  # its agent may have closed it since the list was read
             if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
                 raise Fenced(task.id, task.token, newest.token)
+            if run.held:  # a person must look at what changed outside of its workspace
+                self._verdicts.hold(newest, run)
+                return
             task = self._verdicts.conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
@@ -195,10 +218,19 @@ class Queue:
             self._starts.prompt(task, run)
 
     def _is_waiting(self, task: Task) -> bool:
-        now = time.time()
         is_held_back = self._holds.on(task.coder_used) is not None
         is_paused = self._state.paused() is not None
-        return task.not_before > now or is_held_back or is_paused or self._is_disk_low()
+        return self._left(task) > 0 or is_held_back or is_paused or self._is_disk_low()
+
+    def _left(self, task: Task) -> float:
+        """Return for how many seconds a task is to wait. What a clock that was set back says is corrected."""
+        wait, now = task.wait, self._shop.clock.wall()
+        if not wait.until:
+            return 0.0
+        left = self._waits.left(task.id, wait)
+        if left and wait.is_ahead(now):
+            self._tasks.update(task.id, partial(_with_wait, wait, wait.moved_to(now, left)))
+        return left
 
     def _is_disk_low(self) -> bool:
         """Tell whether agents must wait for space; that is nobody's failure."""
@@ -210,10 +242,12 @@ class Queue:
     def _dispatch(self, waiting: _Waiting) -> None:
         """Start ready tasks while there is room."""
         if self._is_disk_low():
-            log.error("disk.full", extra={"home": str(self._shop.home)})
-            waiting.until(time.time() + DISK_SECONDS)
+            if not self._was_low:
+                log.error("disk.full", extra={"home": str(self._shop.home)})
+            self._was_low = True
+            waiting.for_seconds(DISK_SECONDS)
             return
-        self._has_room = True
+        self._has_room, self._was_low = True, False
         full = set[Room]()
         for task in self._ready():
             # What is wrong with one task, or with its project, must not keep the others from being started.
@@ -225,7 +259,6 @@ class Queue:
 
     def _offer(self, task: Task, full: set[Room], waiting: _Waiting) -> None:
         """Start a ready task, if it may start here and now."""
-        now = time.time()
         coder = self._coder_of(task)
         room = (coder, task.project, task.batch)
         if room in full or not self._is_for_us(task):
@@ -233,16 +266,16 @@ class Queue:
         if hold := self._holds.on(coder):
             coder = self._holds.fallback(task, coder)
             if not coder:
-                waiting.until(hold.until)
+                waiting.for_seconds(self._holds.left(hold))
                 return
-        if task.not_before > now:
-            waiting.until(task.not_before)
+        if left := self._left(task):
+            waiting.for_seconds(left)
             return
         if not self._can_do(task, coder):
             return
         if refusal := self._lanes.enter(task, coder):
             if refusal.is_daily:
-                waiting.until(_tomorrow())
+                waiting.for_seconds(_seconds_to_tomorrow(self._shop.clock.wall()))
             if refusal.is_final:
                 self._tasks.update_noted(
                     task.id, partial(_never, task, refusal.reason), "block", refusal.reason
@@ -255,6 +288,9 @@ class Queue:
             self._take(task, coder)
         except OSError as problem:
             self._lanes.leave(task.id)  # or it would keep others out until the next look, again and again
+            if is_no_room(problem):
+                waiting.for_seconds(DISK_SECONDS)
+                return
             why = f"its folder cannot be used: {problem}"
             self._tasks.update_noted(task.id, partial(_never, task, why), "block", why)
         except FleetError:
@@ -269,7 +305,8 @@ class Queue:
             binary = self._shop.coder_for(coder, task.project).facts.binary
         except FleetError:
             return False
-        return Path(task.project).is_dir() and shutil.which(binary) is not None
+        has_programs = Path(task.project).is_dir() and shutil.which(binary) is not None
+        return has_programs and self._starts.has_all(task)
 
     def _take(self, task: Task, coder: str) -> None:
         model = self._model_of(task, coder)
@@ -356,11 +393,13 @@ class Queue:
 class _Waiting:
     """The next moment at which something is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.next_at: float | None = None
 
-    def until(self, moment: float) -> None:
-        if moment > time.time():
+    def for_seconds(self, seconds: float) -> None:
+        if seconds > 0:
+            moment = self._clock.monotonic() + seconds
             self.next_at = moment if self.next_at is None else min(self.next_at, moment)
 
 
@@ -395,6 +434,14 @@ def _never(seen: Task, reason: str, task: Task) -> Task:
     return task.block(reason) if task.is_ready and task.token == seen.token else task
 
 
-def _tomorrow() -> float:
-    """Return when the day of the budgets ends."""
-    return (time.time() // 86400 + 1) * 86400
+def _let_go(seen: Task, task: Task) -> Task:
+    return task.let_go() if task.claim == seen.claim else task
+
+
+def _with_wait(seen: Wait, wait: Wait, task: Task) -> Task:
+    return task.with_wait(wait) if task.wait == seen else task
+
+
+def _seconds_to_tomorrow(now: float) -> float:
+    """Return how long the day of the budgets still takes."""
+    return 86400 - now % 86400

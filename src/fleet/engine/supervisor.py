@@ -24,7 +24,7 @@ from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
 from fleet.engine.trials import Bench
-from fleet.engine.workshop import RETRY_SECONDS, Workshop
+from fleet.engine.workshop import RETRY_SECONDS, RUN_FILE, Workshop
 from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,9 @@ class Supervisor:
         self._is_busy = True
         self._idle_since = time.monotonic()
         self._seen: dict[RunId, tuple[Wanted, Mode | None, int]] = {}
+        self._blind_for = ""  # why the last look failed; logged once
+        self._stamp = ""  # of the store, at the last look …
+        self._checkpointed = ""  # … and when all of it was last brought to rest
 
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
@@ -72,7 +75,9 @@ class Supervisor:
         if self._shop.is_sharing:
             take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
         await self._shop.shim.install()
+        leftovers.tighten(self._shop)
         leftovers.set_aside(self._shop)
+        await self._note_runs()
         self._listen()
         if self._shop.wishes is not None:
             self._sharing = [
@@ -88,14 +93,23 @@ class Supervisor:
         while not self._is_stopping:
             self._knocked.clear()
             await self._look()
+            await self._checkpoint_if_quiet()
             if self._is_idle():
                 await self._leave()
             await self._wait()
         await self._say_goodbye()
+        await self._checkpoint()
         if self._queue.is_draining:
             with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
                 self._door.mark_drained()
         log.info("supervisor.down", extra={"pid": os.getpid()})
+
+    async def _note_runs(self) -> None:
+        """Write the files that an earlier version of fleet has not written for the runs under way."""
+        for run in await self._shop.working():
+            folder = self._shop.run_folder(run.id)
+            if folder.is_dir() and not (folder / RUN_FILE).exists():
+                await self._shop.note(run)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -124,7 +138,7 @@ class Supervisor:
             return
         patience = RETRY_SECONDS if self._sight.was_changed else LOOK_EVERY_SECONDS
         if self._outlook.next_at is not None:
-            patience = min(patience, max(0.0, self._outlook.next_at - time.time()) + 0.01)
+            patience = min(patience, max(0.0, self._outlook.next_at - time.monotonic()) + 0.01)
         if self._idle_seconds is not None:
             patience = min(patience, max(0.1, self._idle_seconds))
         try:
@@ -146,9 +160,12 @@ class Supervisor:
             working = await self._shop.working()
             self._bench.see_to(await self._shop.trying())
         except Exception as problem:  # the store is away for a while: the next look tries again
-            log.error("supervisor.blind", extra={"reason": str(problem)})
+            if str(problem) != self._blind_for:
+                self._blind_for = str(problem)
+                log.error("supervisor.blind", extra={"reason": str(problem)})
             self._is_busy = True
             return
+        self._blind_for = ""
         self._tell()
         for run in working:
             self._pass_on(run)
@@ -167,6 +184,23 @@ class Supervisor:
             self._sight = self._direction.look()
             if not self._sight.has_moved:
                 return
+
+    async def _checkpoint_if_quiet(self) -> None:
+        """Leave nothing in the store's log of changes while nobody writes: there it is easily damaged."""
+        try:
+            stamp = self._shop.store.stamp() if not self._shop.is_sharing else self._checkpointed
+        except FleetError:  # the look has said so
+            return
+        is_quiet, self._stamp = stamp == self._stamp or not self._is_busy, stamp
+        if is_quiet and stamp != self._checkpointed:
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        try:
+            await self._shop.in_queue_thread(self._shop.store.checkpoint)
+            self._checkpointed = self._stamp = self._shop.store.stamp()
+        except FleetError as problem:
+            log.error("store.not_at_rest", extra={"reason": problem.message})
 
     async def _say_goodbye(self) -> None:
         """Let other hosts know that this one is not dead, if it leaves nothing behind that must go on."""

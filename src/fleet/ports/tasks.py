@@ -14,6 +14,7 @@ from fleet.domain.question import Question, QuestionState
 from fleet.domain.queue import Lane, Ledger
 from fleet.domain.run import Role
 from fleet.domain.task import Claim, Input, Task, TaskState
+from fleet.domain.wait import Wait
 from fleet.errors import Fenced, Stale
 from fleet.ports.shelf import Form, Shelf, encode_value, tuple_of, value_of
 from fleet.ports.store import Record, Store, find_all
@@ -34,7 +35,7 @@ def _index_of(task: Task) -> dict[str, str]:
         found_by["owner"] = task.owner
     if task.state is TaskState.BLOCKED and task.question:
         found_by["asks"] = task.owner
-    if task.state is TaskState.BLOCKED and not task.is_told:
+    if (task.state is TaskState.BLOCKED or task.is_held) and not task.is_told:
         found_by["untold"] = task.owner
     if task.base_host and task.state in (TaskState.OPEN, TaskState.BLOCKED):
         found_by["stands"] = task.base_host
@@ -158,9 +159,18 @@ class Hold:
     until: float
     reason: str
     is_told: bool = False  # a person knows
+    since: float = 0.0  # when that was decided; 0: not known
+    is_stated: bool = False  # a provider named the end
+
+    @property
+    def wait(self) -> Wait:
+        return Wait(since=self.since, until=self.until, is_stated=self.is_stated)
+
+    def with_wait(self, wait: Wait) -> Hold:
+        return replace(self, until=wait.until, since=wait.since, is_stated=wait.is_stated)
 
     def is_on(self, now: float) -> bool:
-        return not self.until or now < self.until
+        return not self.until or self.wait.left(now) > 0
 
 
 class QueueState:
@@ -195,6 +205,16 @@ class QueueState:
         records = self._store.find(HOLD)
         return {record.key: _decode_hold(record) for record in records}
 
+    def move_hold(self, seen: Hold, wait: Wait) -> Hold:
+        """Give a hold another wait, unless it is not any more as it was seen; return it as it is then."""
+        record = self._store.get(HOLD, seen.coder)
+        if record is None or _decode_hold(record) != seen:
+            return _decode_hold(record) if record else seen
+        moved = seen.with_wait(wait)
+        with contextlib.suppress(Stale):  # the next look sees what it is by now
+            self._store.put(replace(record, body=_encode_hold(moved)))
+        return moved
+
     def hold(self, hold: Hold) -> None:
         """Hold a coder back. One that is held back until a person says so stays so."""
         while True:
@@ -202,7 +222,10 @@ class QueueState:
             held = _decode_hold(record) if record else None
             if held is not None and not held.until:
                 return
-            longest = replace(hold, until=max(hold.until, held.until)) if held and hold.until else hold
+            if held is not None and held.wait.is_ahead(hold.since):  # the clock was set back since then
+                held = held.with_wait(held.wait.moved_to(hold.since, held.wait.left(hold.since)))
+            is_longer = held is not None and hold.until and held.until > hold.until
+            longest = hold.with_wait(held.wait) if held and is_longer else hold
             version = record.version if record else ""
             try:
                 self._store.put(
@@ -286,8 +309,21 @@ def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
 
 def _decode_hold(record: Record) -> Hold:
     body = cast("Mapping[str, Any]", record.body)
-    return Hold(coder=record.key, until=body["until"], reason=body["reason"], is_told=body["is_told"])
+    return Hold(
+        coder=record.key,
+        until=body["until"],
+        reason=body["reason"],
+        is_told=body["is_told"],
+        since=body.get("since", 0.0),
+        is_stated=body.get("is_stated", False),
+    )
 
 
 def _encode_hold(hold: Hold) -> dict[str, Json]:
-    return {"until": hold.until, "reason": hold.reason, "is_told": hold.is_told}
+    return {
+        "until": hold.until,
+        "reason": hold.reason,
+        "is_told": hold.is_told,
+        "since": hold.since,
+        "is_stated": hold.is_stated,
+    }
