@@ -241,7 +241,7 @@ def test_gh_opens_a_pull_request_once(three: System, remote: Path, tmp_path: Pat
     assert first == "one  https://forge/pull/7  (opened)\n"
     assert git(remote, "rev-parse", "one") == git(three.repository, "rev-parse", "one")
     (again,) = three.json("merge", "one", "--pr")
-    assert again == {"branch": "one", "url": "https://forge/pull/7", "is_new": False}
+    assert again == {"branch": "one", "url": "https://forge/pull/7", "is_new": False, "protected_files": []}
     made = [words for words, _ in calls(log) if words[:2] == ["pr", "create"]]
     assert made == [["pr", "create", "--head=one", "--base=main", "--title=one", "--body-file=-"]]
     assert git(three.repository, "rev-parse", "main") == git(remote, "rev-parse", "main")

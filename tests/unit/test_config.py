@@ -106,6 +106,7 @@ def test_the_defaults_are_the_published_ones(home: Path) -> None:
         "merge.token_variable": "GITHUB_TOKEN",
         "notify.command": "",
         "notify.webhook": "",
+        "boundary.hold": True,
         "stop.grace_seconds": 10,
         "supervisor.idle_seconds": 300,
         "host.lease_seconds": 30,

@@ -6,7 +6,7 @@ variables, `fleet config show` and the test of the documentation all follow from
 
 from __future__ import annotations
 
-from fleet.config.files import project_file, read_file, replace_file, user_file
+from fleet.config.files import project_file, read_file, replace_file, require_plain, user_file
 from fleet.config.kinds import Value, without_password
 from fleet.config.loading import check_text, load
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, find_setting
@@ -26,6 +26,7 @@ __all__ = [
     "project_file",
     "read_file",
     "replace_file",
+    "require_plain",
     "user_file",
     "without_password",
 ]

@@ -18,6 +18,23 @@ def project_file(project: Path) -> Path:
     return project / ".fleet" / "config.toml"
 
 
+def require_plain(project: Path, *names: str) -> Path:
+    """Return the path of those names in a project's `.fleet`; raise `BadConfig` if a link is on the way.
+
+    A link in a repository leads wherever whoever committed it wanted, also to files that an agent writes.
+    """
+    path = project / ".fleet"
+    for name in ("", *names):
+        path = path / name
+        if path.is_symlink():
+            raise BadConfig(
+                str(path),
+                "is a symbolic link, and what fleet does in a project must be said in the project itself",
+                hint=f"put a copy in its place: `cp -rL {path} {path}.copy && mv -T {path}.copy {path}`",
+            )
+    return path
+
+
 def read_file(file: Path) -> str | None:
     """Return a file's text, or None where there is no file; raise `BadConfig` if it cannot be read."""
     try:

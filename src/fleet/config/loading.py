@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from fleet.config.files import keep, last_good, project_file, read_file, user_file
+from fleet.config.files import keep, last_good, project_file, read_file, require_plain, user_file
 from fleet.config.kinds import Value
 from fleet.config.settings import (
     CODER_SETTINGS,
@@ -35,7 +35,8 @@ def load(
     """Return the settings in force.
 
     A broken file is replaced by its last good version, and `warnings` says so; without one, or
-    when `strict`, raises `BadConfig` with file, line and reason. A flag of None was not given.
+    when `strict`, raises `BadConfig` with file, line and reason. A project's file that is a link, or in a
+    linked folder, is always refused. A flag of None was not given.
     """
     warnings: list[str] = []
     values: dict[str, Value] = {key: setting.default for key, setting in SETTINGS.items()}
@@ -78,7 +79,7 @@ def _layers(
     files = [user_file(home)]
     # A home folder that is a repository itself has one file for both.
     if project and project_file(project) != files[0]:
-        files.append(project_file(project))
+        files.append(require_plain(project, "config.toml"))
     for file in files:
         if layer := _file_layer(file, home, warnings, strict=strict, is_own=file == files[0]):
             yield layer

@@ -209,7 +209,7 @@ class Settings:
         "tasks.push_to", TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from"
     )
     race_lint = Setting(
-        "race.lint", TEXT, "", "a command that orders candidates of a race that are equally good"
+        "race.lint", TEXT, "", "a command that orders candidates of a race that behave the same"
     )
     race_protect = Setting(
         "race.protect",
@@ -248,6 +248,13 @@ class Settings:
     )
     stop_grace_seconds = Setting(
         "stop.grace_seconds", SECONDS, 10, "how long an agent may take to stop before it is killed"
+    )
+    boundary_hold = Setting(
+        "boundary.hold",
+        TRUTH,
+        True,
+        "hold a run's result if something outside its workspace changed meanwhile; false: only say so",
+        is_of_home=True,
     )
     supervisor_idle_seconds = Setting(
         "supervisor.idle_seconds",

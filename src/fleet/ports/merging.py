@@ -43,6 +43,15 @@ class Merging(Protocol):
         """
         ...
 
+    def protected_changes(
+        self, repository: str, ours: str, theirs: str, gates: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return what a commit changes, since it left another, of what decides how work is judged.
+
+        That is fleet's own settings, files that the gates name, and the configuration of CI and of tests.
+        """
+        ...
+
     def tip(self, repository: str, ref: str) -> str:
         """Return the commit that a full ref points to; "" if there is no such ref."""
         ...

@@ -21,9 +21,11 @@ from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
 from fleet.ports.trains import Trains, line_key
+from fleet.services.boundary import refuse_held
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.projects import project_at
 from fleet.services.results import Results
+from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -103,12 +105,13 @@ class MergeService:
     def start(self, wish: MergeWish, *, run: str = "") -> Train:
         """Have branches merged by a train; one into the same target that is under way takes them along."""
         _refuse_agent(run)
-        project = _project_at(wish.folder)
+        project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
         folder = self._merging.checked_out_in(project, f"refs/heads/{into}")
         gates = self._gates(wish)
         _refuse_unready(gates, into, folder, wish)
+        cars = self._with_protected(project, into, cars, gates)
         for other in reversed(self._trains.find("line", line_key(self._host, project, into))):
             if other.is_wanted:
                 return self._join(other, cars, gates, wish)
@@ -154,6 +157,13 @@ class MergeService:
         self._door.knock()
         return train
 
+    def _project_at(self, folder: str) -> str:
+        project = project_at(folder)
+        if project is None:
+            raise InvalidInput(f"{folder!r} is in no git repository", hint="go to the one that you mean")
+        require_own_repository(self._runs, folder, project)
+        return project
+
     def _target(self, project: str, named: str) -> str:
         """Return the branch that is merged into; raise `NotFound` if there is none of that name."""
         wanted = (named or self._settings().merge_into).removeprefix("refs/heads/")
@@ -190,11 +200,25 @@ class MergeService:
             if branch == into:
                 raise InvalidInput(f"{branch!r} cannot be merged into itself")
             run = self._owner(project, branch)
+            if run is not None:
+                refuse_held(run)
             since = run.created_at if run else now + len(cars) / 1000
             cars.setdefault(
                 branch, Car(branch=branch, since=since, run=run.id if run else None, is_named=is_named)
             )
         return list(cars.values())
+
+    def _with_protected(
+        self, project: str, into: str, cars: Sequence[Car], gates: Sequence[str]
+    ) -> list[Car]:
+        """Return the cars with what each changes, as it is now, of what decides how work is judged."""
+        target = self._merging.tip(project, f"refs/heads/{into}")
+        found: list[Car] = []
+        for car in cars:
+            tip = self._merging.tip(project, f"refs/heads/{car.head}")
+            changed = self._merging.protected_changes(project, target, tip, gates) if tip else ()
+            found.append(replace(car, protected=changed))
+        return found
 
     def _named(self, project: str, name: str) -> list[str]:
         """Return the branch of a name: its own, a run's or a task's; or all that came of a workflow, say."""
@@ -292,7 +316,7 @@ class MergeService:
 
     def forecast(self, names: Sequence[str] = (), *, into: str = "", folder: str = ".") -> Forecast:
         """Tell which branches would merge into the target, and which are in each other's way."""
-        project = _project_at(folder)
+        project = self._project_at(folder)
         target = self._target(project, into)
         named = [branch for name in names for branch in self._named(project, name)]
         branches = named or self._live(project, target)
@@ -342,9 +366,16 @@ class MergeService:
 
     # pull requests
 
+    def protected_changes(self, wish: MergeWish) -> list[Car]:
+        """Return the branches of a wish that change what decides how work is judged."""
+        project = self._project_at(wish.folder)
+        into = self._target(project, wish.into)
+        cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
+        return [car for car in cars if car.protected]
+
     def open_requests(self, wish: MergeWish) -> list[PullRequest]:
         """Push branches and open a pull request for each; one that is open already is found, not doubled."""
-        project = _project_at(wish.folder)
+        project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
         remote = self._settings().merge_remote
@@ -418,10 +449,3 @@ def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeW
         first.message = "; and ".join(problem.message for problem in problems)
         first.hint = "; and ".join(problem.hint for problem in problems)
         raise first
-
-
-def _project_at(folder: str) -> str:
-    project = project_at(folder)
-    if project is None:
-        raise InvalidInput(f"{folder!r} is in no git repository", hint="go to the one that you mean")
-    return project

@@ -18,9 +18,9 @@ from fleet.config import (
     check_text,
     find_setting,
     parse_toml,
-    project_file,
     read_file,
     replace_file,
+    require_plain,
 )
 from fleet.domain.event import Json
 from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
@@ -85,7 +85,7 @@ def plan_init(
 
     Raises `Conflict` where there is one already, unless `force`.
     """
-    file = project_file(repository)
+    file = require_plain(repository, "config.toml")
     if file.exists() and not force:
         raise _already_there(file)
     type_ = _checked_type(type_) if type_ else detect_type(repository)

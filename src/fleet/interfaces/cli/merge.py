@@ -79,7 +79,7 @@ def merge(branches: tuple[str, ...], **options: Unpack[Options]) -> int:
     with opened() as fleet:
         if options["pr"]:
             return _open_requests(fleet, wish, as_json=options["as_json"])
-        train = fleet.merges.start(wish, run=own_run())
+        train = fleet.merges.start(wish, run=own_run(fleet))
         if options["wait"]:
             return _follow(fleet, train, as_json=options["as_json"])
         if options["as_json"]:
@@ -108,12 +108,15 @@ def _wish(branches: tuple[str, ...], options: Options) -> MergeWish:
 
 
 def _open_requests(fleet: Fleet, wish: MergeWish, *, as_json: bool) -> int:
+    changed = fleet.merges.protected_changes(wish)
     made = fleet.merges.open_requests(wish)
     if as_json:
         from fleet.interfaces import wire
 
-        render.out_json([wire.pull_request(request) for request in made])
+        protected = {car.branch: car.protected for car in changed}
+        render.out_json([wire.pull_request(one, protected.get(one.branch, ())) for one in made])
         return 0
+    _warn(changed)
     for request in made:
         how = "opened" if request.is_new else "open already"
         render.out(f"{render.printable(request.branch)}  {render.printable(request.url)}  ({how})")
@@ -125,9 +128,21 @@ def _announce(train: Train) -> None:
     render.out(f"train {train.id}: {count} into {render.printable(train.target)}")
     gates = ", ".join(f"`{render.printable(gate)}`" for gate in train.gates)
     render.say(f"before it lands: {gates}" if gates else "no gate: whatever merges cleanly lands")
+    _warn(train.cars)
     render.say(f"  fleet train show {train.id}    see how it goes")
     render.say(f"  fleet train wait {train.id}    wait for the end")
     render.say(f"  fleet train cancel {train.id}  end it; what has landed stays")
+
+
+def _warn(cars: Sequence[Car]) -> None:
+    """Name the branches that change what decides how work is judged."""
+    for car in cars:
+        if car.protected:
+            render.say(f"warning: {render.printable(car.branch)} {_changes(car)}; look before it lands")
+
+
+def _changes(car: Car) -> str:
+    return f"changes settings, gates, CI or test configuration: {_some(car.protected)}"
 
 
 def _follow(fleet: Fleet, train: Train, *, as_json: bool, timeout: float | None = None) -> int:
@@ -146,8 +161,12 @@ def _follow(fleet: Fleet, train: Train, *, as_json: bool, timeout: float | None 
 def _teller(*, is_quiet: bool) -> Callable[[Train], None]:
     """Return what says each change of a car once."""
     told: dict[str, str] = {}
+    warned: dict[str, tuple[str, ...]] = {}
 
     def tell(train: Train) -> None:
+        if not is_quiet:
+            _warn([car for car in train.cars if warned.get(car.branch) != car.protected])
+        warned.update((car.branch, car.protected) for car in train.cars)
         for car in train.cars:
             if told.get(car.branch, "waiting") != car.state and not is_quiet:
                 render.say(f"{render.printable(car.branch)}: {_word(car)}")
@@ -223,8 +242,12 @@ def _show_forecast(found: Forecast) -> None:
 def _paths(clash: Clash) -> str:
     if clash.reason:
         return clash.reason
-    more = len(clash.paths) - MOST_PATHS
-    named = ", ".join(render.printable(path) for path in clash.paths[:MOST_PATHS])
+    return _some(clash.paths)
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = len(paths) - MOST_PATHS
+    named = ", ".join(render.printable(path) for path in paths[:MOST_PATHS])
     return f"{named} and {more} more" if more > 0 else named
 
 
@@ -341,9 +364,14 @@ def _car_lines(train: Train, car: Car) -> list[str]:
 
     state = render.paint(f"{_word(car):9}", CAR_COLOURS[car.state])
     head = f"  {state}  {render.printable(car.branch)}"
+    protected = [f"             {_changes(car)}"] if car.protected else []
     if car.landed_as:
-        return [f"{head}  {car.landed_as[:12]}"]
-    lines = [head, *(f"             {line}" for line in render.printable_lines(car.reason) if car.reason)]
+        return [f"{head}  {car.landed_as[:12]}", *protected]
+    lines = [
+        head,
+        *protected,
+        *(f"             {line}" for line in render.printable_lines(car.reason) if car.reason),
+    ]
     if car.state == "refused":
         lines.append(f"             next: {render.printable(advice(train, car))}")
     if car.task:
@@ -381,7 +409,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet train cancel m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.cancel(name, run=own_run())
+        found = fleet.merges.cancel(name, run=own_run(fleet))
     if as_json:
         _out_json(found)
     else:
@@ -402,7 +430,7 @@ def resume(name: str, update_checkout: bool, as_json: bool) -> None:
       fleet train resume m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.resume(name, with_checkout=update_checkout, run=own_run())
+        found = fleet.merges.resume(name, with_checkout=update_checkout, run=own_run(fleet))
     if as_json:
         _out_json(found)
     else:
