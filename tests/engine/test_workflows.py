@@ -540,7 +540,8 @@ def test_a_pair_is_a_stage_whose_work_goes_on_when_it_is_approved(system: System
 
 def test_the_winner_of_a_race_goes_on(system: System) -> None:
     test = "python3 -m unittest -v test_sum"
-    works = edit("test_sum.py", "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n")
+    body = "def test(self): self.assertTrue(__import__('os').path.exists('a.txt'))"
+    works = edit("test_sum.py", f"import unittest\nclass T(unittest.TestCase):\n    {body}\n")
     work = run(
         system,
         stage("first", works),

@@ -100,6 +100,7 @@ class Outcome:
     branch: str = ""
     start: str = ""  # the commit that it began from …
     head: str = ""  # … and the one that it ended at
+    pushed: str = ""  # the ref that head was pushed to, for other hosts
     cost_usd: float = 0.0
 
     @property

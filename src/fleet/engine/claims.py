@@ -21,6 +21,7 @@ from fleet.domain.event import Json
 from fleet.domain.queue import Ledger, day_of
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
+from fleet.ports.private import make_private, open_private
 from fleet.ports.records import Runs
 from fleet.ports.store import Record, Store, find_all
 from fleet.ports.tasks import QueueState, Tasks
@@ -54,9 +55,10 @@ def home_id_of(home: Path) -> str:
     """Return an id of a home that stays with it; it is made on first use."""
     file = home / "supervisor" / "home-id"
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private(file.parent)
         draft = file.with_suffix(".draft")
-        draft.write_text(os.urandom(16).hex())
+        with open_private(draft) as opened:
+            opened.write(os.urandom(16).hex())
         draft.replace(file)
     return file.read_text()
 
@@ -128,8 +130,8 @@ class Claims:
         freed = [task for task in held if self._free(task, dead, heir)]
         for task in self._tasks.find("untold", dead):  # somebody must tell a person of it
             self._tasks.update(task.id, lambda newest: _inherited(newest, dead, heir))
-        for task in self._tasks.find("stands", dead):  # what only the dead one has cannot be gone on from
-            self._tasks.update(task.id, lambda newest: _without_base(newest, dead))
+        for task in self._tasks.find("stands", dead):
+            self._tasks.update(task.id, lambda newest: _without_host(newest, dead))
         self._state.change_ledger(lambda ledger: ledger.without_host(dead))
         return freed
 
@@ -168,20 +170,31 @@ def _inherited(task: Task, dead: str, heir: str) -> Task:
     return replace(task, owner=heir) if is_untold else task
 
 
-def _without_base(task: Task, dead: str) -> Task:
-    return replace(task, base="", base_host="", base_ref="") if task.base_host == dead else task
+def _without_host(task: Task, dead: str) -> Task:
+    if task.base_host != dead:
+        return task
+    after = task.lose_host(dead)
+    return replace(after, reason=_why_it_waits(after, dead)) if after.waits_for_base else after
+
+
+def _why_it_waits(task: Task, dead: str) -> str:
+    why = f"{dead} has not been heard of for too long"
+    if not task.waits_for_base:
+        return why
+    return f"{why}, and its base {task.base[:12]} was not pushed: it waits for a host that has that commit"
 
 
 def _without_owner(task: Task, dead: str, heir: str) -> Task:
-    """Return a task of a dead owner as it goes on elsewhere: from what was pushed, with a higher token."""
-    lost = task.base_host == dead  # what only the dead one has cannot be gone on from
-    kept = replace(
-        task, base="" if lost else task.base, base_host="", restarts=task.restarts + 1, run_usd=0.0
-    )
+    """Return a task of a dead owner as it goes on elsewhere, with a higher token.
+
+    From what was pushed or, where nothing was, from the commit that it was given.
+    """
+    kept = replace(task.lose_host(dead), base_host="", restarts=task.restarts + 1, run_usd=0.0)
     if task.state is TaskState.BLOCKED:
         # Its question stands; who hears the answer starts it afresh.
         return replace(kept, owner=heir, token=task.token + 1, run=None, turn=0, prompt="")
-    free = kept.give_back(f"{dead} has not been heard of for too long")
+    free = kept.give_back("")
+    free = replace(free, reason=_why_it_waits(free, dead))
     if free.restarts <= Patience().max_restarts:
         return free
     return replace(free, owner=heir).block(

@@ -98,12 +98,23 @@ class Starts:
 
     def done_deps(self, task: Task) -> list[Task]:
         """Return what a task waited for and that left work which this host can have."""
+        return [dep for dep in self._deps_with_work(task) if self._can_have(dep)]
+
+    def has_all(self, task: Task) -> bool:
+        """Tell whether this host can have every commit that a task is to begin from."""
+        return all(self._can_have(one) for one in ([task] if task.base else self._deps_with_work(task)))
+
+    def _deps_with_work(self, task: Task) -> list[Task]:
         known = [dep for name in task.deps if (dep := self._tasks.peek(name))]
-        return [
-            dep
-            for dep in known
-            if dep.base and dep.project == task.project and dep.base_host in ("", self._shop.host)
-        ]
+        return [dep for dep in known if dep.base and dep.project == task.project]
+
+    def _can_have(self, task: Task) -> bool:
+        """Tell whether the commit that a task stands at is here, or can be fetched."""
+        if task.base_host == self._shop.host:
+            return True
+        if task.base_ref and self._shop.settings_for(task.project).push_to:
+            return True
+        return self._shop.repositories.contains(task.project, task.base, task.base)
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""

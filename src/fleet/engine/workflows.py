@@ -199,7 +199,13 @@ class WorkflowDirector:
         inputs = self._inputs(work, index, progress.start)
         prompt = self._prompt(work, index, item, progress.start) + self._told_of(name, stage, inputs)
         return Order(
-            name=name, workflow=work, stage=stage, prompt=prompt, start=progress.start, inputs=inputs
+            name=name,
+            workflow=work,
+            stage=stage,
+            prompt=prompt,
+            start=progress.start,
+            pushed=_where_pushed(work, progress.start),
+            inputs=inputs,
         )
 
     def _items(self, work: Workflow, index: int) -> tuple[str, ...]:
@@ -310,3 +316,9 @@ class WorkflowDirector:
         return INPUTS.format(
             lines="\n".join(f"- {one.of}: {folder / one.name} ({one.told})" for one in inputs)
         )
+
+
+def _where_pushed(work: Workflow, commit: str) -> str:
+    """Return the ref that a commit of an earlier stage was pushed to; "" if it was not."""
+    outcomes = (outcome for at in work.progress for outcome in at.outcomes)
+    return next((one.pushed for one in outcomes if one.pushed and one.head == commit), "")

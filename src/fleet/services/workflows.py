@@ -34,6 +34,7 @@ from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
 from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
+from fleet.services.workspaces import require_own_repository, run_at
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -178,17 +179,27 @@ class WorkflowService:
         return sorted(found.values())
 
     def _places(self, folder: str) -> tuple[Path, ...]:
+        from fleet.config import require_plain
+
         project = project_at(folder)
-        own = (Path(project) / ".fleet" / "workflows",) if project else ()
-        return (*own, self._home / "workflows", BUILT_IN)
+        if project is None:
+            return (self._home / "workflows", BUILT_IN)
+        require_own_repository(self._runs, folder, project)
+        own = project if (run := run_at(self._runs, folder)) is None else run.project
+        return (require_plain(Path(own), "workflows"), self._home / "workflows", BUILT_IN)
 
     def _find(self, source: str, folders: Sequence[str], project: str) -> Path:
         """Return a file in one of the folders, or else the one of a workflow that has a name."""
         files = [Path(folder) / source for folder in folders]
-        if "/" not in source:
-            files += [place / f"{source}{form}" for place in self._places(project) for form in FORMS]
-        for path in files:
+        named = [place / f"{source}{form}" for place in self._places(project) for form in FORMS]
+        if "/" in source:
+            named = []
+        elif run_at(self._runs, project):  # no file of an agent's takes the place of one that has a name
+            files, named = named, files
+        for path in (*files, *named):
             if os.path.isfile(path):  # noqa: PTH113  unlike Path's, it takes any name
+                if path.parent.parts[-2:] == (".fleet", "workflows"):
+                    _refuse_link(path)
                 return path
         hint = "`fleet workflow list --known` shows those that have a name"
         raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
@@ -225,8 +236,11 @@ class WorkflowService:
         return one
 
     def _still_asks(self, name: TaskId) -> bool:
-        """Whether a part of a stage needs an answer, as far as its own record tells."""
+        """Whether a part of a stage needs a person, as far as its own record tells."""
         if task := self._tasks.peek(name):
+            if task.is_held:
+                run = self._runs.peek(task.run) if task.run else None
+                return run is not None and bool(run.held)
             question = self._questions.peek(task.question) if task.question else None
             is_answered = question is not None and question.state is QuestionState.ANSWERED
             return task.state is TaskState.BLOCKED and not is_answered
@@ -436,6 +450,12 @@ def _coders_of(stage: Stage) -> tuple[str, ...]:
     own = stage.coders if stage.kind is Kind.RACE and stage.coders else (stage.coder,)
     reviewer = stage.reviewer.partition(":")[0]
     return (*own, reviewer) if reviewer else own
+
+
+def _refuse_link(path: Path) -> None:
+    from fleet.config import require_plain
+
+    require_plain(path.parents[2], "workflows", path.name)
 
 
 def _read(path: Path) -> object:
