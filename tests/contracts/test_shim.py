@@ -1085,6 +1085,44 @@ def test_a_caller_that_is_killed_while_it_starts_an_agent_costs_no_agent(local_t
         assert len(turn.pids(f"ran-{number}", 1)) == 1
 
 
+def modes_in(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+
+
+@contextlib.contextmanager
+def own_umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def test_only_the_owner_can_read_a_turns_files_and_the_agent_has_its_users_umask(turn: Turn) -> None:
+    with own_umask(0o027):
+        turn.sh("umask > mask; echo out; echo err >&2; exit 1", secrets={"A": "b"})
+    assert turn.ended().code == 1
+    wait_until((turn.folder / "exit").exists)
+    assert {mode & 0o077 for mode in modes_in(turn.folder).values()} == {0}
+    is_ours = isinstance(turn.member.transport, LocalTransport)
+    assert not is_ours or (turn.workspace / "mask").read_text().strip()[-3:] == "027"
+    assert (turn.workspace / "mask").read_text().strip()[-3:] != "077"
+
+
+def test_in_a_terminal_only_the_owner_can_read_a_turns_files_either(local_turn: Turn) -> None:
+    if not shutil.which("tmux"):
+        pytest.skip("tmux is not installed")
+    with own_umask(0o027):
+        pane = Pane(local_turn, f"fleet-{new_run_id()}")
+        try:
+            pane.open("umask > mask; exit 1")
+            assert local_turn.ended().code == 1
+        finally:
+            pane.tmux("kill-server")
+    assert {mode & 0o077 for mode in modes_in(local_turn.folder).values()} == {0}
+    assert (local_turn.workspace / "mask").read_text().strip()[-3:] == "027"
+
+
 OLDER = Path(__file__).parents[1] / "data" / "shim-older.sh"
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS, read_plan
 from fleet.domain.ids import TaskId
 from fleet.errors import Stale
-from fleet.ports.artifacts import read_plain, write_plain
+from fleet.ports.artifacts import make_files_private, read_plain, write_plain
+from fleet.ports.private import make_private
 from fleet.ports.store import Record, Store
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class Artifacts:
 
     def keep(self, task_id: TaskId, token: int) -> None:
         """Write down what the files say now, as the holder with a token; one with a lower token cannot."""
+        make_files_private(self._folder_of(task_id))  # an agent makes them as its user's umask says
         for name in NAMES:
             text = read_plain(self._folder_of(task_id) / name)[-LONGEST:]
             record = self._store.get(ARTIFACT, _key(task_id, name))
@@ -51,7 +53,7 @@ class Artifacts:
         folder = self._folder_of(task_id)
         if folder.is_symlink():  # where it leads to is not for us to write in
             raise OSError(errno.ELOOP, "it is a link", str(folder))
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         for name in NAMES:
             record = self._store.get(ARTIFACT, _key(task_id, name))
             is_ours = record is None or record.body["host"] == self._host

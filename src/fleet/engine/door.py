@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.errors import Conflict, SupervisorSilent
+from fleet.ports.private import make_private
 
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a knock was read
@@ -264,13 +265,6 @@ def is_heard(fifo: int, patience_seconds: float) -> bool:
 
 def _unread(fifo: int) -> int:
     return int.from_bytes(fcntl.ioctl(fifo, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def make_private(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for its owner alone."""
-    for place in reversed([folder, *folder.parents]):
-        with contextlib.suppress(FileExistsError):
-            place.mkdir(mode=0o700)
 
 
 def supervisor_environment(

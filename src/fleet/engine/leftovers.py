@@ -10,6 +10,7 @@ from pathlib import Path
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
+from fleet.ports.private import make_private, tighten_folder
 from fleet.ports.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -19,10 +20,16 @@ def set_aside(shop: Workshop) -> None:
     """Take them out of the way, which is quick. Call it before there are jobs, which may want the names."""
     try:
         for folder in (*_of_trials(shop), *_of_inputs(shop)):
-            _aside(shop).mkdir(exist_ok=True)
+            make_private(_aside(shop))
             folder.rename(_aside(shop) / os.urandom(16).hex())
     except (FleetError, OSError) as problem:  # they are in nobody's way: the next supervisor tries again
         log.warning("leftovers.kept", extra={"reason": str(problem)})
+
+
+def tighten(shop: Workshop) -> None:
+    """Close the folders to others that an earlier version left open, and with them all that is in them."""
+    for name in ("runs", "tasks", "trials", "inputs", "leftovers", "workspaces"):
+        tighten_folder(shop.home / name)
 
 
 def delete(shop: Workshop) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import stat
 from pathlib import Path
 
 LONGEST_TEXT = 4 << 20  # bytes of one file that are read, counted from its end
+MOST_FILES = 1000  # of one folder that are looked at
 # How the system says that a file to be written is a link, or a pipe that nobody reads.
 _NOT_PLAIN = (errno.ELOOP, errno.ENXIO)
 
@@ -52,6 +55,25 @@ def write_plain(path: Path, text: str) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def make_files_private(folder: Path) -> None:
+    """Let only their owner read the plain files in a folder; what cannot be changed stays as it is."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, MOST_FILES):
+            with contextlib.suppress(OSError):
+                if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o077:
+                    _make_private(entry.path)
+
+
+def _make_private(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:  # or it is a file elsewhere, too
+            os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~0o077)
+    finally:
+        os.close(handle)
 
 
 def append_plain(path: Path, text: str) -> None:

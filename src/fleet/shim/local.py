@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fleet.domain.process import AgentProcess
 from fleet.errors import InvalidInput, LaunchFailed, Unavailable
+from fleet.ports.private import open_private
 from fleet.shim.client import MARKER, PATIENCE_SECONDS, Shim, marker_text, parse_state
 
 _LONGEST_LINE = 4096  # bytes; what is shorter is written to a pipe at once
@@ -120,7 +121,8 @@ def _sweep(folder: Path, code: int) -> bool:
     try:
         if not _is_deserted(folder):
             return False
-        (folder / "swept").write_text(f"{code}\n")
+        with open_private(folder / "swept") as swept:
+            swept.write(f"{code}\n")
     except (OSError, InvalidInput):  # an agent can do what it likes to its folder
         return False
     for pattern in ("claim.*", "exit.*", "secrets"):

@@ -30,7 +30,7 @@
 # First in the file, being on the way from the call to the agent's first instruction.
 if [ "$1" = _agent ]; then
   # The odd names keep clear of variables that the agent is to inherit.
-  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4 _fleet_leader=$5 _fleet_place=free
+  _fleet_d=$2 _fleet_shim=$3 _fleet_boot=$4 _fleet_leader=$5 _fleet_mask=$6 _fleet_place=free
   IFS= read -r _fleet_x < /proc/self/stat
   set -- ${_fleet_x##*) }
   shift 19
@@ -56,6 +56,7 @@ if [ "$1" = _agent ]; then
     . "$_fleet_d/secrets"
     : > "$_fleet_d/secrets"  # emptied, for to delete it would take a fork
   fi
+  umask "$_fleet_mask"
   . "$_fleet_d/launch"
   exit 126
 fi
@@ -67,6 +68,20 @@ case $d in
 esac
 boot=none
 { read -r boot < /proc/sys/kernel/random/boot_id; } 2>/dev/null
+
+# Nobody else may read what is put into DIR. The agent gets back the mask that its user has set.
+mask=
+case $verb in
+  start | own | pane)
+    {
+      while read -r word text; do
+        case $word in Umask:) mask=$text; break ;; esac
+      done < /proc/self/status
+    } 2>/dev/null
+    [ -n "$mask" ] || mask=$(umask)
+    ;;
+esac
+umask 077
 
 nap() { sleep "$1" 2>/dev/null || sleep 1; }
 
@@ -228,7 +243,7 @@ own_detached() {
   input=/dev/null
   [ ! -e "$d/in" ] || input=$d/in
   # In the foreground of this shell: what it starts with & would ignore INT and QUIT for ever.
-  setsid "$shell" "$0" _agent "$d" "$me" "$boot" < "$input" >> "$d/out" 2>> "$d/err"
+  setsid "$shell" "$0" _agent "$d" "$me" "$boot" "" "$mask" < "$input" >> "$d/out" 2>> "$d/err"
   ended_with=$?
   [ -z "$is_seen_to" ] || return 0
   # Told before the end is, so that nobody who sees the end need look again.
@@ -256,7 +271,7 @@ own_pane() { # $1 is the leader of the terminal's session, or "-"
   own
   trap : TSTP  # typed while the shim has the terminal between two suspensions
   set -m
-  "$shell" "$0" _agent "$d" "$me" "$boot" "$1"
+  "$shell" "$0" _agent "$d" "$me" "$boot" "$1" "$mask"
   stopped_with=$?
   bring_back
   # What stands on the screen is all that a failed agent said, and it goes with the terminal.
@@ -274,7 +289,7 @@ pane() {
   [ "$session" != "$$" ] || leader=$$:$born
   # When the terminal goes, the kernel tells its session's leader, and by that one's death the agent. So the
   # leader must die of it, while the shim must not: they are two.
-  "$shell" "$0" _own_pane "$d" "$shell" "$reserved" "$leader"
+  "$shell" "$0" _own_pane "$d" "$shell" "$reserved" "$leader" "$mask"
 }
 
 start() { # Fails if there was nothing to start, or it could not be.
@@ -287,9 +302,9 @@ start() { # Fails if there was nothing to start, or it could not be.
 }
 
 own_in_background() {
-  if ! setsid -f "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1; then
+  if ! setsid -f "$shell" "$0" _own "$d" "$shell" "$reserved" "$mask" < /dev/null > /dev/null 2>&1; then
     # busybox has no -f. An agent that is started this way ignores INT and QUIT.
-    setsid "$shell" "$0" _own "$d" "$shell" "$reserved" < /dev/null > /dev/null 2>&1 &
+    setsid "$shell" "$0" _own "$d" "$shell" "$reserved" "$mask" < /dev/null > /dev/null 2>&1 &
   fi
 }
 
@@ -504,10 +519,10 @@ stop() {
 shell=${3:-sh} is_seen_to=
 case $verb in
   start) { start && read_child && tell_running; } || state ;;
-  _own) reserved=$4; own_detached ;;
+  _own) reserved=$4 mask=$5; own_detached ;;
   own) own_here || state ;;
   pane) pane ;;
-  _own_pane) reserved=$4; own_pane "$5" ;;
+  _own_pane) reserved=$4 mask=$6; own_pane "$5" ;;
   state) state ;;
   void) [ -d "$d" ] || mkdir -p "$d" || exit 70; settle; state ;;
   stop) stop "${3:-10}"; state ;;

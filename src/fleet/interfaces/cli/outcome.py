@@ -44,44 +44,56 @@ def diff(branch: str, stat: bool) -> None:
       fleet diff w-1m7hjhjc0a
     """
     with opened() as fleet:
-        # A file of the project may be in any encoding: its bytes come out as they went in.
-        text = fleet.runs.diff_of(branch, stat=stat).encode(errors="surrogateescape")
+        text = fleet.runs.diff_of(branch, stat=stat)
     if render.is_terminal(sys.stdout) and text:
-        _page(text)
+        # A terminal obeys what it is shown, and a pager may pass everything on to it.
+        _page(_coloured(render.harmless(text)))
     else:
-        render.out_bytes(text)
+        # A file of the project may be in any encoding: its bytes come out as they went in.
+        render.out_bytes(text.encode(errors="surrogateescape"))
 
 
-def _page(text: bytes) -> None:
+def _page(text: str) -> None:
     """Show text the way git does: in its pager, which leaves at once what fits on the screen."""
     import os
     import subprocess
 
-    asked = subprocess.run(["git", "var", "GIT_PAGER"], capture_output=True, check=False)
-    pager = asked.stdout.decode().strip()
-    if asked.returncode != 0 or pager in ("", "cat"):
-        render.out_bytes(_coloured(text))
+    pager = _pager()
+    if pager in ("", "cat"):
+        render.out_lines(text.removesuffix("\n").split("\n"))
         return
     environment = {"LESS": "FRX", "LV": "-c"} | dict(os.environ)
     # GIT_PAGER is a shell command line by git's own definition; nothing of ours is put into it.
     with subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
         try:
-            process.stdin.write(_coloured(text))
+            process.stdin.write(text.encode(errors="replace"))
             process.stdin.close()
         except BrokenPipeError:
             pass  # the person has seen enough
 
 
-def _coloured(diff: bytes) -> bytes:
+def _pager() -> str:
+    """Return the user's pager, as git finds it. Not the repository's: agents can write its settings."""
+    import os
+    import subprocess
+
+    outside = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE")}
+    asked = subprocess.run(
+        ["git", "var", "GIT_PAGER"], cwd="/", env=outside, capture_output=True, check=False
+    )
+    return asked.stdout.decode(errors="replace").strip() if asked.returncode == 0 else ""
+
+
+def _coloured(diff: str) -> str:
     if not render.is_coloured(sys.stdout):
         return diff
-    codes = {b"+": b"32", b"-": b"31", b"@": b"36", b"d": b"1"}
-    lines: list[bytes] = []
-    for line in diff.split(b"\n"):
+    codes = {"+": "32", "-": "31", "@": "36", "d": "1"}
+    lines: list[str] = []
+    for line in diff.split("\n"):
         code = codes.get(line[:1])
-        lines.append(b"\x1b[%sm%s\x1b[m" % (code, line) if code else line)
-    return b"\n".join(lines)
+        lines.append(f"\x1b[{code}m{line}\x1b[m" if code else line)
+    return "\n".join(lines)
 
 
 @click.command()
@@ -108,7 +120,8 @@ def result(branch: str, as_json: bool) -> None:
 def show_result(run: Run) -> None:
     """Print everything that is known of how a run came out."""
     state = render.paint(str(run.state), render.STATE_COLOURS[run.state])
-    reason = f": {render.printable(run.state_reason)}" if run.state_reason else ""
+    told = f"waits for {run.waits_for}" if run.waits_for else run.state_reason
+    reason = f": {render.printable(told)}" if told else ""
     render.out(f"{render.paint(run.branch, 'bold')}  {state}{reason}")
     for name, value in _facts(run):
         render.out(f"  {name:9} {value}")
@@ -119,6 +132,9 @@ def show_result(run: Run) -> None:
         render.out(f"  {'commit':9} {commit.sha[:10]} {render.printable(commit.subject)}")
     for file in run.result.files_changed:
         render.out(f"  {'changed':9} {render.printable(file)}")
+    for one in run.outside:
+        told = f"{one.weight}: {one.kind} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
+        render.out(f"  {'outside':9} {render.printable(told)}")
     for step in run.result.next_steps:
         render.out(f"  {'next':9} {render.printable(step)}")
     if run.result.summary:
@@ -141,6 +157,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("turns", str(run.turn) if run.turn > 1 else ""),
         ("diff", difference(run)),
         ("tests", render.printable(tests)),
+        ("held", f"{render.printable(run.held)} (fleet boundary show {run.id})" if run.held else ""),
         ("tokens", render.count(run.usage.total_tokens) if run.usage.total_tokens else ""),
         ("cost", render.money(run.usage.cost_usd)),
     ]

@@ -46,7 +46,7 @@ class Changes:
 def describe(run: Run) -> str:
     if run.is_removed:
         return f"{run.state}, {'workspace saved and removed' if run.saved_ref else 'it had no workspace'}"
-    reason = render.printable(run.state_reason)
+    reason = render.printable(f"waits for {run.waits_for}" if run.waits_for else run.state_reason)
     return f"{run.state}: {reason}" if reason else str(run.state)
 
 
@@ -81,6 +81,6 @@ def live_table(runs: Sequence[Run]) -> RenderableType:
         table.add_column(heading, no_wrap=True, header_style="dim")
     for run in runs:
         state = Text(str(run.state), style=render.STATE_COLOURS[run.state])
-        said = last_line(run.state, run.said, run.state_reason)
+        said = last_line(run.state, run.said, run.state_reason, run.waits_for)
         table.add_row(run.branch, state, render.age(now - run.state_since), Text(said, overflow="ellipsis"))
     return table

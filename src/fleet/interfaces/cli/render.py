@@ -29,6 +29,23 @@ _CODES = {
     "cyan": "36",
 }
 
+_OWN_CODES = frozenset(("", "0", *_CODES.values()))
+
+# Everything that steers a terminal but ESC, which begins our own colours, tabs and ends of lines.
+_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        0x61C,
+        0x200E,
+        0x200F,
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+    if chr(code) not in "\n\t\x1b"
+} | {0x0D: " "}
+
 # DEL, the C1 controls, line separators, and marks that change the direction of text.
 _STEERING = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
@@ -49,16 +66,24 @@ STATE_COLOURS = {
 
 def out(text: str = "") -> None:
     """Print a line of the result."""
-    sys.stdout.write(text + "\n")
+    _write(sys.stdout, text + "\n")
 
 
 def out_lines(lines: Iterable[str]) -> None:
     """Print lines of the result in one go."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    _write(sys.stdout, "".join(f"{line}\n" for line in lines))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write text; to a terminal nothing that steers it, whoever wrote that."""
+    stream.write(tame(text) if is_terminal(stream) else text)
 
 
 def out_bytes(data: bytes) -> None:
-    """Print bytes of the result as they are."""
+    """Print bytes of the result: into a pipe or a file as they are, on a terminal as harmless text."""
+    if is_terminal(sys.stdout):
+        sys.stdout.write(harmless(data.decode(errors="replace")))
+        return
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -84,7 +109,7 @@ def flush() -> None:
 
 def say(text: str) -> None:
     """Tell a person what goes on, beside the result."""
-    sys.stderr.write(text + "\n")
+    _write(sys.stderr, text + "\n")
     sys.stderr.flush()
 
 
@@ -137,6 +162,27 @@ def printable_lines(text: str) -> list[str]:
     return [printable(line.expandtabs(4)) for line in text.splitlines()]
 
 
+def harmless(text: str) -> str:
+    """Return the text with its lines and tabs, and without anything else that does more than appear."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def tame(text: str) -> str:
+    """Return text of ours, perhaps in colour, in which nothing else steers a terminal."""
+    if text.isprintable():
+        return text
+    first, *rest = text.translate(_CONTROLS).split("\x1b")
+    return first + "".join(
+        ("\x1b" if _is_own_code(part) else "\N{REPLACEMENT CHARACTER}") + part for part in rest
+    )
+
+
+def _is_own_code(text: str) -> bool:
+    """Whether a colour of ours follows an escape."""
+    code, end, _ = text[:16].partition("m")
+    return bool(end) and code[:1] == "[" and _OWN_CODES.issuperset(code[1:].split(";"))
+
+
 def _visible(letter: str) -> str:
     return " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
 
@@ -150,8 +196,7 @@ class Harmless:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def __call__(self, data: bytes) -> None:
-        text = self._decoder.decode(data)
-        sys.stdout.write("".join(letter if letter in "\n\t" else printable(letter) for letter in text))
+        sys.stdout.write(harmless(self._decoder.decode(data)))
         sys.stdout.flush()
 
 

@@ -24,6 +24,6 @@ def keep_showing(lines: Callable[[int], list[str]], *, hint: str) -> None:
     console = Console()
     with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            text = Text.from_ansi("\n".join(lines(console.width)), no_wrap=True)
+            text = Text.from_ansi(render.tame("\n".join(lines(console.width))), no_wrap=True)
             live.update(text, refresh=True)
             time.sleep(EVERY_SECONDS)
