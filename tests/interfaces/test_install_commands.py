@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from fleet.interfaces.cli import install
 from fleet.services import clients
 from tests.interfaces.conftest import ended_run, record
-from tests.support import System, wait_for
+from tests.support import System, git, scenario, wait_for
 
 CLAUDE = '{\n  "numStartups": 7, // mine\n  "unknown": {}\n}\n'
 
@@ -118,6 +119,92 @@ def test_a_purge_finds_all_that_fleet_has_made_and_leaves_the_rest(system: Syste
     assert "still there: logs, runs, thesis.txt, workflows" in told
     files = {str(path.relative_to(system.home)) for path in system.home.rglob("*") if not path.is_dir()}
     assert files == own
+
+
+def test_a_purge_is_refused_while_files_are_set_aside_that_no_repository_holds(
+    system: System, user: Path
+) -> None:
+    system.fleet(
+        "create", "rose", "-p", scenario({"run": "mkdir -p .GIT; echo mine > .GIT/config"}), "--wait"
+    )
+    system.fleet("kill", "rose", "--force")
+    refused = system.fleet("uninstall", "--purge", "--yes", code=4)
+    assert "no repository holds" in refused.stderr
+    assert "move them" in refused.stderr
+    system.fleet("undo", "rose")
+    assert Path(system.run("rose").workspace, ".GIT", "config").read_text() == "mine\n"
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def removed_run(system: System) -> tuple[str, Path]:
+    """Return the id of a run that was removed, and the folder with the second copy of its work."""
+    edit = {"edit": {"path": "rose.txt", "content": "red"}}
+    system.fleet("create", "rose", "-p", scenario(edit), "--wait")
+    system.fleet("kill", "rose", "--force")
+    run = system.run("rose").id
+    (kept,) = (system.home / "workspaces").glob(f"*/.kept/{run}")
+    return run, kept
+
+
+def test_a_purge_is_refused_while_the_repository_has_lost_a_snapshot(system: System, user: Path) -> None:
+    run, kept = removed_run(system)
+    git(system.repository, "branch", "-D", "rose")
+    git(system.repository, "update-ref", "-d", f"refs/fleet/saved/{run}")
+    git(system.repository, "reflog", "expire", "--all", "--expire=now")
+    git(system.repository, "gc", "-q", "--prune=now")
+    before = files_in(kept)
+    refused = system.fleet("uninstall", "--purge", "--yes", code=4)
+    assert f"the last copy of the work of run {run} (rose) is {kept}" in refused.stderr
+    assert "fleet undo rose" in refused.stderr
+    assert files_in(kept) == before
+    assert (system.home / "fleet.db").exists()
+    # What the hint says helps.
+    system.fleet("undo", "rose")
+    assert Path(system.run("rose").workspace, "rose.txt").read_text() == "red"
+    system.fleet("kill", "rose", "--force")
+    system.fleet("uninstall", "--purge", "--yes")
+    assert not kept.exists()
+    assert git(system.repository, "show", f"refs/fleet/saved/{run}:rose.txt") == "red"
+
+
+def test_a_purge_is_refused_while_objects_of_a_snapshot_are_in_its_second_copy_alone(
+    system: System, user: Path
+) -> None:
+    run, kept = removed_run(system)
+    objects = system.repository / ".git" / "objects"
+    git(system.repository, "repack", "-adq")
+    for pack in (objects / "pack").glob("*.pack"):
+        pack.rename(system.repository / pack.name)
+    (packed,) = system.repository.glob("*.pack")
+    unpack = ["git", "unpack-objects", "-q"]
+    subprocess.run(unpack, cwd=system.repository, input=packed.read_bytes(), check=True)
+    lost = git(system.repository, "rev-parse", f"refs/fleet/saved/{run}:rose.txt")
+    (objects / lost[:2] / lost[2:]).unlink()
+    before = files_in(kept)
+    assert run in system.fleet("uninstall", "--purge", "--yes", code=4).stderr
+    assert files_in(kept) == before
+
+
+def test_a_purge_is_refused_while_the_repository_or_the_record_of_a_snapshot_is_gone(
+    system: System, user: Path
+) -> None:
+    run, kept = removed_run(system)
+    before = files_in(kept)
+    away = system.repository.rename(system.repository.with_name("away"))
+    assert run in system.fleet("uninstall", "--purge", "--yes", code=4, cwd=away).stderr
+    away.rename(system.repository)
+    with system.runs() as runs:
+        store = runs._store
+        record = store.get("run", run)
+        assert record
+        store.remove(record)
+    refused = system.fleet("uninstall", "--purge", "--yes", code=4).stderr
+    assert "there is no record of the run" in refused
+    assert f"delete {kept} yourself" in refused
+    assert files_in(kept) == before
 
 
 def test_a_purge_directly_after_an_install_leaves_nothing(system: System, user: Path) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from fleet.config import check_text, read_file, user_file
-from fleet.errors import BadConfig, Conflict, Failed, Refused
+from fleet.domain.ids import RunId
+from fleet.errors import BadConfig, Conflict, Failed, FleetError, Refused
 from fleet.services.fleet import Fleet
 
 _RUN = "[0-9a-z]" * 14
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 # All that fleet makes in a home, besides its settings; a test compares it with a home that was used. Of
 # folders it says what is in them: somebody else may have the same home, and one of these names in it.
 MADE = (
-    *("fleet.db", "fleet.db-wal", "fleet.db-shm"),
+    *("fleet.db", "fleet.db-wal", "fleet.db-shm", "fleet.db-generation"),
+    *("fleet.db.damaged-*", "fleet.db.repair*", "fleet.db.salvaging*"),
     *("engine.db", "engine.db-wal", "engine.db-shm", "engine.draft*", "engine.broken-*"),  # of an older fleet
     *("install.lock", "install/placements.json", "install/before/" + "[0-9a-f]" * 64),
     *("mcp-token", ".mcp-token.*.*", ".config.toml.*.*"),
@@ -30,17 +36,28 @@ MADE = (
     *("supervisor/home-id", "supervisor/*.lock", "supervisor/*.fifo"),
     *("tasks/*/artifacts", "tasks/*/task.json"),
     "trials/[mrw]-*",
-    *(f"workspaces/*/.trash/{_RUN}", f"workspaces/*/.trash/{_RUN}.done"),
+    *(
+        f"workspaces/*/.trash/{_RUN}",
+        f"workspaces/*/.trash/{_RUN}.done",
+        f"workspaces/*/.trash/{_RUN}.moving",
+    ),
+    # The repositories have these, too: they were asked.
+    *(f"workspaces/*/.kept/{_RUN}/saved", f"workspaces/*/.kept/{_RUN}/objects"),
+    "workspaces/*/.filters/*",
+    f"boundary/{_RUN}-*",
 )
 
 
 def require_purgeable(fleet: Fleet) -> None:
-    """Raise `Conflict` while a workspace is there, `Refused` for a folder that cannot be fleet's own."""
+    """Raise `Conflict` while a workspace or the last copy of one is there.
+
+    Raises `Refused` for a folder that cannot be fleet's own.
+    """
     home = fleet.home.resolve()
     if home in (Path.home().resolve(), Path(home.anchor)) or (home / ".git").exists():
         raise Refused(f"{home} is more than fleet's home", hint="delete by hand what is fleet's in it")
     places = (home / "workspaces").glob("*/*")
-    left = [str(place) for place in places if place.name != ".trash"]
+    left = [str(place) for place in places if place.name not in (".trash", ".kept", ".filters")]
     if (home / "fleet.db").exists():  # else its records are elsewhere, and stay
         left += [run.branch for run in fleet.runs.list() if run.has_workspace or run.has_work]
     if left:
@@ -48,6 +65,56 @@ def require_purgeable(fleet: Fleet) -> None:
             f"agents have workspaces there: {left[0]}, say",
             hint="`fleet kill '*'` in their repositories saves their work there, and removes them",
         )
+    if set_aside := _set_aside(home):
+        raise Conflict(
+            f"files of agents that no repository holds are there: {set_aside[0]}, say",
+            hint="move them to where you want them, or delete them",
+        )
+    for folder in _kept(home):
+        _require_second_copy(fleet, folder)
+
+
+def _set_aside(home: Path) -> list[Path]:
+    """Return where work lies that a snapshot could not hold (docs/howto/workspaces.md, "Set aside")."""
+    kept = [
+        path for path in (home / "workspaces").glob("*/.kept/*/*") if path.name not in ("saved", "objects")
+    ]
+    return sorted(path for path in kept if not path.is_dir() or any(path.iterdir()))
+
+
+def _kept(home: Path) -> list[Path]:
+    """Return the folders with the copy of a snapshot (docs/howto/workspaces.md)."""
+    folders = (home / "workspaces").glob("*/.kept/*")
+    return sorted(
+        folder
+        for folder in folders
+        if os.path.lexists(folder / "saved") or any((folder / "objects").glob("pack/*.pack"))
+    )
+
+
+def _require_second_copy(fleet: Fleet, folder: Path) -> None:
+    """Raise `Conflict` unless the repository of a removed run has the snapshot that `.kept` has."""
+    run = fleet.runs.peek(RunId(folder.name))
+    if run is None:
+        raise Conflict(
+            f"the last copy of the work of run {folder.name} may be {folder}: there is no record of the run",
+            hint=f"delete {folder} yourself, if nobody needs it",
+        )
+    try:
+        fleet.runs.require_snapshot(run, _snapshot_named_in(folder / "saved"))
+    except FleetError as problem:
+        raise Conflict(
+            f"the last copy of the work of run {run.id} ({run.branch}) is {folder}: {problem.message}",
+            hint=f"`fleet undo {quote(run.branch)}` brings it back; or delete {folder} yourself",
+        ) from problem
+
+
+def _snapshot_named_in(file: Path) -> str:
+    try:
+        named = file.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return named if _SHA.fullmatch(named) else ""
 
 
 def purge(home: Path) -> Sequence[Path]:

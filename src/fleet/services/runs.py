@@ -18,6 +18,7 @@ from fleet.errors import (
     BranchTaken,
     CoderMissing,
     Conflict,
+    FleetError,
     InvalidInput,
     NotFound,
     Stale,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # most commands need few of these, and loading them takes tim
     from fleet.ports.coder import Coder, Facts
     from fleet.ports.door import Door
     from fleet.ports.repository import Repositories, Repository
-    from fleet.ports.workspace import Place
+    from fleet.ports.workspace import Place, Remains
 
 LOOK_EVERY_SECONDS = 0.05
 CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be recorded
@@ -201,7 +202,8 @@ class RunService:
             run = self._runs.get(RunId(str(claim.body["run"])))
         except NotFound:
             at = claim.body.get("at")
-            if isinstance(at, float) and time.time() - at < CLAIM_SECONDS:
+            # A claim from far ahead was made before the clock was set back: it is no fresh one either.
+            if isinstance(at, float) and abs(time.time() - at) < CLAIM_SECONDS:
                 raise _just_taken(claim.key.partition("\n")[2]) from None
             return None  # whoever claimed it died before the run was recorded
         return None if run.is_removed and not run.has_work else run
@@ -388,6 +390,26 @@ class RunService:
         """Return the runs whose workspace was removed and can be brought back, newest last."""
         return [run for run in self._runs.find() if run.is_removed and run.saved_ref]
 
+    def set_aside(self, run: Run) -> tuple[str, ...]:
+        """Return the files of a removed run that its snapshot cannot hold and that are kept beside it."""
+        try:
+            return self._repositories.kept_names(place_of(run))
+        except FleetError:  # the repository is gone
+            return ()
+
+    def remains_of(self, run: Run) -> Remains:
+        """Look what is there of a removed run's work."""
+        from fleet.ports.workspace import Remains
+
+        try:
+            return self._repositories.find_remains(place_of(run))
+        except FleetError as problem:
+            return Remains(damage=problem.message)
+
+    def require_snapshot(self, run: Run, sha: str) -> None:
+        """Raise a `FleetError` unless a removed run's repository has its snapshot without `.kept`."""
+        self._repositories.require_snapshot(place_of(run), sha)
+
     def restore(self, run: Run) -> None:
         """Have a removed workspace brought back from its snapshot."""
         _require_snapshot(run)
@@ -535,7 +557,7 @@ def _is_cleanable(run: Run, *, also_kept: bool = False) -> bool:
     if run.is_shared or (run.is_kept and not also_kept):
         return False
     is_done = run.has_ended and not run.has_work and not run.is_removed
-    return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED
+    return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED and not run.held
 
 
 def _cleaned(run: Run, *, also_kept: bool) -> Run:
@@ -676,7 +698,11 @@ def exit_code_of(runs: Sequence[Run]) -> int:
 
 def _needs_person(run: Run) -> bool:
     """Whether it cannot go on without a person; one that merely waits for its next prompt gives no reason."""
-    return run.state is RunState.BLOCKED or (run.state is RunState.WAITING and bool(run.state_reason))
+    return (
+        bool(run.held)
+        or run.state is RunState.BLOCKED
+        or (run.state is RunState.WAITING and bool(run.state_reason))
+    )
 
 
 def _ways_on(run: Run) -> str:

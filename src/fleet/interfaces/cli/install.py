@@ -9,7 +9,7 @@ import click
 
 from fleet.errors import FleetError, InvalidInput, Refused
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import confirm, json_option, own_run
+from fleet.interfaces.cli.common import confirm, json_option, named_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +137,7 @@ def _show_left(left: Sequence[Path], home: Path) -> None:
 
 
 def _refuse_agent() -> None:
-    if run := own_run():
+    if run := named_run():
         raise Refused(f"run {run} is an agent's: your clients' files are yours", hint="ask a person to do it")
 
 
