@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from fleet.config import Settings
-    from fleet.domain.spawn import Mark
+    from fleet.domain.ancestry import Ancestry, Process
+    from fleet.domain.run import Run
     from fleet.engine.door import HomeDoor
+    from fleet.engine.repair import Rebuilt, RepairReport
     from fleet.engine.supervisor import Supervisor
+    from fleet.errors import StoreUnusable
     from fleet.ports.coder import Coder
     from fleet.ports.door import Door
     from fleet.ports.forge import Forge
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.boundary import BoundaryService
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
@@ -68,7 +73,7 @@ def open_fleet(
     return Fleet(
         home=home,
         host=host_name(),
-        make_settings=lambda: load_settings(home, project_of(folder) if folder else None, environ),
+        make_settings=lambda: load_settings(home, project_of(folder, home) if folder else None, environ),
         make_store=lambda: open_store(home),
         make_runs=_make_runs,
         make_tasks=_make_tasks,
@@ -82,6 +87,7 @@ def open_fleet(
         make_errands=_make_errands,
         make_spawns=_make_spawns,
         make_gauge=_make_gauge,
+        make_boundary=_make_boundary,
     )
 
 
@@ -97,12 +103,40 @@ def load_settings(
     return load(home, project=project, environ=environ, strict=strict)
 
 
-def project_of(folder: str) -> Path | None:
-    """Return the nearest folder upwards that holds a `.fleet/config.toml` or a repository, if any."""
+def project_of(folder: str, home: Path | None = None) -> Path | None:
+    """Return the folder whose `.fleet/config.toml` holds for a folder, if any.
+
+    It is the nearest one upwards that has such a file or is a repository. From inside a workspace it is the
+    main checkout of its repository: an agent does not decide by which settings its work is judged.
+    """
+    from fleet.services.workspaces import is_for_agents, may_be_workspace
+
+    home = home or home_folder()
     try:
-        here = Path(os.path.realpath(folder))
+        here = os.path.realpath(folder)
     except FileNotFoundError:  # the folder that this process is in is gone
         return None
+    if may_be_workspace(here) and (owner := _repository_of_workspace(home, here)):
+        return Path(owner)
+    return None if is_for_agents(home, here) else _nearest_project(Path(here))
+
+
+def _repository_of_workspace(home: Path, folder: str) -> str:
+    """Return the main checkout that the workspace around a folder was made from; "" if there is none."""
+    from fleet.ports.records import Runs
+    from fleet.services.workspaces import run_at
+
+    if not (home / "fleet.db").exists() and not database_url(home):
+        return ""
+    store = open_store(home)
+    try:
+        run = run_at(Runs(store), folder)
+    finally:
+        store.close()
+    return run.project if run else ""
+
+
+def _nearest_project(here: Path) -> Path | None:
     for place in (here, *here.parents):
         if (place / ".fleet" / "config.toml").is_file() or _is_checkout(place):
             return place
@@ -123,6 +157,61 @@ def open_store(home: Path, url: str | None = None) -> Store:
     from fleet.adapters.stores.sqlite import SqliteStore
 
     return SqliteStore(home / "fleet.db")
+
+
+def repair_store(home: Path) -> RepairReport | None:
+    """Rebuild a home's store if it is damaged; return what was done, None if there is nothing wrong with it.
+
+    The supervisor is stopped for it; agents run on.
+    """
+    if database_url(home):
+        return None  # whoever keeps that database repairs it
+    from fleet.adapters.stores.salvage import is_repairable, what_is_wrong
+
+    file = home / "fleet.db"
+    if what_is_wrong(file) is None:
+        return None
+    door = door_of(home)
+    door.stop()
+    lock = door.take(is_background=False, version=version())  # no supervisor starts meanwhile
+    try:
+        # One that had a -wal file open which somebody deleted has brought all of it into the database.
+        problem = what_is_wrong(file)
+        if problem is None:
+            return None
+        if not is_repairable(problem):
+            raise problem
+        return _rebuild(home, file, problem)
+    finally:
+        os.close(lock)
+
+
+def _rebuild(home: Path, file: Path, problem: StoreUnusable) -> RepairReport:
+    import asyncio
+
+    from fleet.adapters.stores.salvage import rebuilding
+    from fleet.adapters.transports.local import LocalTransport
+    from fleet.adapters.workspaces.traces import GitTraces
+    from fleet.engine.repair import Rebuilder, RepairReport
+    from fleet.shim import script_path
+    from fleet.shim.local import LocalShim
+
+    async def rebuild(store: Store) -> Rebuilt:
+        shim = LocalShim(LocalTransport(), script_path(str(home)))
+        return await Rebuilder(
+            home=home, host=host_name(), store=store, shim=shim, traces=GitTraces()
+        ).rebuild()
+
+    with rebuilding(file, problem) as (store, salvaged):
+        rebuilt = asyncio.run(rebuild(store))
+    return RepairReport(
+        why=salvaged.why,
+        records=salvaged.records,
+        unreadable=salvaged.unreadable,
+        missing_writes=salvaged.missing_writes,
+        aside=salvaged.aside,
+        rebuilt=rebuilt,
+    )
 
 
 def database_url(home: Path) -> str:
@@ -147,7 +236,7 @@ def _files_name_database(home: Path) -> bool:
 def door_of(home: Path) -> HomeDoor:
     from fleet.engine.door import HomeDoor
 
-    return HomeDoor(home, host_name(), is_of_agent=lambda: bool(marks_around()))
+    return HomeDoor(home, host_name(), is_of_agent=lambda: bool(own_ancestry().marks))
 
 
 def version() -> str:
@@ -157,11 +246,18 @@ def version() -> str:
 
 
 def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
-    """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it."""
+    """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it.
+
+    Raises `StoreUnusable` for a store that is damaged.
+    """
+    url = database_url(home)
+    store = open_store(home, url)
+    require_integrity = _start_check(store)
     from fleet import plugins
     from fleet.adapters.coders.models import resolve_model
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
+    from fleet.adapters.workspaces.boundary import GitBoundary
     from fleet.adapters.workspaces.checkouts import GitCheckouts
     from fleet.adapters.workspaces.differences import GitComparing
     from fleet.adapters.workspaces.git import GitWorkspaces
@@ -175,13 +271,12 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
 
     settings = SettingsCache(home)
     transport = LocalTransport()
-    url = database_url(home)
     # Agents inherit this environment; what they print is kept, and sent to their provider.
     os.environ.pop("FLEET_DATABASE_URL", None)
     workshop = Workshop(
         home=home,
         host=host_name(),
-        store=open_store(home, url),
+        store=store,
         workspaces=GitWorkspaces(),
         checkout=UserCheckout(),
         repositories=_make_repositories(),
@@ -189,6 +284,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         comparing=GitComparing(),
         merging=GitMerging(),
         history=GitHistory(),
+        boundary=GitBoundary(),
         transport=transport,
         shim=LocalShim(transport, script_path(str(home))),
         hook_script=HOOK,
@@ -200,7 +296,22 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
+    require_integrity()
     return Supervisor(workshop, door_of(home), fifo, idle_seconds=idle_seconds)
+
+
+def _start_check(store: Store) -> Callable[[], None]:
+    """Begin to read all of a store, beside what else there is to do; return what waits for the answer."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from fleet.adapters.stores.sqlite import SqliteStore
+
+    if not isinstance(store, SqliteStore):
+        return lambda: None
+    pool = ThreadPoolExecutor(1, thread_name_prefix="integrity")
+    checked = pool.submit(store.check_integrity)
+    pool.shutdown(wait=False)
+    return checked.result
 
 
 def _wishes_of(url: str) -> Callable[[], AsyncIterator[str]] | None:
@@ -224,6 +335,7 @@ class SettingsCache:
         self._home = home
         self._kept: dict[str, tuple[object, Settings]] = {}
         self._looked_at: dict[str, float] = {}
+        self._tops: dict[str, str] = {}
         self._log = logging.getLogger(__name__)
 
     def of_project(self, project: str) -> Settings:
@@ -233,14 +345,24 @@ class SettingsCache:
         if kept and now - self._looked_at[project] < SAME_SECONDS:
             return kept[1]
         self._looked_at[project] = now
-        stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(project)))]
+        top = self._top_of(project)
+        stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(top)))]
         if kept and kept[0] == stamp:
             return kept[1]
-        settings = self._load(project, kept[1] if kept else None)
+        settings = self._load(top, kept[1] if kept else None)
         self._kept[project] = (stamp, settings)
         for warning in settings.warnings:
             self._log.error("config.broken", extra={"reason": warning})
         return settings
+
+    def _top_of(self, project: str) -> str:
+        """Return the folder that a project's settings are read from; of one in a workspace it is another."""
+        if project not in self._tops:
+            from fleet.services.workspaces import may_be_workspace
+
+            owner = _repository_of_workspace(self._home, project) if may_be_workspace(project) else ""
+            self._tops[project] = owner or project
+        return self._tops[project]
 
     def _load(self, project: str, before: Settings | None) -> Settings:
         """Load a project's settings; of a file that never was good, nothing counts.
@@ -284,8 +406,15 @@ def _door_later(fleet: Fleet) -> Door:
     return cast("Door", Later(lambda: door_of(fleet.home)))
 
 
-def _repositories_later() -> Repositories:
-    return cast("Repositories", Later(_make_repositories))
+def _repositories_later(fleet: Fleet) -> Repositories:
+    def require_own(folder: str, top: str) -> None:
+        from fleet.ports.records import Runs
+        from fleet.services.workspaces import may_be_workspace, require_own_repository
+
+        if may_be_workspace(os.path.realpath(folder)):
+            require_own_repository(Runs(fleet.store), folder, top)
+
+    return cast("Repositories", Later(lambda: _make_repositories(require_own)))
 
 
 def _make_runs(fleet: Fleet) -> RunService:
@@ -296,7 +425,7 @@ def _make_runs(fleet: Fleet) -> RunService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         door=_door_later(fleet),
     )
@@ -316,7 +445,7 @@ def _make_workflows(fleet: Fleet) -> WorkflowService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         door=_door_later(fleet),
     )
@@ -363,7 +492,7 @@ def _make_pairs(fleet: Fleet) -> PairService:
     return PairService(
         host=fleet.host,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         coder_names=coder_names,
         door=_door_later(fleet),
@@ -377,7 +506,7 @@ def _make_races(fleet: Fleet) -> RaceService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         door=_door_later(fleet),
     )
@@ -392,7 +521,7 @@ def _make_merges(fleet: Fleet) -> MergeService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         merging=GitMerging(),
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         forge=lambda: _make_forge(fleet.settings),
         door=_door_later(fleet),
     )
@@ -431,7 +560,7 @@ def _make_errands(fleet: Fleet) -> ErrandService:
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         runs=fleet.runs,
         tasks=fleet.tasks,
@@ -447,34 +576,57 @@ def _make_spawns(fleet: Fleet) -> SpawnService:
     return SpawnService(
         home=fleet.home,
         store=fleet.store,
-        repositories=_repositories_later(),
+        repositories=_repositories_later(fleet),
         settings=lambda: fleet.settings,
         home_settings=lambda: load(fleet.home, environ={}),
+        live_agents=partial(_live_agents, fleet.home),
     )
 
 
 @cache  # a parent that ends later must not take its marks along
-def marks_around() -> tuple[Mark, ...]:
-    """Return the marks of this process, as it was started, and of those above it."""
-    from fleet.adapters.ancestry import marks_of, marks_of_ancestors
+def own_ancestry() -> Ancestry:
+    """Return this process, as it was started, and those above it."""
+    from fleet.adapters.ancestry import ancestry_of
 
-    return (*marks_of(os.getpid()), *marks_of_ancestors(os.getpid()))
-
-
-def marks_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Mark]:
-    from fleet.adapters.ancestry import marks_behind
-
-    return marks_behind(client, server)
+    return ancestry_of(os.getpid())
 
 
-def _make_repositories() -> Repositories:
+def ancestries_behind(client: tuple[str, int], server: tuple[str, int]) -> list[Ancestry]:
+    from fleet.adapters.ancestry import ancestries_behind
+
+    return ancestries_behind(client, server)
+
+
+def _live_agents(home: Path, run: Run) -> Sequence[Process] | None:
+    from fleet.adapters.ancestry import live_agents
+
+    if sys.platform != "linux":  # nothing tells where processes come from
+        return None
+    return live_agents(home / "runs" / run.id, run.agent)
+
+
+def _make_repositories(check: Callable[[str, str], None] = lambda folder, top: None) -> Repositories:
     from fleet.adapters.workspaces.repositories import GitRepositories
 
-    return GitRepositories()
+    return GitRepositories(check)
 
 
 def repository_at(folder: str) -> Repository:
     return _make_repositories().inspect(folder, "HEAD", ())
+
+
+def _make_boundary(fleet: Fleet) -> BoundaryService:
+    from fleet.adapters.workspaces.boundary import GitBoundary
+    from fleet.services.boundary import BoundaryService
+
+    return BoundaryService(
+        home=str(fleet.home),
+        host=fleet.host,
+        store=fleet.store,
+        boundary=GitBoundary(),
+        get=lambda name: fleet.runs.get(name),
+        door=_door_later(fleet),
+    )
 
 
 def _make_gauge() -> Gauge:
@@ -501,7 +653,7 @@ def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
     from fleet.services.doctor import Doctor, InCharge
 
     def settings() -> Settings:
-        return load_settings(fleet.home, project_of(folder), strict=True)
+        return load_settings(fleet.home, project_of(folder, fleet.home), strict=True)
 
     def supervisor() -> InCharge | None:
         holder = door_of(fleet.home).holder()
@@ -525,7 +677,7 @@ def installer() -> Installer:
     from fleet.services.programs import is_installed
 
     user = Path(os.environ.get("HOME") or Path.home())
-    places = Places(home=user, project=project_of("."), environ=os.environ)
+    places = Places(home=user, project=_nearest_project(Path.cwd()), environ=os.environ)
     return Installer(home=home_folder(), places=places, launch=_launch, is_found=is_installed)
 
 

@@ -37,6 +37,8 @@ TEST_CLIS = (
 )
 SEARCH_PATH = f"{TEST_CLIS}:{os.environ['PATH']}"
 
+pytestmark = pytest.mark.timeout(400)  # real programs, on a machine that may be busy
+
 
 def coder_params() -> list[Any]:
     """Every coder; the real CLIs are marked, and skipped where they are not installed."""
@@ -114,7 +116,7 @@ class Bench:
             env=self.environment(launch),
             cwd=self.workspace,
             capture_output=True,
-            timeout=90,
+            timeout=300,
         )
         events = [event for line in done.stdout.splitlines() for event in self.coder.read(line)]
         if self.coder.facts.report:

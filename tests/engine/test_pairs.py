@@ -211,6 +211,8 @@ def test_a_reviewer_that_always_edits_approves_nothing(system: System, critic: C
 
 
 def test_a_reviewer_that_moves_the_doers_branch_is_caught(system: System, critic: Critic) -> None:
+    with (system.home / "config.toml").open("a") as file:
+        file.write("[boundary]\nhold = false\n")  # or the reviewer's run would be held for it
     theirs = "refs/heads/$(echo $FLEET_BRANCH | sed s/review-1/doer/)"
     steal = f"git commit -q --allow-empty -m x; git update-ref {theirs} HEAD"
     critic.is_to({"verdict": "APPROVED", "run": [steal]})

@@ -74,10 +74,13 @@ def test_the_database_going_away_for_a_while_costs_no_work(
 ) -> None:
     gate, end = tmp_path / "gate", tmp_path / "end"
     plants = ({"edit": {"path": "a.txt", "content": "a\n"}}, {"commit": "planted"}, {"say": "ready"})
+    config = system.home / "config.toml"
+    with config.open("a") as file:
+        file.write("[boundary]\nhold = false\n")  # settings change while the first agent is at work
     system.fleet("create", "ends", "-p", scenario(*plants, {"wait_for": str(end)}))
     system.wait_until("ends", lambda run: run.said == "ready")
-    with (system.home / "config.toml").open("a") as config:
-        config.write(f'[setup]\ncommands = ["until [ -e {gate} ]; do sleep 0.05; done"]\n')
+    with config.open("a") as file:
+        file.write(f'[setup]\ncommands = ["until [ -e {gate} ]; do sleep 0.05; done"]\n')
     system.fleet("create", "begins", "-p", scenario(*plants))
     system.wait_until("begins", lambda run: run.state is RunState.PREPARING)
     pid = system.supervisor_pid()

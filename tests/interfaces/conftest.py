@@ -20,6 +20,7 @@ import pytest
 
 from fleet.bootstrap import host_name, open_store
 from fleet.domain.ids import new_batch_id, new_run_id
+from fleet.domain.process import ProcessId
 from fleet.domain.run import Commit, Diff, Result, Run, RunState, WorkspaceState
 from fleet.domain.spawn import hash_of
 from fleet.domain.usage import Usage
@@ -113,11 +114,18 @@ def record(home: Path, *runs: Run) -> None:
         store.close()
 
 
+def own_process() -> ProcessId:
+    """Return the process of these tests, to be recorded as the agent that started their commands."""
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ProcessId(pid=os.getpid(), start=stat[19], boot=boot)
+
+
 @contextmanager
 def agent_elsewhere(system: System, branch: str, token: str) -> Generator[Run]:
-    """Give a run with a token that is at work on another host: no supervisor here looks after it."""
+    """Give a run with a token that is at work, for another host: no supervisor here looks after it."""
     at_work = {"state": RunState.RUNNING, "host": "elsewhere", "keys": (hash_of(token),)}
-    run = ended_run(branch, project=str(system.repository), **at_work)
+    run = ended_run(branch, project=str(system.repository), agent=own_process(), **at_work)
     record(system.home, run)
     try:
         yield run
@@ -180,6 +188,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """One home, repository and supervisor for the tests of a module; each uses branches of its own."""
     folder = tmp_path_factory.mktemp("shared")
     system = System(folder / "home", make_repository(folder / "repository"))
-    (folder / "home" / "config.toml").write_text("[stop]\ngrace_seconds = 2\n")
+    # Tests write settings and workflows while agents of others are at work: no agent is held for that.
+    settings = "[stop]\ngrace_seconds = 2\n[boundary]\nhold = false\n"
+    (folder / "home" / "config.toml").write_text(settings)
     yield system
     system.close()

@@ -46,7 +46,7 @@ BUILDS_ON = """It builds on the work of these; merge what is not on your branch 
 
 def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: Sequence[Task] = ()) -> str:
     """Return the first prompt of a run at a task."""
-    lines = "\n".join(f"- {dep.title} (task {dep.id}, branch {dep.branch})" for dep in deps)
+    lines = "\n".join(f"- {dep.title} (task {dep.id}, {_place_of(dep)})" for dep in deps)
     commands = "\n".join(f"    {command}" for command in task.gates)
     return SHEET.format(
         id=task.id,
@@ -61,6 +61,11 @@ def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: 
         questions=QUESTIONS,
         gates=GATES.format(commands=commands) if commands else "",
     )
+
+
+def _place_of(task: Task) -> str:
+    pushed = f", pushed as {task.base_ref}" if task.base_ref else ""
+    return f"branch {task.branch}{pushed}"
 
 
 AGAIN = """{description}

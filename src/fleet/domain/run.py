@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from fleet.domain.boundary import Outside
 from fleet.domain.cause import Cause
 from fleet.domain.ids import BatchId, RunId, TaskId
 from fleet.domain.process import ProcessId
@@ -137,6 +138,7 @@ class Run:
     state: RunState = RunState.QUEUED
     state_since: float = 0.0
     state_reason: str = ""
+    waits_for: str = ""  # what must be there before the engine can go on with it: room on a disk
     prompts: int = 1  # how many prompts it was given …
     turn: int = 0  # … and the last of them that an agent was started on, or was sent
     session: str = ""  # the CLI's own session id
@@ -154,6 +156,9 @@ class Run:
     said: str = ""  # the last line it said
     diff: Diff = Diff()
     result: Result | None = None
+    guard: str = ""  # hash of the record of what was outside its workspace before its turn
+    outside: tuple[Outside, ...] = ()  # what changed there while its agents worked
+    held: str = ""  # why a person must look at that before its work is used
     keys: tuple[str, ...] = ()  # hashes of the tokens that its agents were given, the newest last
     job: int = 1  # numbers the engine's durable jobs for this run, so that none is done twice
 
@@ -166,11 +171,11 @@ class Run:
             return self if reason is None else replace(self, state_reason=reason)
         if state not in MAY_BECOME[self.state]:
             raise IllegalTransition(self.id, self.state, state)
-        return replace(self, state=state, state_since=now, state_reason=reason or "")
+        return replace(self, state=state, state_since=now, state_reason=reason or "", waits_for="")
 
     def want(self, wanted: Wanted, *, delete_branch: bool = False) -> Run:
         """Return the run with another wish on it."""
-        return replace(self, wanted=wanted, delete_branch=delete_branch).without_nothing()
+        return replace(self, wanted=wanted, delete_branch=delete_branch, waits_for="").without_nothing()
 
     def switch(self, mode: Mode) -> Run:
         """Return the run as it is to go on in a mode: at once where no agent lives, else after its turn."""

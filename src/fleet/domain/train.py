@@ -62,6 +62,7 @@ class Car:
     tip: str = ""  # commit that was sent back
     landed_as: str = ""  # commit that brought it into the target
     files: tuple[str, ...] = ()  # that were in the way
+    protected: tuple[str, ...] = ()  # paths that it changes and that decide how work is judged
     reason: str = ""
     returns: int = 0  # how often it was sent back …
     earlier_returns: int = 0  # … and had been when a person let it come again

@@ -109,6 +109,8 @@ class TrainDirector:
             return Look(is_at_work=True)
         if run is not None and not car.is_named and not car.returns and run.state in BAD_ENDS:
             return Look(trouble=_bad_end(run))
+        if run is not None and run.held:
+            return Look(trouble=f"it is held: {run.held} (`fleet boundary show {run.branch}`)")
         # A batch means what its tasks came to, on whatever branch that is by now.
         head = run.branch if run and not car.is_named and not car.source else car.head
         tip = self._shop.merging.tip(train.project, f"refs/heads/{head}")
@@ -145,7 +147,11 @@ class TrainDirector:
             return Joint(commit=merged.commit, files=merged.conflicts, reason=merged.reason)
 
         base = self._tip_of_target(train)
-        return trains.assemble(train, base, lambda car: self._look(train, car), join)
+        stacked = trains.assemble(train, base, lambda car: self._look(train, car), join)
+        for link in stacked.stack:  # its agent may have committed since it was named
+            changed = self._shop.merging.protected_changes(train.project, base, link.tip, train.gates)
+            stacked = stacked.with_car(replace(stacked.car(link.branch), protected=changed))
+        return stacked
 
     def _land(self, train: Train) -> Train:
         """Move the target, if it is still where it was when everything was tested."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -21,16 +22,18 @@ from fleet.domain.task import Input
 from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
+from fleet.engine.clock import Clock
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.ports.artifacts import read_plain
+from fleet.ports.boundary import Boundary
 from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.comparing import Comparing
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
-from fleet.ports.records import Runs
+from fleet.ports.records import RUN_FORM, Runs
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.tasks import Tasks
@@ -41,6 +44,7 @@ from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
 DEFAULT_GRACE_SECONDS = 10.0
+RUN_FILE = "run.json"  # in a run's folder: its record, for the day that the store is damaged
 RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
 
 
@@ -58,6 +62,7 @@ class Workshop:
     comparing: Comparing
     merging: Merging
     history: History
+    boundary: Boundary
     transport: Transport
     shim: Shim
     hook_script: Path
@@ -67,6 +72,7 @@ class Workshop:
     lease_seconds: float  # of hosts that share the work; 0: there are none
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
+    clock: Clock = field(default_factory=Clock)
     nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 
@@ -166,6 +172,13 @@ class Workshop:
         """Drop what is remembered of a run whose job is done."""
         self._logs.pop(run_id, None)
         self.nudges.pop(run_id, None)
+
+    async def note(self, run: Run) -> Run:
+        """Write a run's record into its folder, too."""
+        text = json.dumps(RUN_FORM.encode(run), ensure_ascii=False)
+        path = f"{self.run_folder(run.id)}/{RUN_FILE}"
+        await self.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
+        return run
 
     async def _ask(self, function: Callable[..., Answer], *arguments: object) -> Answer:
         """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""

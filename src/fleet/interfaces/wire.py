@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fleet.domain.boundary import Outside
     from fleet.domain.event import Json
     from fleet.domain.pair import Round
     from fleet.domain.phases import Phase
@@ -59,6 +60,7 @@ def run(run: Run, load: Load | None = None) -> dict[str, Json]:
         "state": str(run.state),
         "state_since": moment(run.state_since),
         "state_reason": run.state_reason,
+        "waits_for": run.waits_for or None,
         "is_at_rest": run.is_at_rest,
         "created_at": moment(run.created_at),
         "started_at": moment(run.started_at),
@@ -79,7 +81,21 @@ def run(run: Run, load: Load | None = None) -> dict[str, Json]:
         "diff": diff(run.diff),
         "said": run.said,
         "load": None if load is None else load_of(load),
+        "held": run.held or None,
+        "changed_outside": [outside(run, one) for one in run.outside],
         "result": None if run.result is None else result(run.result),
+    }
+
+
+def outside(run: Run, one: Outside) -> dict[str, Json]:
+    return {
+        "what": str(one.kind),
+        "name": one.name,
+        "old": one.old or None,
+        "new": one.new or None,
+        "weight": str(one.weight),
+        "run": run.id,
+        "turn": one.turn,
     }
 
 
@@ -511,9 +527,11 @@ def candidate(row: Score) -> dict[str, Json]:
                 "author": suite.author,
                 "say": str(suite.say) if suite.say else None,
                 "is_accepted": suite.is_accepted,
+                "on_base": str(suite.on_base) if suite.on_base else None,
             }
             for suite in row.suites
         ],
+        "proofs": list(row.proofs),
     }
 
 
@@ -601,6 +619,7 @@ def car(car: Car) -> dict[str, Json]:
         "state": str(car.state),
         "reason": car.reason,
         "files": list(car.files),
+        "protected_files": list(car.protected),
         "landed_as": car.landed_as or None,
         "run": car.run,
         "task": car.task,
@@ -632,8 +651,13 @@ def clash(clash: Clash | None) -> Json:
     return None if clash is None else {"files": list(clash.paths), "reason": clash.reason}
 
 
-def pull_request(request: PullRequest) -> dict[str, Json]:
-    return {"branch": request.branch, "url": request.url, "is_new": request.is_new}
+def pull_request(request: PullRequest, protected: Sequence[str]) -> dict[str, Json]:
+    return {
+        "branch": request.branch,
+        "url": request.url,
+        "is_new": request.is_new,
+        "protected_files": list(protected),
+    }
 
 
 def issue(task: Task) -> dict[str, Json]:

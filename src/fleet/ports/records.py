@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fleet.domain.boundary import Kind as Changed
+from fleet.domain.boundary import Outside, Weight
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.ids import BatchId, RunId, TaskId
@@ -87,6 +89,8 @@ def index_of(run: Run) -> dict[str, str]:
         found_by["batch"] = run.batch
     if run.has_work:
         found_by["work"] = run.host
+    if run.held:
+        found_by["held"] = "yes"
     if not run.is_removed or run.has_work:
         found_by["shown"] = "yes"
     return found_by
@@ -102,7 +106,8 @@ def _cause(word: str) -> Cause:
 
 
 _CAUSES = frozenset(Cause)
-_result = value_of(
+decode_outside = tuple_of(Outside, kind=Changed, weight=Weight)
+decode_result = value_of(
     Result,
     status=RunState,
     cause=_cause,
@@ -126,7 +131,8 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
     "agent": value_of(ProcessId),
     "usage": value_of(Usage),
     "diff": value_of(Diff),
-    "result": _result,
+    "result": decode_result,
+    "outside": decode_outside,
 }
 
 

@@ -29,7 +29,7 @@ TRAIN_FORM = Form(
     make=Train,
     decoders={
         "id": TrainId,
-        "cars": tuple_of(Car, state=CarState, files=tuple),
+        "cars": tuple_of(Car, state=CarState, files=tuple, protected=tuple),
         "gates": tuple,
         "state": TrainState,
         "stack": tuple_of(Link),

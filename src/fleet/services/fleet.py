@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
+    from fleet.services.boundary import BoundaryService
     from fleet.services.errands import ErrandService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
@@ -46,6 +47,7 @@ class Fleet:
     make_errands: Callable[[Fleet], ErrandService]
     make_spawns: Callable[[Fleet], SpawnService]
     make_gauge: Callable[[], Gauge]
+    make_boundary: Callable[[Fleet], BoundaryService]
 
     @cached_property
     def settings(self) -> Settings:
@@ -98,6 +100,10 @@ class Fleet:
     @cached_property
     def spawns(self) -> SpawnService:
         return self.make_spawns(self)
+
+    @cached_property
+    def boundary(self) -> BoundaryService:
+        return self.make_boundary(self)
 
     @cached_property
     def gauge(self) -> Gauge:

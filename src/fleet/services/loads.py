@@ -72,7 +72,7 @@ class Loads:
         mine = f"{self._path}.{os.getpid()}"
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-            with open(mine, "w") as file:  # noqa: PTH123
+            with open(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
                 json.dump(looks, file)
             os.replace(mine, self._path)  # noqa: PTH105
         except OSError:

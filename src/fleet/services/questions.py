@@ -24,6 +24,7 @@ from fleet.errors import Conflict, Failed, InvalidInput, NotFound
 from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, write_plain
 from fleet.ports.door import Door
 from fleet.ports.lineage import Lineage
+from fleet.ports.private import make_private
 from fleet.ports.store import Store
 from fleet.ports.tasks import Questions, Tasks
 from fleet.services.tasks import SHORTEST_END, TaskService
@@ -64,7 +65,7 @@ class QuestionService:
         self._records.note(task.id, "asked", draft.text)
         self._door.knock()
         with self._in_file_of(task) as path:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(path.parent)
             append_plain(path, write_question(draft, _stamp(now)))
         return draft
 

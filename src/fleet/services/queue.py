@@ -137,7 +137,7 @@ class QueueService:
             task
             for page in pages
             for task in page
-            if task.not_before <= now and (is_shared or self.is_for(host, task))
+            if not task.wait.left(now) and (is_shared or self.is_for(host, task))
         ]
         return list(in_order(due, now, Limits(ageing_seconds=self._settings().ageing_seconds)))[:limit]
 

@@ -33,6 +33,7 @@ class Glance(NamedTuple):
     state: str
     state_since: float
     state_reason: str
+    waits_for: str
     host: str
     workspace: str
     started_at: float | None
@@ -45,6 +46,7 @@ class Glance(NamedTuple):
     cost_usd: float | None
     said: str
     agent: Mapping[str, Any] | None
+    held: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -80,6 +82,7 @@ def glance(record: Record) -> Glance:
         get("state", "queued"),
         get("state_since", 0.0),
         get("state_reason", ""),
+        get("waits_for", ""),
         get("host", ""),
         get("workspace", ""),
         get("started_at"),
@@ -92,6 +95,7 @@ def glance(record: Record) -> Glance:
         usage.get("cost_usd"),
         get("said", ""),
         get("agent"),
+        get("held", ""),
     )
 
 

@@ -25,6 +25,7 @@ from fleet.ports.store import Store
 from fleet.ports.tasks import Questions, QueueState, Tasks
 from fleet.services.projects import project_at
 from fleet.services.texts import check_text, texts_in
+from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
     from fleet.services.exchange import Draft, Imported
@@ -118,7 +119,7 @@ class TaskService:
     def draft(self, title: str, edit: Edit, *, folder: str = ".", deps: Sequence[str] = ()) -> Task:
         """Return the task that `create` would record, checked but not recorded."""
         check_text(title)
-        cwd, project = place(folder)
+        cwd, project = self._own_place(folder)
         self._settings()  # what would keep it from ever being started is told at once
         if edit.coder:
             self.check_coder(edit.coder)
@@ -190,7 +191,7 @@ class TaskService:
             )
         if edit.coder:
             self.check_coder(edit.coder)
-        there = place(folder) if folder is not None else None
+        there = self._own_place(folder) if folder is not None else None
 
         def edited(task: Task) -> Task:
             return edit.made_to(task if there is None else _moved(task, *there))
@@ -464,7 +465,12 @@ class TaskService:
         is_here = bool(draft.cwd) and Path(draft.cwd).is_dir()
         if draft.state is TaskState.CLOSED and not is_here:
             return draft.cwd, ""
-        return place(draft.cwd if is_here or (draft.cwd and folder is None) else folder or ".")
+        return self._own_place(draft.cwd if is_here or (draft.cwd and folder is None) else folder or ".")
+
+    def _own_place(self, folder: str) -> tuple[str, str]:
+        cwd, project = place(folder)
+        require_own_repository(self._runs, cwd, project)
+        return cwd, project
 
     def _bring_in(self, task: Task) -> None:
         for dep in task.deps:

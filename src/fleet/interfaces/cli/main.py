@@ -59,6 +59,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "kill": Entry("removal:kill", "End agents; their work is saved first."),
         "undo": Entry("removal:undo", "Bring a removed workspace back."),
         "clean": Entry("removal:clean", "Remove the workspaces of agents that have ended."),
+        "boundary": Entry("boundary:boundary", "Look after agents that are held."),
     },
     "Queue": {
         "task": Entry("tasks:task", "Write down what is wanted, change it, look at it."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -113,7 +114,8 @@ def tasks(limit: int, watch: bool, as_json: bool) -> None:
     """Show the tasks that are in progress.
 
     Of all projects. A coder or model that the task names itself is bold, an inherited one dim. Idle is
-    the time since the agent last told anything; context is its fullest so far, in tokens.
+    the time since the agent last told anything; context is its fullest so far, in tokens. Below the table
+    stands why tasks are held.
 
     \b
     Example:
@@ -158,7 +160,7 @@ def _underway(fleet: Fleet, limit: int, width: int | None) -> list[str]:
         "model": ["bold" if choice.is_own_model else "dim" for choice in choices],
         "cwd": ["dim"] * len(found),
     }
-    return render.table(
+    table = render.table(
         UNDERWAY,
         rows,
         right=("elapsed", "idle", "context", "events"),
@@ -167,6 +169,8 @@ def _underway(fleet: Fleet, limit: int, width: int | None) -> list[str]:
         width=width,
         is_coloured=render.is_coloured(sys.stdout),
     )
+    held = [f"{task.id} is {render.printable(task.reason)}" for task in found if task.is_held]
+    return [*table, "", *(render.paint(line, "yellow") for line in held)] if held else table
 
 
 def _underway_row(fleet: Fleet, task: Task, choice: Choice) -> tuple[str, ...]:
@@ -291,13 +295,16 @@ def _waits(detail: Detail) -> list[str]:
         lines.append(f"{render.date(task.not_before)}")
     if task.base_host:
         lines.append(f"host {render.printable(task.base_host)}, which alone has its work so far")
+    if task.waits_for_base and detail.is_shared:
+        lines.append(f"a host that has commit {task.base[:12]}, where it begins")
     if task.needs:
         lines.append(f"a host that is {render.printable(' and '.join(task.needs))}")
     if detail.refusal:
         lines.append(f"room: {render.printable(detail.refusal)}")
     if not lines and detail.is_shared:
         project = render.printable(task.project)
-        lines.append(f"its turn, on a host that has {detail.choice.coder} and {project}")
+        deps = ", and the work of the tasks it depends on" if task.deps else ""
+        lines.append(f"its turn, on a host that has {detail.choice.coder} and {project}{deps}")
     return lines or ["nothing but its turn"]
 
 
@@ -337,6 +344,8 @@ def _next(detail: Detail) -> str:
             return "fleet tasks -w"
         case TaskState.IN_PROGRESS if detail.run is None:
             return "fleet tasks -w"
+        case TaskState.IN_PROGRESS if task.is_held:
+            return f"fleet boundary show {quote(task.branch)}"
         case TaskState.IN_PROGRESS:
             return f"fleet logs -f {task.run}"
         case TaskState.BLOCKED if task.budget_usd and detail.spent_usd >= task.budget_usd:
