@@ -74,10 +74,7 @@ async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
         make_private(root)
     try:
         make = partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
-        look = partial(shop.boundary.look_ahead, run.project, str(shop.home))
-        await asyncio.gather(
-            shop.in_git_thread(make), asyncio.to_thread(look), asyncio.to_thread(cgroups.hurry)
-        )
+        await asyncio.gather(shop.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise

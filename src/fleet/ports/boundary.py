@@ -26,10 +26,6 @@ class Boundary(Protocol):
         """Return the state of a repository and of fleet's home; `before` says which filters may be run."""
         ...
 
-    def look_ahead(self, project: str, home: str) -> None:
-        """Look for a `take` that follows at once, which then takes less time."""
-        ...
-
     def explain_config(self, old: bytes, new: bytes) -> tuple[list[str], list[str]]:
         """Return the settings, as `key=value`, that only the old or only the new text of a file has."""
         ...

@@ -32,7 +32,6 @@ LARGEST_KEPT = 1 << 18
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?|")
 _STASH = re.compile(r"(?:WIP on|On) ([^:]+):")
 MOST_RUNS = 200
-SHARED_SECONDS = 0.5  # for so long runs that start together share one look
 _GIT_FILES = (
     *("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout"),
     *("objects/info/alternates", "shallow"),
@@ -58,6 +57,7 @@ class GitBoundary:
     def __init__(self) -> None:
         self._taken: dict[tuple[str, str], tuple[float, Guarded]] = {}
         self._locks: dict[str, threading.Lock] = {}
+        self._configurations: dict[Path, tuple[list[str], filters.Configuration]] = {}
 
     # looking
 
@@ -70,13 +70,14 @@ class GitBoundary:
 
     def take(self, project: str, home: str, before: Guarded | None = None) -> Guarded:
         if before is not None:
-            self._taken.pop((project, home), None)  # what one run did is no change for those that start now
             return self._take(project, home, before)
+        asked = time.monotonic()
         with self._locks.setdefault(project, threading.Lock()):
-            at, taken = self._taken.get((project, home), (0.0, None))
-            if taken is None or time.monotonic() - at > SHARED_SECONDS:
-                at, taken = time.monotonic(), self._take(project, home, None)
-                self._taken[project, home] = (at, taken)
+            # Runs that start together share a look, if it began after all of them had asked for one.
+            begun, taken = self._taken.get((project, home), (0.0, None))
+            if taken is None or begun < asked:
+                begun, taken = time.monotonic(), self._take(project, home, None)
+                self._taken[project, home] = (begun, taken)
             return taken
 
     def _take(self, project: str, home: str, before: Guarded | None) -> Guarded:
@@ -84,7 +85,7 @@ class GitBoundary:
         at = time.time()
         head = read_text(common / "HEAD").strip()
         refs = all_refs(common)
-        look = _look(project, common) if before is None else _look_again(project, common, before)
+        look = self._look(project, common) if before is None else _look_again(project, common, before)
         names = {*_files(common, Path(project), Path(home)), *map(Path, look.config.files)}
         files = {str(file): _content(file) for file in names}
         return Guarded(
@@ -101,9 +102,14 @@ class GitBoundary:
             runs=_runs(Path(home), before),
         )
 
-    def look_ahead(self, project: str, home: str) -> None:
-        with suppress(FleetError, OSError):  # the look that counts says what is wrong
-            self.take(project, home)
+    def _look(self, project: str, common: Path) -> _Look:
+        """Look at the main checkout; ask git for its configuration only if a file of it has changed."""
+        known = self._configurations.get(common)
+        config = known[1] if known else None
+        if not (known and config and known[0] == [_fingerprint(name) for name in config.files]):
+            config = filters.read_configuration(common)
+            self._configurations[common] = ([_fingerprint(name) for name in config.files], config)
+        return _Look(config, _status(project, common, {}))
 
     def explain_config(self, old: bytes, new: bytes) -> tuple[list[str], list[str]]:
         before, after = filters.settings_in(old), filters.settings_in(new)
@@ -245,10 +251,6 @@ class GitBoundary:
         git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
         if found.kind is Kind.CHECKOUT:
             git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
-
-
-def _look(project: str, common: Path) -> _Look:
-    return _Look(filters.read_configuration(common), _status(project, common, {}))
 
 
 def _look_again(project: str, common: Path, before: Guarded) -> _Look:
@@ -402,7 +404,7 @@ def _fingerprint(file: str) -> str:
         status = os.stat(file)  # noqa: PTH116 - for hundreds of them
     except OSError:
         return ""
-    return f"{status.st_size} {status.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def _write_kept(
