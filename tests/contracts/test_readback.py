@@ -308,6 +308,19 @@ class TestRemovalsThatWereCutOff:
         ground.workspaces.restore(place, SAVED)
         assert fingerprint(workspace) == before
 
+    def test_of_a_restore_that_was_cut_off_after_its_link_save_nothing_anew(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        (workspace / "work.txt").write_text("precious\n")
+        own = git(workspace, "rev-parse", "--absolute-git-dir")
+        before = fingerprint(workspace)
+        ground.workspaces.remove(place)
+        workspace.mkdir()  # as a kill leaves it, before the worktree's git folder is there
+        (workspace / ".git").write_text(f"gitdir: {own}\n")
+        git(ground.repository, "update-ref", f"refs/fleet/base/{place.run}", place.base_sha)
+        ground.workspaces.remove(place)
+        ground.workspaces.restore(place, SAVED)
+        assert fingerprint(workspace) == before
+
     def test_in_the_midst_of_saving_give_unreadable_files_their_modes_back(self, ground: Ground) -> None:
         place, workspace = ground.make()
         (workspace / "closed.txt").write_text("closed\n")

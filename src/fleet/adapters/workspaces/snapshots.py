@@ -54,6 +54,7 @@ from fleet.adapters.workspaces.worktrees import (
     READY,
     Site,
     environment,
+    has_link_alone,
     in_worktree,
     linked_git_dir,
     lock_of,
@@ -145,6 +146,8 @@ def usable_git_dir(site: Site) -> Path | None:
     lost = linked_git_dir(site)
     if lost is None:
         raise _not_ours(site)
+    if has_link_alone(site):  # a make or restore that was killed: its files are still to come
+        return None
     with hold(site.repository_lock):
         return write_git_dir(site, site.branch_ref, lost.name, READY)
 
