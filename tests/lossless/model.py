@@ -71,6 +71,16 @@ class Obligation:
         elif command.startswith(("gc", "prune", "repack")):
             self.left.commits &= self.left.firm | by_refs
 
+    def soften_staged(self) -> None:
+        """An agent collected garbage while this one staged: git-gc(1) warns of what that may delete."""
+        staged = [value.split()[1] for value in self.left.index.values()]
+        readable = work.readable_blobs(self.where.common, staged, kept=self.where)
+        self.left.index = {
+            name: value
+            for name, value in self.left.index.items()
+            if value.startswith("160000") or value.split()[1] in readable
+        }
+
     def require_all(self) -> None:
         if lost := work.find_lost(self.left, self.where):
             told = [f"{name!r} ({content[:10]})" for content, name in lost.items()]

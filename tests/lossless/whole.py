@@ -109,7 +109,7 @@ class WholeSequence:
         for worker in self.workers:
             self._await(worker)
         if any("collect_garbage" in line for line in self.history):
-            self._soften("gc")  # also for those that were not awaited yet when one of them did
+            self._soften_beside_agents()  # also for those that were not awaited yet when one of them did
 
     def _plan(self, worker: Worker) -> str:
         worker.turn += 1
@@ -155,7 +155,7 @@ class WholeSequence:
         if worker.then in _ENDS:
             worker.is_at_work = False
         if "collect_garbage" in did:
-            self._soften("gc")
+            self._soften_beside_agents()
 
     # steps
 
@@ -279,6 +279,13 @@ class WholeSequence:
         for worker in self.workers:
             if worker.owed:
                 worker.owed.soften(command)
+
+    def _soften_beside_agents(self) -> None:
+        """One agent has collected garbage while the others were at work."""
+        self._soften("gc")
+        for worker in self.workers:
+            if worker.owed:
+                worker.owed.soften_staged()
 
     # commands and what happens beside them
 

@@ -345,7 +345,7 @@ def find_lost(left: Work, where: Where) -> dict[str, str]:
         wanted = _without(wanted, {value.split()[1] for value in staged.index.values()}, only="staged ")
     objects = reachable(where.common, kept=where)
     wanted_objects = [content for content in wanted if content in objects]
-    readable = _readable_blobs(where.common, wanted_objects, length, kept=where)
+    readable = readable_blobs(where.common, wanted_objects, kept=where)
     lost = {content: name for content, name in wanted.items() if content not in readable}
     missing = left.commits - objects
     if missing:
@@ -407,10 +407,11 @@ def _reachable_by_ref(common: Path, tips: str) -> set[str]:
     return found
 
 
-def _readable_blobs(common: Path, names: Sequence[str], length: int, kept: Where) -> set[str]:
+def readable_blobs(common: Path, names: Sequence[str], kept: Where) -> set[str]:
     """Return those objects that can be read, and have the content that their names say."""
     if not names:
         return set()
+    length = object_id_length(common)
     out = _git(
         None, common, "cat-file", "--batch", input="".join(f"{name}\n" for name in names).encode(), kept=kept
     ).stdout
