@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.errors import FleetError
 from fleet.ports.workspace import Place
 from tests.contracts.workspace_fixtures import Ground, fingerprint, git, make_repository, mess_up
+from tests.lossless import faults
 
 SAVED = "refs/fleet/saved/run-work"
 
@@ -593,6 +595,37 @@ class TestStagedContent:
         assert "staged version" in contents(ground, SAVED)
         comes_back(ground, place, workspace)
         assert "staged version" in contents(ground, SAVED)
+
+    @pytest.mark.parametrize("action", ["settle", "remove"])
+    def test_outlives_a_disk_that_is_full_when_the_index_is_to_be_written(
+        self, tmp_path: Path, action: str
+    ) -> None:
+        """Git then says "unable to write new index file", which is no index that an agent broke."""
+        with faults.small_disk(tmp_path / "disk", 8) as is_mounted:
+            if not is_mounted:
+                pytest.skip("needs to mount a tmpfs")
+            ground = Ground(make_repository(tmp_path / "disk" / "repository"), tmp_path / "room")
+            place, workspace = ground.make()
+            git(workspace, "update-index", "--assume-unchanged", "src/tool.py")
+            (workspace / "readme.md").write_text("staged version\n")
+            git(workspace, "add", "readme.md")
+            (workspace / "readme.md").write_text("later version\n")
+            do = partial(ground.workspaces.save_leftovers, place, "work")
+            if action == "remove":
+                do = partial(ground.workspaces.remove, place)
+            faults.fill(tmp_path / "disk" / "filler", 0)
+            with pytest.raises(FleetError):
+                do()
+            (tmp_path / "disk" / "filler").unlink()
+            do()
+            assert "staged version" in contents(ground, SAVED)
+
+    def test_an_index_that_was_cut_off_while_it_was_written_is_written_again(self, ground: Ground) -> None:
+        place, workspace = ground.make()
+        (workspace / "new.txt").write_text("new\n")
+        (ground.git_dir(place) / "index").write_bytes(b"no index")
+        (ground.git_dir(place) / "fleet-index-of-head.lock").touch()
+        comes_back(ground, place, workspace)
 
     def test_of_a_name_that_is_merged_and_in_conflict_keeps_nobody_from_saving(self, ground: Ground) -> None:
         place, workspace = ground.make()

@@ -28,7 +28,14 @@ from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
 from fleet.adapters.workspaces.recovery import publishing, writing_to
 from fleet.adapters.workspaces.snapshots import mend_head, save, unfinished_files, usable_git_dir
-from fleet.adapters.workspaces.status import Status, clear_flags, fill_index, read_status, stage
+from fleet.adapters.workspaces.status import (
+    Status,
+    clear_flags,
+    fill_index,
+    is_readable_index,
+    read_status,
+    stage,
+)
 from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree, lock_of
 from fleet.errors import GitFailed
 
@@ -132,8 +139,8 @@ def _status(site: Site, git_dir: Path) -> Status:
         try:
             clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
             return read_status(site.path, env)
-        except GitFailed as exc:
-            if "index" not in exc.reason:
+        except GitFailed:
+            if is_readable_index(site.path, env):
                 raise
     # The agent broke its index. What was staged is in its files as well.
     fill_index(site.path, env, index)

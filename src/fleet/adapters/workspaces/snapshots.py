@@ -43,6 +43,7 @@ from fleet.adapters.workspaces.status import (
     Status,
     clear_flags,
     fill_index,
+    is_readable_index,
     read_names,
     read_status,
     renew_index,
@@ -401,10 +402,13 @@ def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) 
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
         return clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
-    except (FileNotFoundError, GitFailed):
-        # The agent deleted or broke it.
-        fill_index(site.path, env, index)
-        return []
+    except FileNotFoundError:
+        pass  # the agent deleted it
+    except GitFailed:
+        if is_readable_index(site.path, env):
+            raise
+    fill_index(site.path, env, index)
+    return []
 
 
 def _index_tree(

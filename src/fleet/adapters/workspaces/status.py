@@ -12,6 +12,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.filesystem import faithful
 from fleet.adapters.workspaces.folders import remove_file
+from fleet.adapters.workspaces.worktrees import lock_of
 from fleet.errors import GitFailed
 
 _GITLINK = "160000"
@@ -138,15 +139,33 @@ def stage(
     return [name for name in names if b"Ignoring path " + os.fsencode(name) + b"\n" in said]
 
 
-def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
-    """Make an index anew, as of HEAD."""
-    remove_file(index)
-    env = {**env, "GIT_INDEX_FILE": str(index)}
+def is_readable_index(path: Path, env: Mapping[str, str]) -> bool:
+    """Whether git can read the index. It may fail at other things: "unable to write new index file", say."""
     try:
+        git("ls-files", "-z", cwd=path, env=env)
+    except GitFailed:
+        return False
+    return True
+
+
+def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
+    """Write a new index, as of HEAD, in the place of one that is broken or missing."""
+    draft = index.with_name("fleet-index-of-head")
+    env = {**env, "GIT_INDEX_FILE": str(draft)}
+    try:
+        _clear(draft)
         git("read-tree", "HEAD", cwd=path, env=env)
     except GitFailed:
         # HEAD is a branch without commits.
+        _clear(draft)
         git("read-tree", "--empty", cwd=path, env=env)
+    draft.rename(index)
+
+
+def _clear(draft: Path) -> None:
+    """Remove an index of ours that was cut off while it was written, and its lock."""
+    remove_file(draft)
+    remove_file(lock_of(draft))
 
 
 def renew_index(path: Path, env: Mapping[str, str], index: Path) -> None:
@@ -157,7 +176,7 @@ def renew_index(path: Path, env: Mapping[str, str], index: Path) -> None:
         fill_index(path, env, index)
         return
     draft = index.with_name("fleet-index")
-    remove_file(draft)
+    _clear(draft)
     git(
         "update-index",
         "-z",
