@@ -12,7 +12,7 @@ from bench.common import Row, Scratch, best_of
 from fleet.domain.ids import new_batch_id, new_run_id
 from fleet.domain.run import Diff, Run, RunState, WorkspaceState
 from fleet.domain.usage import Usage
-from fleet.ports.records import Runs
+from fleet.records.runs import Runs
 
 TRIES = 15
 

@@ -25,7 +25,7 @@ from typing import Any
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.ids import TaskId
 from fleet.domain.task import Task, TaskState
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.tasks import QueueState, Tasks
 from fleet.services.tasks import Edit
 from tests.support import System, git, make_repository, processes_with, wait_for
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.door import HomeDoor
-from fleet.ports.records import Runs
+from fleet.records.runs import Runs
 
 Fact = TypeVar("Fact")
 

@@ -123,7 +123,7 @@ def project_of(folder: str, home: Path | None = None) -> Path | None:
 
 def _repository_of_workspace(home: Path, folder: str) -> str:
     """Return the main checkout that the workspace around a folder was made from; "" if there is none."""
-    from fleet.ports.records import Runs
+    from fleet.records.runs import Runs
     from fleet.services.workspaces import run_at
 
     if not (home / "fleet.db").exists() and not database_url(home):
@@ -408,7 +408,7 @@ def _door_later(fleet: Fleet) -> Door:
 
 def _repositories_later(fleet: Fleet) -> Repositories:
     def require_own(folder: str, top: str) -> None:
-        from fleet.ports.records import Runs
+        from fleet.records.runs import Runs
         from fleet.services.workspaces import may_be_workspace, require_own_repository
 
         if may_be_workspace(os.path.realpath(folder)):

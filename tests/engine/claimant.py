@@ -19,7 +19,7 @@ from fleet.domain.task import PRIORITIES, Task
 from fleet.engine.claims import Claims, Heartbeats
 from fleet.errors import Conflict, Fenced, StoreAway
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
+from fleet.records.tasks import Tasks
 
 Answer = TypeVar("Answer")
 

@@ -25,9 +25,9 @@ from fleet.domain.usage import Usage
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.errors import Conflict, Fenced
-from fleet.ports.records import Runs
 from fleet.ports.store import Store
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import QueueState, Tasks
 from tests.engine.claimant import open_store
 from tests.postgres import shared_server
 
@@ -270,9 +270,9 @@ def race(
 ) -> None:
     """Let processes race for tasks, stop them at random for longer than a lease, and check the history."""
     store = open_store(place)
-    shelf = Tasks(store)
+    collection = Tasks(store)
     for number in range(tasks):
-        shelf.add(Task(id=TaskId(f"t-{number:05d}"), title="race", created_at=1.0))
+        collection.add(Task(id=TaskId(f"t-{number:05d}"), title="race", created_at=1.0))
     chance = random.Random(seed)
     histories = [folder / f"history-{number}" for number in range(processes)]
     runners: list[subprocess.Popen[bytes]] = []
@@ -298,7 +298,7 @@ def race(
             runner.wait()
     try:
         assert all(runner.returncode == 0 for runner in runners)
-        check_history(shelf, histories, tasks)
+        check_history(collection, histories, tasks)
     finally:
         store.close()
 
@@ -319,7 +319,7 @@ def stop_at_random(
         time.sleep(chance.uniform(0.05, 0.3))
 
 
-def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
+def check_history(collection: Tasks, histories: list[Path], tasks: int) -> None:
     by_task: defaultdict[str, list[Operation]] = defaultdict(list)
     counted: Counter[tuple[str, bool]] = Counter()
     for line in (line for history in histories for line in history.read_text().splitlines()):
@@ -332,7 +332,7 @@ def check_history(shelf: Tasks, histories: list[Path], tasks: int) -> None:
     assert counted["free", True], f"somebody was taken for dead, or this test shows nothing: {counted}"
     assert counted["accept", False], f"somebody came too late and was refused: {counted}"
     print(f"{tasks} tasks: {dict(counted)}")
-    for task in shelf.find():
+    for task in collection.find():
         assert task.state is TaskState.CLOSED
         assert task.close_reason
         assert int(task.close_reason.split()[1]) == task.token, "it is the last holder's result"

@@ -15,7 +15,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.engine.clock import Clock, Stopwatch, Waits
 from fleet.engine.queue import Queue
-from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.records.tasks import Hold, QueueState, Tasks
 from tests.support import make_repository
 from tests.workshops import make_workshop
 

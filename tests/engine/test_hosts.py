@@ -17,8 +17,8 @@ from fleet.domain.ids import TaskId
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.errors import NotFound
-from fleet.ports.records import Runs
-from fleet.ports.tasks import Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import Tasks
 from fleet.services.tasks import Edit, TaskService
 from tests.network import Cable, cables
 from tests.postgres import Server, programs

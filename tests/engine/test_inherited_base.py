@@ -20,9 +20,9 @@ from fleet.engine.queue import Queue
 from fleet.engine.steps import prepare
 from fleet.engine.workshop import Workshop
 from fleet.errors import NotFound
-from fleet.ports.records import Runs
-from fleet.ports.tasks import QueueState, Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.runs import Runs
+from fleet.records.tasks import QueueState, Tasks
+from fleet.records.workflows import Workflows
 from tests.support import System, git, make_repository
 from tests.workshops import make_workshop
 

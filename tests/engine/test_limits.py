@@ -15,7 +15,7 @@ import pytest
 
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.task import Task, TaskState
-from fleet.ports.tasks import Tasks
+from fleet.records.tasks import Tasks
 from fleet.services.tasks import Edit
 from tests.support import System, wait_for
 from tests.unit.test_coders_transcripts import TRANSCRIPTS

@@ -14,7 +14,7 @@ from fleet.domain.run import Run
 from fleet.engine.follow import turn_start
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.errors import Stale
-from fleet.ports.records import Runs
+from fleet.records.runs import Runs
 
 RUN = RunId("r" * 14)
 

@@ -17,8 +17,8 @@ from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.pair import Decision, Pair, PairState
 from fleet.domain.run import Run
 from fleet.domain.task import TaskState
-from fleet.ports.pairs import Pairs
-from fleet.ports.tasks import Tasks
+from fleet.records.pairs import Pairs
+from fleet.records.tasks import Tasks
 from fleet.services.pairs import PairWish
 from tests.engine.agents import Critic, with_agents
 from tests.support import System, git, wait_for

@@ -20,8 +20,8 @@ from fleet.domain.queue import Ledger
 from fleet.domain.run import RunState
 from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
-from fleet.ports.spawns import Spawns
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.spawns import Spawns
+from fleet.records.tasks import QueueState, Tasks
 from fleet.services.errands import ErrandWish
 from fleet.services.tasks import Edit
 from tests.support import System, git, make_repository, scenario, wait_for

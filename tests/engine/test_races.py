@@ -35,9 +35,9 @@ from fleet.domain.trial import Trial
 from fleet.engine.races import RaceDirector
 from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
 from fleet.ports.comparing import Comparison
-from fleet.ports.races import Races
-from fleet.ports.tasks import Tasks
-from fleet.ports.trials import Trials
+from fleet.records.races import Races
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
 from fleet.services.races import RaceDetail, RaceWish
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import System, git, make_repository, wait_for

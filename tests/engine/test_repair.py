@@ -22,7 +22,7 @@ from fleet.domain.run import Run, RunState, WorkspaceState
 from fleet.engine.repair import Rebuilder, Rebuilt
 from fleet.errors import StoreGone
 from fleet.ports.store import Record
-from fleet.ports.tasks import QueueState
+from fleet.records.tasks import QueueState
 from fleet.shim.local import LocalShim
 from tests.support import System, git, is_alive, scenario, wait_for
 

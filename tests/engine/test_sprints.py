@@ -14,8 +14,8 @@ import pytest
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.pair import Decision, PairState
 from fleet.domain.phases import Sprint, SprintState
-from fleet.ports.pairs import Pairs
-from fleet.ports.sprints import Sprints
+from fleet.records.pairs import Pairs
+from fleet.records.sprints import Sprints
 from fleet.services.pairs import PairWish
 from tests.engine.agents import Critic, with_agents
 from tests.support import System, git, wait_for

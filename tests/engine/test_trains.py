@@ -14,8 +14,8 @@ import pytest
 
 from fleet.bootstrap import open_store
 from fleet.domain.train import Train, TrainState
-from fleet.ports.tasks import Tasks
-from fleet.ports.trains import Trains
+from fleet.records.tasks import Tasks
+from fleet.records.trains import Trains
 from tests.branches import branch_off
 from tests.support import System, git, is_alive, scenario, wait_for
 

@@ -24,10 +24,10 @@ from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, join
 from fleet.domain.trial import Answer, TrialState
 from fleet.engine.trains import TrainDirector
 from fleet.engine.workshop import Workshop
-from fleet.ports.records import Runs
-from fleet.ports.tasks import Tasks
-from fleet.ports.trains import Trains
-from fleet.ports.trials import Trials
+from fleet.records.runs import Runs
+from fleet.records.tasks import Tasks
+from fleet.records.trains import Trains
+from fleet.records.trials import Trials
 from tests.branches import branch_off
 from tests.support import git, make_repository
 

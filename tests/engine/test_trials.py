@@ -15,8 +15,8 @@ from fleet.bootstrap import host_name, open_store
 from fleet.domain.ids import TaskId, TrialId
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import MOST_ATTEMPTS, Patch, Trial, TrialState
-from fleet.ports.tasks import Tasks
-from fleet.ports.trials import Trials
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import System, git, is_alive, make_repository, wait_for
 

@@ -25,7 +25,7 @@ from fleet.domain.run import Commit, Diff, Result, Run, RunState, WorkspaceState
 from fleet.domain.spawn import hash_of
 from fleet.domain.usage import Usage
 from fleet.errors import FleetError
-from fleet.ports.records import Runs
+from fleet.records.runs import Runs
 from tests.support import System, make_repository
 
 

@@ -20,9 +20,9 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.workflow import Outcome, Stage, StageState, Workflow, WorkflowState, begin
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.ports.records import encode_event
-from fleet.ports.tasks import Questions, Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.runs import encode_event
+from fleet.records.tasks import Questions, Tasks
+from fleet.records.workflows import Workflows
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
 from tests.support import System, git, make_repository
 

@@ -19,7 +19,7 @@ from fleet.domain.run import Diff, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.usage import Usage
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.progress import describe
-from fleet.ports.records import Runs
+from fleet.records.runs import Runs
 from fleet.services.roster import Roster
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
 from tests.support import System, make_repository, wait_for

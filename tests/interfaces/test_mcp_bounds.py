@@ -20,10 +20,10 @@ from fleet.domain.race import End, Entry, Race, racer
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
 from fleet.engine.door import supervisor_environment
-from fleet.ports.lineage import Lineage
-from fleet.ports.races import Races
-from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.lineage import Lineage
+from fleet.records.races import Races
+from fleet.records.tasks import Hold, Questions, QueueState, Tasks
+from fleet.records.workflows import Workflows
 from tests.branches import branch_off
 from tests.interfaces.conftest import ended_run, record
 from tests.interfaces.test_mcp_server import Wire, wired

@@ -20,8 +20,8 @@ from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
-from fleet.ports.spawns import Spawns
-from fleet.ports.tasks import Tasks
+from fleet.records.spawns import Spawns
+from fleet.records.tasks import Tasks
 from tests import agentcalls
 from tests.interfaces.conftest import ended_run, own_process, record
 from tests.support import System, git, make_repository, scenario, wait_for

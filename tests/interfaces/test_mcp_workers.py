@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_store
-from fleet.ports.tasks import Hold, QueueState
+from fleet.records.tasks import Hold, QueueState
 from tests.interfaces.conftest import agent_elsewhere
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within

@@ -16,8 +16,8 @@ from fleet.bootstrap import host_name, open_fleet, open_store
 from fleet.domain.ids import new_pair_id
 from fleet.domain.pair import Pair, PairState, Round, Who
 from fleet.domain.review import Finding, Severity, Standing
-from fleet.ports.pairs import Pairs
 from fleet.ports.store import Record
+from fleet.records.pairs import Pairs
 from fleet.services.decisions import decisions_due
 from tests.support import System, make_repository
 from tests.talking import Talk, talk_within

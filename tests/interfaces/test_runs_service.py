@@ -17,8 +17,8 @@ from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
 from fleet.plugins import coder_named
-from fleet.ports.records import PROMPT, Runs
 from fleet.ports.store import Record
+from fleet.records.runs import PROMPT, Runs
 from fleet.services.runs import DoorKeeper, How, RunService, Wish, exit_code_of
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository

@@ -18,7 +18,7 @@ import pytest
 from fleet.bootstrap import open_store
 from fleet.domain.run import Run
 from fleet.domain.task import TaskState
-from fleet.ports.tasks import Tasks
+from fleet.records.tasks import Tasks
 from tests import escaping, stealing
 from tests.support import System, is_alive, scenario, wait_for
 from tests.talking import talk_within

@@ -13,7 +13,7 @@ import pytest
 from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId
 from fleet.domain.task import Task
-from fleet.ports.tasks import Hold, QueueState, Tasks
+from fleet.records.tasks import Hold, QueueState, Tasks
 from tests.interfaces.conftest import ended_run, on_a_terminal, own_process, record
 from tests.support import System, make_repository, wait_for
 

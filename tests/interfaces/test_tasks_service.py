@@ -21,14 +21,14 @@ from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound
+from fleet.files import untrusted
 from fleet.interfaces import wire
 from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
 from fleet.interfaces.jsonl import read_drafts
 from fleet.plugins import coder_named
-from fleet.ports import artifacts
-from fleet.ports.records import Runs
 from fleet.ports.store import Record
-from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services import beads
 from fleet.services.exchange import Draft, is_id
 from fleet.services.questions import QuestionService
@@ -647,11 +647,11 @@ def test_a_very_long_file_is_read_from_its_end_and_loses_nothing_to_an_answer(de
     task = desk.create()
     path = desk.service.file(task, "Q&A.md")
     path.parent.mkdir(parents=True)
-    path.write_text("the beginning\n" + "x" * artifacts.LONGEST_TEXT + "\n")
+    path.write_text("the beginning\n" + "x" * untrusted.LONGEST_TEXT + "\n")
     asked = desk.questions.ask(task.id, "Red or white?")
     desk.questions.answer(asked.id, "red", by="me")
     told = desk.service.read_file(task, "qa")
-    assert len(told) == artifacts.LONGEST_TEXT
+    assert len(told) == untrusted.LONGEST_TEXT
     assert told.endswith("red\n")
     assert path.read_text().startswith("the beginning\n")
 
@@ -659,10 +659,10 @@ def test_a_very_long_file_is_read_from_its_end_and_loses_nothing_to_an_answer(de
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_to_look_at_what_is_no_plain_file_leaves_nothing_open(tmp_path: Path, kind: str) -> None:
     plant(kind, tmp_path / "file", tmp_path / "secret")
-    artifacts.read_plain(tmp_path / "file")
+    untrusted.read_plain(tmp_path / "file")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
-        assert artifacts.read_plain(tmp_path / "file") == ""
+        assert untrusted.read_plain(tmp_path / "file") == ""
     assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
 
 
@@ -670,11 +670,11 @@ def test_a_draft_that_could_not_take_its_place_is_not_left_behind(tmp_path: Path
     path = tmp_path / "file"
     path.mkdir()
     with pytest.raises(IsADirectoryError):
-        artifacts.write_plain(path, "text")
+        untrusted.write_plain(path, "text")
     assert list(tmp_path.iterdir()) == [path]
-    artifacts.write_plain(tmp_path / "other", "téxt")
+    untrusted.write_plain(tmp_path / "other", "téxt")
     assert (tmp_path / "other").stat().st_mode & 0o777 == 0o600
-    assert artifacts.read_plain(tmp_path / "other") == "téxt"
+    assert untrusted.read_plain(tmp_path / "other") == "téxt"
 
 
 @pytest.mark.parametrize(("text", "options"), [("", []), (" \n", []), ("a\0", []), ("fine", [" "])])

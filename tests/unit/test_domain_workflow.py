@@ -37,7 +37,7 @@ from fleet.domain.workflow import (
     started,
 )
 from fleet.errors import Conflict, NotFound
-from fleet.ports.workflows import WORKFLOW_FORM
+from fleet.records.workflows import WORKFLOW_CODEC
 
 GOOD = Outcome(status="completed", summary="fine", head="h")
 BAD = Outcome(status="failed", reason="broken")
@@ -162,7 +162,7 @@ def test_a_cancelled_workflow_ends_with_all_of_its_stages() -> None:
 def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
     work = started(workflow(Stage(name="a", kind=Kind.APPROVAL), Stage(name="b", needs=(0,))), 0, (), 1.0)
     assert work.needs_person
-    assert "work" not in WORKFLOW_FORM.index(work)
+    assert "work" not in WORKFLOW_CODEC.index(work)
     yes = approved(work, 0, Outcome(status="approved"), 2.0)
     assert startable(yes) == (1,)
     with pytest.raises(Conflict):
@@ -172,7 +172,7 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
 def test_a_workflow_that_waits_for_a_person_and_has_work_besides_is_looked_after() -> None:
     work = started(workflow(Stage(name="a", kind=Kind.APPROVAL), Stage(name="b")), 0, (), 1.0)
     assert not work.needs_person
-    assert WORKFLOW_FORM.index(work)["work"] == "h"
+    assert WORKFLOW_CODEC.index(work)["work"] == "h"
 
 
 def test_a_stage_is_done_again_with_all_that_builds_on_it_under_a_new_name() -> None:
@@ -341,7 +341,7 @@ def test_the_same_record_gives_the_same_decisions_also_after_it_was_written_down
 ) -> None:
     player = Player(work, Random(seed))
     while player.step():
-        read = WORKFLOW_FORM.decode(WORKFLOW_FORM.encode(player.work))
+        read = WORKFLOW_CODEC.decode(WORKFLOW_CODEC.encode(player.work))
         assert read == player.work
         assert (startable(read), skippable(read)) == (startable(player.work), skippable(player.work))
         assert concluded(read, 5.0) == concluded(player.work, 5.0)

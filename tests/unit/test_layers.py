@@ -1,4 +1,4 @@
-"""Imports go one way: interfaces → bootstrap → services, engine, adapters → ports → domain → errors."""
+"""Imports go down: interfaces → bootstrap → services, engine, adapters → records, ports → domain → errors."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 
 DOMAIN = {"errors", "domain"}
-PORTS = DOMAIN | {"ports", "config"}
+PORTS = DOMAIN | {"ports", "config", "files"}
+RECORDS = PORTS | {"records"}
 # What each layer may import besides itself. Of adapters, every kind (stores, coders …) is a layer of its own.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "domain": {"errors"},
     "config": DOMAIN,
+    "files": set(),
     "ports": DOMAIN,
+    "records": DOMAIN | {"ports"},
     "shim": PORTS,
     "adapters": (PORTS - {"config"}) | {"shim"},
-    "services": PORTS,
-    "engine": PORTS | {"shim"},
-    "plugins": PORTS | {"adapters"},
-    "bootstrap": PORTS | {"adapters", "services", "engine", "shim", "plugins"},
-    "testing": PORTS | {"services", "engine", "shim", "bootstrap"},
-    "interfaces": PORTS | {"services", "engine", "shim", "plugins", "bootstrap"},
-    "": PORTS
+    "services": RECORDS,
+    "engine": RECORDS | {"shim"},
+    "plugins": RECORDS | {"adapters"},
+    "bootstrap": RECORDS | {"adapters", "services", "engine", "shim", "plugins"},
+    "testing": RECORDS | {"services", "engine", "shim", "bootstrap"},
+    "interfaces": RECORDS | {"services", "engine", "shim", "plugins", "bootstrap"},
+    "": RECORDS
     | {"services", "engine", "plugins", "bootstrap", "interfaces"},  # fleet itself, and fleet.__main__
 }
-STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "config"}
+STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}
 
 
 def module_name(file: Path) -> str:

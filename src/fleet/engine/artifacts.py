@@ -10,8 +10,8 @@ from pathlib import Path
 from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS, read_plan
 from fleet.domain.ids import TaskId
 from fleet.errors import Stale
-from fleet.ports.artifacts import make_files_private, read_plain, write_plain
-from fleet.ports.private import make_private
+from fleet.files.private import make_private
+from fleet.files.untrusted import make_files_private, read_plain, write_plain
 from fleet.ports.store import Record, Store
 
 log = logging.getLogger(__name__)

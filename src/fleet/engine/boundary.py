@@ -24,9 +24,9 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
-from fleet.ports.boundary import Accepted, decode, encode
-from fleet.ports.records import branch_key
-from fleet.ports.trains import Trains
+from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
+from fleet.records.runs import branch_key
+from fleet.records.trains import Trains
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def _record(shop: Workshop, run: Run, turn: int) -> str:
     except (FleetError, OSError) as problem:
         log.warning("boundary.not_recorded", extra={"run_id": run.id, "reason": str(problem)})
         return f"{_UNRECORDED}{problem}"[:MOST_WORDS] if shop.settings_for("").boundary_hold else ""
-    content = json.dumps(encode(taken)).encode()
+    content = json.dumps(encode_guarded(taken)).encode()
     _write(file, content)
     return sha256(content).hexdigest()
 
@@ -126,7 +126,7 @@ def _load(shop: Workshop, run: Run, turn: int) -> Guarded | None:
     if sha256(content).hexdigest() != run.guard:
         return None
     try:
-        return decode(cast("dict[str, Json]", json.loads(content)))
+        return decode_guarded(cast("dict[str, Json]", json.loads(content)))
     except (LookupError, TypeError):  # of another version
         return None
 
@@ -214,7 +214,7 @@ def _compare(shop: Workshop, run: Run, before: Guarded) -> list[Outside]:
         is_shared=run.is_shared,
         stamp_of=partial(shop.boundary.stamp_of, run.project),
     )
-    accepted = Accepted(shop.store)
+    accepted = AcceptedChanges(shop.store)
 
     def weighed(one: Outside) -> Outside:
         is_let = before.is_report_only or accepted.has(run.project, one, before.at)

@@ -21,10 +21,10 @@ from fleet.domain.event import Json
 from fleet.domain.queue import Ledger, day_of
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
-from fleet.ports.private import make_private, open_private
-from fleet.ports.records import Runs
+from fleet.files.private import make_private, open_private
 from fleet.ports.store import Record, Store, find_all
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import QueueState, Tasks
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowSt
 from fleet.engine.lanes import cost_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, Stale
-from fleet.ports.pairs import Pairs
-from fleet.ports.races import Races
-from fleet.ports.tasks import Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.pairs import Pairs
+from fleet.records.races import Races
+from fleet.records.tasks import Tasks
+from fleet.records.workflows import Workflows
 
 CANCELLED = "cancelled with its workflow"
 

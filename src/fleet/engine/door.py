@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.errors import Conflict, SupervisorSilent
-from fleet.ports.private import make_private
+from fleet.files.private import make_private
 
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a knock was read

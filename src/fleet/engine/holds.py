@@ -8,7 +8,7 @@ from fleet.domain.task import Task
 from fleet.domain.wait import Wait
 from fleet.engine.clock import Waits
 from fleet.engine.workshop import Workshop
-from fleet.ports.tasks import Hold, QueueState
+from fleet.records.tasks import Hold, QueueState
 
 
 class Holds:

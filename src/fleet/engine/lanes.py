@@ -13,8 +13,8 @@ from fleet.domain.run import Run
 from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
-from fleet.ports.lineage import Lineage
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.lineage import Lineage
+from fleet.records.tasks import QueueState, Tasks
 
 ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
 UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing of how sound a coder is

@@ -10,8 +10,8 @@ from pathlib import Path
 from fleet.domain.task import Task, TaskState
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
-from fleet.ports.private import make_private, tighten_folder
-from fleet.ports.tasks import Tasks
+from fleet.files.private import make_private, tighten_folder
+from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.domain.turn import Story
 from fleet.errors import Stale
-from fleet.ports.records import Runs, decode_event, encode_event
+from fleet.records.runs import Runs, decode_event, encode_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

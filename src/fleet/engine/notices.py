@@ -17,10 +17,10 @@ from fleet.domain.train import Train, TrainState
 from fleet.domain.workflow import StageState, Workflow, told_of_questions
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
-from fleet.ports.pairs import Pairs
-from fleet.ports.tasks import Hold, QueueState, Tasks
-from fleet.ports.trains import Trains
-from fleet.ports.workflows import Workflows
+from fleet.records.pairs import Pairs
+from fleet.records.tasks import Hold, QueueState, Tasks
+from fleet.records.trains import Trains
+from fleet.records.workflows import Workflows
 
 log = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from fleet.domain.run import Result, Role, Run, RunState, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, InvalidInput, Stale
-from fleet.ports.pairs import Pairs
-from fleet.ports.tasks import Tasks
+from fleet.records.pairs import Pairs
+from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

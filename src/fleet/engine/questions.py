@@ -11,20 +11,20 @@ from fleet.domain.briefing import QUESTIONS
 from fleet.domain.ids import TaskId, new_question_id
 from fleet.domain.question import Block, Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
-from fleet.ports.artifacts import read_plain
+from fleet.files.untrusted import read_plain
 from fleet.ports.store import Store
-from fleet.ports.tasks import Questions
+from fleet.records.tasks import Questions
 
 
 class TaskQuestions:
     def __init__(self, store: Store, folder_of: Callable[[TaskId], Path]) -> None:
-        self._shelf = Questions(store)
+        self._questions = Questions(store)
         self._folder_of = folder_of
 
     def asked(self, task: Task, told: str = "") -> Question | None:
         """Return the oldest question of a task that nobody has answered; `told` is one from its stream."""
         self._take_in(task)
-        known = self._shelf.find("task", task.id)
+        known = self._questions.find("task", task.id)
         if told and told not in {question.text for question in known}:
             known = [*known, self._record(task, told)]
         pending = [question for question in known if question.state is QuestionState.PENDING]
@@ -33,21 +33,21 @@ class TaskQuestions:
     def unheard(self, task: Task) -> list[Question]:
         """Return the questions of a task that were answered, whichever way, and whose agent does not know."""
         self._take_in(task)
-        known = self._shelf.find("task", task.id)
+        known = self._questions.find("task", task.id)
         return [one for one in known if one.state is QuestionState.ANSWERED and not one.is_heard]
 
     def withdraw(self, task: Task) -> None:
         """Close what a task asked and nobody needs to answer any more."""
-        for question in self._shelf.find("task", task.id):
-            self._shelf.update(question.id, Question.withdraw)
+        for question in self._questions.find("task", task.id):
+            self._questions.update(question.id, Question.withdraw)
 
     def mark_heard(self, questions: Iterable[Question]) -> None:
         for question in questions:
-            self._shelf.update(question.id, lambda asked: replace(asked, is_heard=True))
+            self._questions.update(question.id, lambda asked: replace(asked, is_heard=True))
 
     def _take_in(self, task: Task) -> None:
         """Record what stands in the task's file and is not recorded yet: questions, and answers to them."""
-        known = self._shelf.find("task", task.id)
+        known = self._questions.find("task", task.id)
         by_place = {question.place: question for question in known if question.place}
         by_command = [question for question in known if not question.place]
         for place, block in enumerate(self._blocks(task), 1):
@@ -59,12 +59,12 @@ class TaskQuestions:
                 else:
                     by_command.remove(question)
             if block.answer and question.state is QuestionState.PENDING:
-                self._shelf.update(question.id, lambda asked, block=block: _answered(asked, block))
+                self._questions.update(question.id, lambda asked, block=block: _answered(asked, block))
 
     def _record(self, task: Task, text: str, *, place: int = 0) -> Question:
         now = time.time()
         question = Question(id=new_question_id(now), task=task.id, text=text, asked_at=now, place=place)
-        self._shelf.add(question)
+        self._questions.add(question)
         return question
 
     def _blocks(self, task: Task) -> list[Block]:

@@ -36,7 +36,7 @@ from fleet.engine.starts import Starts
 from fleet.engine.verdicts import Verdicts
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import Conflict, Fenced, FleetError, NotFound, Stale, StoreUnusable
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.tasks import QueueState, Tasks
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
-from fleet.ports.races import ASKS, WORK, Races
-from fleet.ports.tasks import Tasks
+from fleet.records.races import ASKS, WORK, Races
+from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from fleet.domain.run import Result, Run
 from fleet.domain.task import Task, TaskState
 from fleet.engine.follow import turn_start
 from fleet.engine.workshop import RUN_FILE
-from fleet.ports.records import BRANCH, RUN_FORM, Runs, branch_key, decode_result, encode_event
 from fleet.ports.store import Record, Store
-from fleet.ports.tasks import QueueState, Tasks
 from fleet.ports.traces import Trace, Traces
+from fleet.records.runs import BRANCH, RUN_CODEC, Runs, branch_key, decode_result, encode_event
+from fleet.records.tasks import QueueState, Tasks
 from fleet.shim.client import Shim
 
 PAUSED = "the store was repaired: see what became of the tasks, then `fleet resume`"
@@ -122,7 +122,7 @@ class Rebuilder:
         for folder in self._folders():
             body = _read_json(folder / RUN_FILE)
             with contextlib.suppress(ValueError, KeyError, TypeError):  # what somebody else has put there
-                run = RUN_FORM.decode(body)
+                run = RUN_CODEC.decode(body)
                 if run.id == folder.name:
                     yield run
 

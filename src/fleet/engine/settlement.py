@@ -23,9 +23,9 @@ from fleet.engine.room import is_no_room
 from fleet.engine.steps import reason_of, setup_folder, told_session
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
-from fleet.ports.private import open_private
-from fleet.ports.shelf import encode_value
+from fleet.files.private import open_private
 from fleet.ports.workspace import Changes
+from fleet.records.collection import encode_value
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from fleet.domain.phases import (
 )
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict
-from fleet.ports.pairs import Pairs
-from fleet.ports.sprints import Sprints
-from fleet.ports.tasks import Tasks
+from fleet.records.pairs import Pairs
+from fleet.records.sprints import Sprints
+from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

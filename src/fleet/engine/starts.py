@@ -14,9 +14,9 @@ from fleet.engine.steps import reason_of
 from fleet.engine.verdicts import Verdicts
 from fleet.engine.workshop import Workshop
 from fleet.errors import CoderMissing, FleetError, OverLimit, Stale, StoreUnusable
-from fleet.ports.records import BRANCH, branch_key
 from fleet.ports.store import Record
-from fleet.ports.tasks import Tasks
+from fleet.records.runs import BRANCH, branch_key
+from fleet.records.tasks import Tasks
 
 
 class Starts:

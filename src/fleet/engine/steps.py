@@ -37,8 +37,8 @@ from fleet.errors import (
     SetupFailed,
     WorkspaceGone,
 )
+from fleet.files.private import make_private
 from fleet.ports.coder import Launch, Turn
-from fleet.ports.private import make_private
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from fleet.domain.trial import Answer, Trial, TrialState
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, OverLimit, Stale, Unavailable
-from fleet.ports.tasks import Tasks
-from fleet.ports.trains import Trains
+from fleet.records.tasks import Tasks
+from fleet.records.trains import Trains
 
 SAID_KEPT = 3000  # letters of a gate's last words that an agent is told
 BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BLOCKED: "is blocked"}

@@ -18,7 +18,7 @@ from fleet.engine.follow import wait_for_change
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, OverLimit, Unavailable
-from fleet.ports.private import make_private
+from fleet.files.private import make_private
 
 log = logging.getLogger(__name__)
 

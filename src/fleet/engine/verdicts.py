@@ -20,8 +20,8 @@ from fleet.engine.lanes import Lanes, cost_of
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
-from fleet.ports.artifacts import read_plain
-from fleet.ports.tasks import Tasks
+from fleet.files.untrusted import read_plain
+from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

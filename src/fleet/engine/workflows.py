@@ -42,8 +42,8 @@ from fleet.engine.crafts import (
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
-from fleet.ports.shelf import encode_value
-from fleet.ports.workflows import Workflows
+from fleet.records.collection import encode_value
+from fleet.records.workflows import Workflows
 
 log = logging.getLogger(__name__)
 

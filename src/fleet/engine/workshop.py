@@ -26,20 +26,20 @@ from fleet.engine.clock import Clock
 from fleet.engine.log import RunLog
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
-from fleet.ports.artifacts import read_plain
+from fleet.files.untrusted import read_plain
 from fleet.ports.boundary import Boundary
 from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.comparing import Comparing
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
-from fleet.ports.records import RUN_FORM, Runs
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
 from fleet.ports.transport import Transport
-from fleet.ports.trials import Trials
 from fleet.ports.workspace import Place, Workspaces
+from fleet.records.runs import RUN_CODEC, Runs
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
 from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
@@ -175,7 +175,7 @@ class Workshop:
 
     async def note(self, run: Run) -> Run:
         """Write a run's record into its folder, too."""
-        text = json.dumps(RUN_FORM.encode(run), ensure_ascii=False)
+        text = json.dumps(RUN_CODEC.encode(run), ensure_ascii=False)
         path = f"{self.run_folder(run.id)}/{RUN_FILE}"
         await self.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
         return run

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fleet.domain.workflow import Outcome, Workflow
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
-    from fleet.ports.tasks import Hold
+    from fleet.records.tasks import Hold
     from fleet.services.doctor import Check
     from fleet.services.exchange import Imported
     from fleet.services.loads import Load

@@ -14,7 +14,7 @@ from typing import cast
 from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, InvalidInput, Unavailable
-from fleet.ports.private import make_private, open_private
+from fleet.files.private import make_private, open_private
 from fleet.services.exchange import is_id
 from fleet.services.questions import QuestionService
 from fleet.services.tasks import Edit, TaskService

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from fleet.domain.boundary import Kind, Outside, Weight, why_held
 from fleet.errors import Conflict, FleetError, Refused
-from fleet.ports.boundary import Accepted, Boundary
-from fleet.ports.records import Runs
+from fleet.ports.boundary import Boundary
 from fleet.ports.workspace import Place
+from fleet.records.boundary import AcceptedChanges
+from fleet.records.runs import Runs
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
@@ -37,7 +38,7 @@ class BoundaryService:
         self._home = home
         self._host = host
         self._runs = Runs(store)
-        self._accepted = Accepted(store)
+        self._accepted = AcceptedChanges(store)
         self._boundary = boundary
         self._get = get
         self._door = door

@@ -20,8 +20,8 @@ from fleet.config import Settings, without_password
 from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
-from fleet.ports.records import Runs
 from fleet.ports.store import Store
+from fleet.records.runs import Runs
 from fleet.services.disk import free_megabytes, require_room
 from fleet.services.programs import login_steps
 

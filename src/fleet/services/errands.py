@@ -14,7 +14,7 @@ from fleet.domain.naming import refuse_option
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
 from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
-from fleet.ports.spawns import Errands
+from fleet.records.spawns import Errands
 from fleet.services.programs import login_steps, require_binary
 from fleet.services.texts import check_text
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.ports.coder import Coder, Facts
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
-    from fleet.ports.tasks import Hold
+    from fleet.records.tasks import Hold
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.runs import RunService

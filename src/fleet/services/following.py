@@ -12,8 +12,8 @@ from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.ports.door import Door
-    from fleet.ports.shelf import Entity, Shelf
     from fleet.ports.store import Store
+    from fleet.records.collection import Collection, Entity
 
     Item = TypeVar("Item", bound=Entity)
 else:
@@ -24,12 +24,14 @@ LOOK_EVERY_SECONDS = 0.1
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 
 
-def find_by_id(shelf: Shelf[Item], name: str, noun: str) -> Item:
+def find_by_id(collection: Collection[Item], name: str, noun: str) -> Item:
     """Return the item of an id, or of an id's end if no other ends so."""
     check_text(name)
-    if name and (item := shelf.peek(name)):
+    if name and (item := collection.peek(name)):
         return item
-    found = [item for item in shelf.find() if item.id.endswith(name)] if len(name) >= SHORTEST_END else []
+    found = (
+        [item for item in collection.find() if item.id.endswith(name)] if len(name) >= SHORTEST_END else []
+    )
     if len(found) > 1:
         raise Conflict(f"{len(found)} {noun}s end with {name!r}", hint="give more of the id")
     if not found:

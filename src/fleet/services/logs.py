@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fleet.domain.event import Event, Json, Kind
 from fleet.domain.ids import RunId
-from fleet.ports.records import Runs, decode_event
 from fleet.ports.store import Store
+from fleet.records.runs import Runs, decode_event
 
 LOOK_EVERY_SECONDS = 0.1
 CHUNK = 1 << 16

@@ -14,13 +14,13 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
-from fleet.ports.lineage import Lineage
 from fleet.ports.merging import Clash, Merging
-from fleet.ports.records import Runs, branch_key
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
-from fleet.ports.trains import Trains, line_key
+from fleet.records.lineage import Lineage
+from fleet.records.runs import Runs, branch_key
+from fleet.records.tasks import Tasks
+from fleet.records.trains import Trains, line_key
 from fleet.services.boundary import refuse_held
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.projects import project_at

@@ -13,9 +13,9 @@ from fleet.domain.pair import Decision, Pair, PairState, Who, cancel, check_pair
 from fleet.domain.run import Role
 from fleet.errors import Conflict, FleetError, InvalidInput
 from fleet.ports.coder import Turn
-from fleet.ports.pairs import Pairs
-from fleet.ports.records import Runs
-from fleet.ports.tasks import Tasks
+from fleet.records.pairs import Pairs
+from fleet.records.runs import Runs
+from fleet.records.tasks import Tasks
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text

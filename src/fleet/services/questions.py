@@ -21,12 +21,12 @@ from fleet.domain.question import (
 )
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, InvalidInput, NotFound
-from fleet.ports.artifacts import LONGEST_TEXT, append_plain, read_plain, write_plain
+from fleet.files.private import make_private
+from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain
 from fleet.ports.door import Door
-from fleet.ports.lineage import Lineage
-from fleet.ports.private import make_private
 from fleet.ports.store import Store
-from fleet.ports.tasks import Questions, Tasks
+from fleet.records.lineage import Lineage
+from fleet.records.tasks import Questions, Tasks
 from fleet.services.tasks import SHORTEST_END, TaskService
 from fleet.services.texts import check_text
 

@@ -17,9 +17,9 @@ from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig
 from fleet.ports.door import Door
-from fleet.ports.lineage import Lineage
 from fleet.ports.store import Store
-from fleet.ports.tasks import Hold, Questions, QueueState, Tasks
+from fleet.records.lineage import Lineage
+from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services.tasks import TaskService
 
 # The entries of a task's log that tell when it came into its state.

@@ -15,9 +15,9 @@ from fleet.domain.scorecard import Scorecard, Standing, score
 from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput
 from fleet.ports.coder import Turn
-from fleet.ports.races import Races
-from fleet.ports.tasks import Tasks
-from fleet.ports.trials import Trials
+from fleet.records.races import Races
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from fleet.domain.phases import SprintState
 from fleet.errors import NotFound
-from fleet.ports.pairs import Pairs
-from fleet.ports.races import Races
-from fleet.ports.sprints import Sprints
-from fleet.ports.tasks import Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.pairs import Pairs
+from fleet.records.races import Races
+from fleet.records.sprints import Sprints
+from fleet.records.tasks import Tasks
+from fleet.records.workflows import Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.pair import Pair
@@ -35,8 +35,8 @@ class Results:
         return self.peek(name) is not None
 
     def peek(self, name: str) -> Workflow | Pair | Sprint | Race | None:
-        shelves = (self._workflows, self._pairs, self._sprints, self._races)
-        return next((found for shelf in shelves if (found := shelf.peek(name))), None)
+        collections = (self._workflows, self._pairs, self._sprints, self._races)
+        return next((found for collection in collections if (found := collection.peek(name))), None)
 
     def branches_of(self, name: str) -> tuple[str, ...]:
         """Return the branches that came of something; none if nothing good has, or nothing has that id.

@@ -26,8 +26,8 @@ from fleet.errors import (
     UnusableRepository,
     WorkspaceGone,
 )
-from fleet.ports.records import BRANCH, Runs, branch_key
 from fleet.ports.store import Record, Store
+from fleet.records.runs import BRANCH, Runs, branch_key
 from fleet.services.disk import require_room
 from fleet.services.programs import is_installed, require_binary
 from fleet.services.projects import project_at

@@ -32,12 +32,12 @@ from fleet.domain.spawn import (
 )
 from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
-from fleet.ports.lineage import Lineage
-from fleet.ports.records import Runs
 from fleet.ports.repository import Repositories
-from fleet.ports.spawns import Spawns
 from fleet.ports.store import Store
-from fleet.ports.tasks import QueueState, Tasks
+from fleet.records.lineage import Lineage
+from fleet.records.runs import Runs
+from fleet.records.spawns import Spawns
+from fleet.records.tasks import QueueState, Tasks
 from fleet.services.projects import project_at
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.ids import new_sprint_id
 from fleet.domain.phases import Sprint, cancel_sprint, read_plan
 from fleet.errors import Conflict, InvalidInput
-from fleet.ports.pairs import Pairs
-from fleet.ports.sprints import Sprints
+from fleet.records.pairs import Pairs
+from fleet.records.sprints import Sprints
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.pairs import PairService, PairWish
 

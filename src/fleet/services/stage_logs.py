@@ -9,11 +9,11 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from fleet.domain.workflow import Kind, Progress, StageState, Workflow
-from fleet.ports.pairs import Pairs
-from fleet.ports.races import Races
-from fleet.ports.tasks import Tasks
-from fleet.ports.trials import Trials
-from fleet.ports.workflows import Workflows
+from fleet.records.pairs import Pairs
+from fleet.records.races import Races
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
+from fleet.records.workflows import Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json

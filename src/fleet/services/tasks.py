@@ -18,11 +18,11 @@ from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
-from fleet.ports.artifacts import read_strictly
+from fleet.files.untrusted import read_strictly
 from fleet.ports.door import Door
-from fleet.ports.records import Runs
 from fleet.ports.store import Store
-from fleet.ports.tasks import Questions, QueueState, Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import Questions, QueueState, Tasks
 from fleet.services.projects import project_at
 from fleet.services.texts import check_text, texts_in
 from fleet.services.workspaces import require_own_repository

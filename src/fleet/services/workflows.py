@@ -27,9 +27,9 @@ from fleet.domain.workflow import (
     retried,
 )
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
-from fleet.ports.records import Runs
-from fleet.ports.tasks import Questions, Tasks
-from fleet.ports.workflows import Workflows
+from fleet.records.runs import Runs
+from fleet.records.tasks import Questions, Tasks
+from fleet.records.workflows import Workflows
 from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at

@@ -11,7 +11,7 @@ from fleet.errors import Conflict
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.ports.records import Runs
+    from fleet.records.runs import Runs
 
 # Of fleet's home: what agents, or commits of theirs, fill with files.
 _OF_AGENTS = ("workspaces", "inputs", "trials", "leftovers", "runs", "tasks")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fleet.domain.process import AgentProcess
 from fleet.errors import InvalidInput, LaunchFailed, Unavailable
-from fleet.ports.private import open_private
+from fleet.files.private import open_private
 from fleet.shim.client import MARKER, PATIENCE_SECONDS, Shim, marker_text, parse_state
 
 _LONGEST_LINE = 4096  # bytes; what is shorter is written to a pipe at once

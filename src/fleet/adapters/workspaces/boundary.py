@@ -25,7 +25,7 @@ from fleet.adapters.workspaces.status import clear_flags, may_have_flags
 from fleet.adapters.workspaces.worktrees import OWNER, site_of
 from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Kind, Outside, stamp
 from fleet.errors import Conflict, FleetError, GitFailed
-from fleet.ports.private import make_private
+from fleet.files.private import make_private
 from fleet.ports.workspace import Place
 
 LARGEST_KEPT = 1 << 18

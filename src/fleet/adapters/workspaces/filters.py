@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.folders import remove_file, write_whole
-from fleet.ports.private import make_private
+from fleet.files.private import make_private
 
 _ENTRIES = ("config", "--list", "--includes", "--show-origin", "-z")
 

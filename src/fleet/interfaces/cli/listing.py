@@ -97,7 +97,7 @@ def list_agents(
 
 def _print_json(store: Store, glances: Sequence[Glance], loads: Mapping[str, Load]) -> None:
     from fleet.interfaces import wire
-    from fleet.ports.records import Runs
+    from fleet.records.runs import Runs
 
     wanted = {glance.id for glance in glances}
     render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], loads))
@@ -252,7 +252,7 @@ def _repair_store(home: Path) -> None:
 def _repair(home: Path, store: Store) -> None:
     """Bring the supervisor up, and report what it cannot know of. Nothing is ever removed here."""
     from fleet.bootstrap import door_of
-    from fleet.ports.records import Runs
+    from fleet.records.runs import Runs
     from fleet.services.doctor import unowned_workspaces
 
     door = door_of(home)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from fleet.domain.question import Question
-    from fleet.ports.tasks import Hold
+    from fleet.records.tasks import Hold
     from fleet.services.fleet import Fleet
     from fleet.services.queue import Activity, Choice, Detail
 

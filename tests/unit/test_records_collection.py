@@ -1,4 +1,4 @@
-"""Shelves: typed records that are decoded no more often than they change."""
+"""Collections: typed records that are decoded no more often than they change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.ports.shelf import MOST_READ, Form, Shelf
+from fleet.records.collection import MOST_READ, Codec, Collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,20 +15,20 @@ class Note:
     words: tuple[str, ...] = ()
 
 
-class Notes(Shelf[Note]):
+class Notes(Collection[Note]):
     """Notes on a store; `decoded` tells which were read from it."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.decoded: list[tuple[str, ...]] = []
-        form = Form(kind="note", make=Note, decoders={"words": self._words}, index=lambda note: {})
-        super().__init__(store, form)
+        codec = Codec(kind="note", make=Note, decoders={"words": self._words}, index=lambda note: {})
+        super().__init__(store, codec)
 
     def _words(self, words: Iterable[str]) -> tuple[str, ...]:
         self.decoded.append(tuple(words))
         return self.decoded[-1]
 
 
-def test_what_one_shelf_wrote_another_knows_without_decoding_it() -> None:
+def test_what_one_collection_wrote_another_knows_without_decoding_it() -> None:
     store = MemoryStore()
     writer, reader = Notes(store), Notes(store)
     writer.add(Note(id="n", words=("one",)))

@@ -23,19 +23,19 @@ from fleet.domain.run import (
     WorkspaceState,
 )
 from fleet.domain.usage import Usage
-from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Record, Store
+from fleet.records.collection import Codec, Collection, tuple_of, value_of
 
 RUN = "run"
 PROMPT = "prompt"
 BRANCH = "branch"  # one per live branch of a project: who holds the name
 
 
-class Runs(Shelf[Run]):
+class Runs(Collection[Run]):
     """The runs in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, RUN_FORM)
+        super().__init__(store, RUN_CODEC)
 
     # prompts: numbered from 1; number N is turn N's
 
@@ -136,7 +136,9 @@ _DECODERS: dict[str, Callable[[Any], object]] = {
 }
 
 
-RUN_FORM = Form(kind=RUN, make=Run, decoders=_DECODERS, index=index_of, missing_hint="run `fleet list --all`")
+RUN_CODEC = Codec(
+    kind=RUN, make=Run, decoders=_DECODERS, index=index_of, missing_hint="run `fleet list --all`"
+)
 
 
 def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str, Json]:

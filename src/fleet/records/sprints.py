@@ -5,8 +5,8 @@ from __future__ import annotations
 from fleet.domain.ids import SprintId
 from fleet.domain.pair import Who
 from fleet.domain.phases import Phase, PlannedTask, Sprint, SprintState, Verified
-from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of, value_of
 
 
 def _index_of(sprint: Sprint) -> dict[str, str]:
@@ -16,7 +16,7 @@ def _index_of(sprint: Sprint) -> dict[str, str]:
     return found_by
 
 
-SPRINT_FORM = Form(
+SPRINT_CODEC = Codec(
     kind="sprint",
     make=Sprint,
     decoders={
@@ -33,8 +33,8 @@ SPRINT_FORM = Form(
 )
 
 
-class Sprints(Shelf[Sprint]):
+class Sprints(Collection[Sprint]):
     """The sprints in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, SPRINT_FORM)
+        super().__init__(store, SPRINT_CODEC)

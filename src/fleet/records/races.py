@@ -6,8 +6,8 @@ from fleet.domain.ids import RaceId
 from fleet.domain.protection import Flag
 from fleet.domain.race import End, Entry, Race, RaceState
 from fleet.domain.run import Diff
-from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of, value_of
 
 WORK, ASKS = "work", "asks"
 
@@ -19,7 +19,7 @@ def _index_of(race: Race) -> dict[str, str]:
     return {ASKS if race.is_asking and race.is_wanted else WORK: race.host}
 
 
-RACE_FORM = Form(
+RACE_CODEC = Codec(
     kind="race",
     make=Race,
     decoders={
@@ -37,8 +37,8 @@ RACE_FORM = Form(
 )
 
 
-class Races(Shelf[Race]):
+class Races(Collection[Race]):
     """The races in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, RACE_FORM)
+        super().__init__(store, RACE_CODEC)

@@ -8,8 +8,8 @@ from fleet.domain.ids import PairId
 from fleet.domain.pair import Pair, PairState, Round, Step, Who
 from fleet.domain.review import Finding, Severity, Standing
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf, tuple_of, value_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of, value_of
 
 
 def _index_of(pair: Pair) -> dict[str, str]:
@@ -21,7 +21,7 @@ def _index_of(pair: Pair) -> dict[str, str]:
     return found_by
 
 
-PAIR_FORM = Form(
+PAIR_CODEC = Codec(
     kind="pair",
     make=Pair,
     decoders={
@@ -39,11 +39,11 @@ PAIR_FORM = Form(
 )
 
 
-class Pairs(Shelf[Pair]):
+class Pairs(Collection[Pair]):
     """The pairs in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, PAIR_FORM)
+        super().__init__(store, PAIR_CODEC)
 
     def ensure(self, pair: Pair) -> Pair:
         """Return the pair of that id, wished for now if it was not before."""

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fleet.ports.records import Runs
 from fleet.ports.store import Store
-from fleet.ports.tasks import Tasks
+from fleet.records.runs import Runs
+from fleet.records.tasks import Tasks
 
 if TYPE_CHECKING:
     from fleet.domain.spawn import Spawn
-    from fleet.ports.pairs import Pairs
-    from fleet.ports.races import Races
-    from fleet.ports.spawns import Spawns
-    from fleet.ports.workflows import Workflows
+    from fleet.records.pairs import Pairs
+    from fleet.records.races import Races
+    from fleet.records.spawns import Spawns
+    from fleet.records.workflows import Workflows
 
 LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
 
@@ -30,25 +30,25 @@ class Lineage:
 
     @cached_property
     def _spawns(self) -> Spawns:
-        from fleet.ports.spawns import Spawns
+        from fleet.records.spawns import Spawns
 
         return Spawns(self._store)
 
     @cached_property
     def _pairs(self) -> Pairs:
-        from fleet.ports.pairs import Pairs
+        from fleet.records.pairs import Pairs
 
         return Pairs(self._store)
 
     @cached_property
     def _races(self) -> Races:
-        from fleet.ports.races import Races
+        from fleet.records.races import Races
 
         return Races(self._store)
 
     @cached_property
     def _workflows(self) -> Workflows:
-        from fleet.ports.workflows import Workflows
+        from fleet.records.workflows import Workflows
 
         return Workflows(self._store)
 

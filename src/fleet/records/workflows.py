@@ -21,8 +21,8 @@ from fleet.domain.workflow import (
     WorkflowState,
 )
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of
 
 decode_stages: Callable[[Iterable[Mapping[str, Any]]], tuple[Stage, ...]] = tuple_of(
     Stage,
@@ -56,7 +56,7 @@ def _index_of(workflow: Workflow) -> dict[str, str]:
     return found_by
 
 
-WORKFLOW_FORM = Form(
+WORKFLOW_CODEC = Codec(
     kind="workflow",
     make=Workflow,
     decoders={
@@ -75,11 +75,11 @@ WORKFLOW_FORM = Form(
 )
 
 
-class Workflows(Shelf[Workflow]):
+class Workflows(Collection[Workflow]):
     """The workflows in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, WORKFLOW_FORM)
+        super().__init__(store, WORKFLOW_CODEC)
 
     def ensure(self, workflow: Workflow) -> Workflow:
         """Return the workflow of that id, begun now if it was not before."""

@@ -7,15 +7,15 @@ from contextlib import suppress
 from fleet.domain.ids import TrialId
 from fleet.domain.trial import Answer, Patch, Trial, TrialState
 from fleet.errors import Stale
-from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of
 
 
 def _index_of(trial: Trial) -> dict[str, str]:
     return {} if trial.has_ended else {"work": trial.host}
 
 
-TRIAL_FORM = Form(
+TRIAL_CODEC = Codec(
     kind="trial",
     make=Trial,
     decoders={
@@ -29,11 +29,11 @@ TRIAL_FORM = Form(
 )
 
 
-class Trials(Shelf[Trial]):
+class Trials(Collection[Trial]):
     """The trials in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, TRIAL_FORM)
+        super().__init__(store, TRIAL_CODEC)
 
     def ensure(self, trial: Trial) -> Trial:
         """Return the trial of that id, wished for now if it was not before."""

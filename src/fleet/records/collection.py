@@ -31,7 +31,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form(Generic[Item]):
+class Codec(Generic[Item]):
     """How items of a kind are written down and found again."""
 
     kind: str
@@ -70,19 +70,19 @@ def _decode(make: type[Part], body: Mapping[str, Any], decoders: Mapping[str, De
     return make(**values)
 
 
-class Shelf(Generic[Item]):
+class Collection(Generic[Item]):
     """The items of one kind in a store."""
 
-    def __init__(self, store: Store, form: Form[Item]) -> None:
+    def __init__(self, store: Store, codec: Codec[Item]) -> None:
         self._store = store
-        self._form = form
-        self._read: OrderedDict[str, tuple[str, Item]] = _memory_of(store, form.kind)
+        self._codec = codec
+        self._read: OrderedDict[str, tuple[str, Item]] = _memory_of(store, codec.kind)
 
     def get(self, key: str) -> Item:
         return self._decode(self._record(key))
 
     def peek(self, key: str) -> Item | None:
-        record = self._store.get(self._form.kind, key)
+        record = self._store.get(self._codec.kind, key)
         return self._decode(record) if record else None
 
     def add(self, item: Item) -> None:
@@ -133,17 +133,17 @@ class Shelf(Generic[Item]):
         return list(self.each(field, value))
 
     def each(self, field: str = "", value: str = "") -> Iterator[Item]:
-        return (self._decode(record) for record in find_all(self._store, self._form.kind, field, value))
+        return (self._decode(record) for record in find_all(self._store, self._codec.kind, field, value))
 
     def page(self, field: str, value: str, *, after: str = "", limit: int = 100) -> Sequence[Item]:
-        records = self._store.find(self._form.kind, field, value, after=after, limit=limit)
+        records = self._store.find(self._codec.kind, field, value, after=after, limit=limit)
         return [self._decode(record) for record in records]
 
     def _decode(self, record: Record) -> Item:
         """Return the item of a record; one of the same version is the same item, which nothing can change."""
         version, item = self._read.get(record.key, ("", None))
         if item is None or version != record.version:
-            item = self._form.decode(record.body)
+            item = self._codec.decode(record.body)
             self._remember(record, item)
         return item
 
@@ -154,17 +154,17 @@ class Shelf(Generic[Item]):
             self._read.popitem(last=False)
 
     def _record(self, key: str) -> Record:
-        record = self._store.get(self._form.kind, key)
+        record = self._store.get(self._codec.kind, key)
         if record is None:
-            raise NotFound(f"there is no {self._form.kind} {key!r}", hint=self._form.missing_hint)
+            raise NotFound(f"there is no {self._codec.kind} {key!r}", hint=self._codec.missing_hint)
         return record
 
     def _record_of(self, item: Item) -> Record:
-        form = self._form
-        return Record(kind=form.kind, key=item.id, body=form.encode(item), fields=form.index(item))
+        codec = self._codec
+        return Record(kind=codec.kind, key=item.id, body=codec.encode(item), fields=codec.index(item))
 
 
-# What shelves of one kind have read from a store, with the versions. Many shelves share it.
+# Decoded items by store and kind, with their versions; all collections of a kind share them.
 _memories: WeakKeyDictionary[Store, dict[str, OrderedDict[str, Any]]] = WeakKeyDictionary()
 
 

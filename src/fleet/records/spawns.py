@@ -5,11 +5,11 @@ from __future__ import annotations
 from fleet.domain.errand import Errand
 from fleet.domain.ids import TaskId
 from fleet.domain.spawn import Spawn
-from fleet.ports.shelf import Form, Shelf
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection
 
-SPAWN_FORM = Form(kind="spawn", make=Spawn, decoders={"repositories": tuple}, index=lambda spawn: {})
-ERRAND_FORM = Form(
+SPAWN_CODEC = Codec(kind="spawn", make=Spawn, decoders={"repositories": tuple}, index=lambda spawn: {})
+ERRAND_CODEC = Codec(
     kind="errand",
     make=Errand,
     decoders={"id": TaskId},
@@ -18,11 +18,11 @@ ERRAND_FORM = Form(
 )
 
 
-class Spawns(Shelf[Spawn]):
+class Spawns(Collection[Spawn]):
     def __init__(self, store: Store) -> None:
-        super().__init__(store, SPAWN_FORM)
+        super().__init__(store, SPAWN_CODEC)
 
 
-class Errands(Shelf[Errand]):
+class Errands(Collection[Errand]):
     def __init__(self, store: Store) -> None:
-        super().__init__(store, ERRAND_FORM)
+        super().__init__(store, ERRAND_CODEC)

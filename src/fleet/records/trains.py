@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fleet.domain.ids import TrainId
 from fleet.domain.train import Car, CarState, Link, Train, TrainState
-from fleet.ports.shelf import Form, Shelf, tuple_of
 from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of
 
 
 def line_key(host: str, project: str, target: str) -> str:
@@ -24,7 +24,7 @@ def _index_of(train: Train) -> dict[str, str]:
     return found_by
 
 
-TRAIN_FORM = Form(
+TRAIN_CODEC = Codec(
     kind="train",
     make=Train,
     decoders={
@@ -40,8 +40,8 @@ TRAIN_FORM = Form(
 )
 
 
-class Trains(Shelf[Train]):
+class Trains(Collection[Train]):
     """The merge trains in a store."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, TRAIN_FORM)
+        super().__init__(store, TRAIN_CODEC)

@@ -16,8 +16,8 @@ from fleet.domain.run import Role
 from fleet.domain.task import Claim, Input, Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.errors import Fenced, Stale
-from fleet.ports.shelf import Form, Shelf, encode_value, tuple_of, value_of
 from fleet.ports.store import Record, Store, find_all
+from fleet.records.collection import Codec, Collection, encode_value, tuple_of, value_of
 
 TASK = "task"
 QUESTION = "question"
@@ -50,7 +50,7 @@ def _task_ids(values: Iterable[str]) -> tuple[TaskId, ...]:
     return tuple(TaskId(value) for value in values)
 
 
-TASK_FORM = Form(
+TASK_CODEC = Codec(
     kind=TASK,
     make=Task,
     decoders={
@@ -70,7 +70,7 @@ TASK_FORM = Form(
     missing_hint="see them all with `fleet task list`",
 )
 
-QUESTION_FORM = Form(
+QUESTION_CODEC = Codec(
     kind=QUESTION,
     make=Question,
     decoders={"id": QuestionId, "task": TaskId, "options": tuple, "state": QuestionState},
@@ -79,11 +79,11 @@ QUESTION_FORM = Form(
 )
 
 
-class Tasks(Shelf[Task]):
+class Tasks(Collection[Task]):
     """The tasks in a store, what they wait for, and what happened to each."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, TASK_FORM)
+        super().__init__(store, TASK_CODEC)
 
     def update_noted(
         self, task_id: TaskId, change: Callable[[Task], Task], kind: str, text: str, *, by: str = ""
@@ -146,9 +146,9 @@ def _entry(kind: str, text: str, by: str) -> dict[str, Json]:
     return entry | {"by": by} if by else entry
 
 
-class Questions(Shelf[Question]):
+class Questions(Collection[Question]):
     def __init__(self, store: Store) -> None:
-        super().__init__(store, QUESTION_FORM)
+        super().__init__(store, QUESTION_CODEC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
