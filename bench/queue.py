@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 
 from bench.common import Row, Scratch, scratch
-from fleet.bootstrap import door_of, open_fleet
+from fleet.bootstrap import open_fleet, supervisor_link_of
 from fleet.domain.task import TaskState
 from fleet.services.tasks import Edit
 
@@ -131,7 +131,7 @@ def _place(room: int, database: str) -> Generator[Scratch]:
     with scratch() as place:
         set_up(place, room)
         yield place
-        door_of(place.home).stop()
+        supervisor_link_of(place.home).stop()
 
 
 def main() -> None:

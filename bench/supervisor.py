@@ -10,7 +10,7 @@ import psutil
 
 from bench.common import Row, Scratch
 from bench.launches import launch_agents
-from fleet.bootstrap import door_of
+from fleet.bootstrap import supervisor_link_of
 
 SETTLE_SECONDS = 8
 WATCH_SECONDS = 20
@@ -29,7 +29,7 @@ def measure(place: Scratch, repository: Path) -> Iterator[Row]:
 
 
 def _watch(place: Scratch, count: int) -> Iterator[Row]:
-    holder = door_of(place.home).holder()
+    holder = supervisor_link_of(place.home).holder()
     assert holder, "the supervisor is not up"
     process = psutil.Process(holder.pid)
     time.sleep(SETTLE_SECONDS)

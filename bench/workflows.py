@@ -25,7 +25,7 @@ from bench.common import Row, Scratch, scratch
 from fleet.adapters.stores.sqlite import SqliteStore
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.worktrees import environment
-from fleet.bootstrap import door_of, open_fleet
+from fleet.bootstrap import open_fleet, supervisor_link_of
 from fleet.domain.blueprint import read_blueprint
 from fleet.ports.store import Record
 from fleet.services.workflows import WorkflowWish
@@ -86,11 +86,11 @@ def measure(name: str, stages: list[dict[str, object]], *, at_once: int) -> Row:
 def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float, float]:
     with scratch() as place:
         (place.home / "config.toml").write_text(CONFIG)
-        door = door_of(place.home)
-        door.start_in_background()
+        link = supervisor_link_of(place.home)
+        link.start_in_background()
         repository = place.repository(20)
-        door.wait_until_open()
-        door.wait_until_up()  # to load it takes a processor of its own
+        link.wait_until_open()
+        link.wait_until_up()  # to load it takes a processor of its own
         bare = _by_hand(repository, place.folder / "bare", len(stages), at_once)
         return bare, _by_fleet(place, repository, stages)
 

@@ -163,7 +163,7 @@ class Backlog:
     def work(self, patience_seconds: float) -> None:
         """Let the queue work to its end: answer what is asked, and kill the supervisor now and then."""
         deadline = time.monotonic() + patience_seconds
-        self.system.door.knock()
+        self.system.link.wake()
         while not self._is_over():
             if time.monotonic() > deadline:
                 raise AssertionError(f"not done in time: {self._states()}\n{self.system.supervisor_log()}")
@@ -173,10 +173,10 @@ class Backlog:
 
     def _kill_in_its_time(self) -> None:
         """Kill the supervisor, or all, if it has been up for long enough to have done something."""
-        holder = self.system.door.holder()
+        holder = self.system.link.holder()
         if (
             holder is None
-            or f'"supervisor.up", "pid": {holder.pid}}}' not in self.system.door.log_path.read_text()
+            or f'"supervisor.up", "pid": {holder.pid}}}' not in self.system.link.log_path.read_text()
         ):
             return
         due = self._kill_at.setdefault(
@@ -189,8 +189,8 @@ class Backlog:
             else:
                 self.kills += 1
                 os.kill(holder.pid, signal.SIGKILL)
-            wait_for(lambda: self.system.door.holder() != holder, what="the killed one is gone")
-            self.system.door.knock()
+            wait_for(lambda: self.system.link.holder() != holder, what="the killed one is gone")
+            self.system.link.wake()
 
     def _answer_all(self) -> None:
         with open_fleet(self.system.home, str(self.folder)) as fleet:

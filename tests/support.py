@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
-from fleet.engine.door import HomeDoor
+from fleet.engine.supervisor_link import HomeSupervisorLink
 from fleet.records.runs import Runs
 
 Fact = TypeVar("Fact")
@@ -92,7 +92,7 @@ class System:
         self.home.mkdir(parents=True, exist_ok=True)
         from fleet.bootstrap import host_name
 
-        self.door = HomeDoor(self.home, self.env.get("FLEET_HOST") or host_name())
+        self.link = HomeSupervisorLink(self.home, self.env.get("FLEET_HOST") or host_name())
 
     @property
     def environment(self) -> dict[str, str]:
@@ -174,7 +174,7 @@ class System:
         """Return the pid of the supervisor, once it is up."""
 
         def signed() -> int:
-            holder = self.door.holder()
+            holder = self.link.holder()
             return holder.pid if holder else 0
 
         return wait_for(signed, what="a supervisor is up")
@@ -190,7 +190,7 @@ class System:
 
     def supervisor_log(self) -> str:
         with contextlib.suppress(OSError):
-            return self.door.log_path.read_text()[-4000:]
+            return self.link.log_path.read_text()[-4000:]
         return ""
 
     def turn_folder(self, run: Run, turn: int = 1) -> Path:
@@ -219,7 +219,7 @@ class System:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             with contextlib.suppress(Exception):
-                self.door.stop()
+                self.link.stop()
             here = processes_with(f"FLEET_HOME={self.home}\0") - {os.getpid()}
             if not any("fleet.interfaces.supervise" in _command_of(pid) for pid in here):
                 return

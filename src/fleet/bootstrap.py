@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.ancestry import Ancestry, Process
     from fleet.domain.run import Run
-    from fleet.engine.door import HomeDoor
     from fleet.engine.repair import Rebuilt, RepairReport
     from fleet.engine.supervisor import Supervisor
+    from fleet.engine.supervisor_link import HomeSupervisorLink
     from fleet.errors import StoreUnusable
     from fleet.ports.coder import Coder
-    from fleet.ports.door import Door
     from fleet.ports.forge import Forge
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.ports.vitals import Gauge
     from fleet.services.boundary import BoundaryService
     from fleet.services.clients import Launch, Scope
@@ -171,9 +171,9 @@ def repair_store(home: Path) -> RepairReport | None:
     file = home / "fleet.db"
     if what_is_wrong(file) is None:
         return None
-    door = door_of(home)
-    door.stop()
-    lock = door.take(is_background=False, version=version())  # no supervisor starts meanwhile
+    link = supervisor_link_of(home)
+    link.stop()
+    lock = link.take(is_background=False, version=version())  # no supervisor starts meanwhile
     try:
         # One that had a -wal file open which somebody deleted has brought all of it into the database.
         problem = what_is_wrong(file)
@@ -233,10 +233,10 @@ def _files_name_database(home: Path) -> bool:
         return True  # who loads the settings says what is wrong with it
 
 
-def door_of(home: Path) -> HomeDoor:
-    from fleet.engine.door import HomeDoor
+def supervisor_link_of(home: Path) -> HomeSupervisorLink:
+    from fleet.engine.supervisor_link import HomeSupervisorLink
 
-    return HomeDoor(home, host_name(), is_of_agent=lambda: bool(own_ancestry().marks))
+    return HomeSupervisorLink(home, host_name(), is_of_agent=lambda: bool(own_ancestry().marks))
 
 
 def version() -> str:
@@ -297,7 +297,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
     require_integrity()
-    return Supervisor(workshop, door_of(home), fifo, idle_seconds=idle_seconds)
+    return Supervisor(workshop, supervisor_link_of(home), fifo, idle_seconds=idle_seconds)
 
 
 def _start_check(store: Store) -> Callable[[], None]:
@@ -402,8 +402,8 @@ class Later:
         return getattr(self._part, name)
 
 
-def _door_later(fleet: Fleet) -> Door:
-    return cast("Door", Later(lambda: door_of(fleet.home)))
+def _link_later(fleet: Fleet) -> SupervisorLink:
+    return cast("SupervisorLink", Later(lambda: supervisor_link_of(fleet.home)))
 
 
 def _repositories_later(fleet: Fleet) -> Repositories:
@@ -427,7 +427,7 @@ def _make_runs(fleet: Fleet) -> RunService:
         store=fleet.store,
         repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -447,7 +447,7 @@ def _make_workflows(fleet: Fleet) -> WorkflowService:
         store=fleet.store,
         repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -459,14 +459,14 @@ def _make_tasks(fleet: Fleet) -> TaskService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         check_coder=lambda name: _coder_of(fleet, name),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
 def _make_questions(fleet: Fleet) -> QuestionService:
     from fleet.services.questions import QuestionService
 
-    return QuestionService(store=fleet.store, tasks=fleet.tasks, door=_door_later(fleet))
+    return QuestionService(store=fleet.store, tasks=fleet.tasks, link=_link_later(fleet))
 
 
 def _make_queue(fleet: Fleet) -> QueueService:
@@ -477,7 +477,7 @@ def _make_queue(fleet: Fleet) -> QueueService:
         settings=lambda: fleet.settings,
         store=fleet.store,
         tasks=fleet.tasks,
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -495,7 +495,7 @@ def _make_pairs(fleet: Fleet) -> PairService:
         repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
         coder_names=coder_names,
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -508,7 +508,7 @@ def _make_races(fleet: Fleet) -> RaceService:
         store=fleet.store,
         repositories=_repositories_later(fleet),
         coder=lambda name: _coder_of(fleet, name),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -523,7 +523,7 @@ def _make_merges(fleet: Fleet) -> MergeService:
         merging=GitMerging(),
         repositories=_repositories_later(fleet),
         forge=lambda: _make_forge(fleet.settings),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -549,8 +549,8 @@ def _make_forge(settings: Settings) -> Forge:
 def _make_sprints(fleet: Fleet) -> SprintService:
     from fleet.services.sprints import SprintService
 
-    door = _door_later(fleet)
-    return SprintService(store=fleet.store, pairs=fleet.pairs, door=door)
+    link = _link_later(fleet)
+    return SprintService(store=fleet.store, pairs=fleet.pairs, link=link)
 
 
 def _make_errands(fleet: Fleet) -> ErrandService:
@@ -625,7 +625,7 @@ def _make_boundary(fleet: Fleet) -> BoundaryService:
         store=fleet.store,
         boundary=GitBoundary(),
         get=lambda name: fleet.runs.get(name),
-        door=_door_later(fleet),
+        link=_link_later(fleet),
     )
 
 
@@ -656,7 +656,7 @@ def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
         return load_settings(fleet.home, project_of(folder, fleet.home), strict=True)
 
     def supervisor() -> InCharge | None:
-        holder = door_of(fleet.home).holder()
+        holder = supervisor_link_of(fleet.home).holder()
         return InCharge(holder.pid, holder.since) if holder else None
 
     return Doctor(
@@ -713,7 +713,7 @@ def purge_home() -> Sequence[Path]:
     from fleet.services.purging import purge
 
     home = home_folder()
-    door_of(home).stop()
+    supervisor_link_of(home).stop()
     return purge(require_purgeable())
 
 
@@ -735,5 +735,5 @@ def demo_in(folder: Path, agents: int) -> Demo:
     # It is to be alone. What it starts inherits this.
     os.environ.pop("FLEET_DATABASE_URL", None)
     fleet = open_fleet(folder / "home", str(folder / "garden"))
-    door = door_of(folder / "home")
-    return Demo(folder=folder, fleet=fleet, door=door, gauge=fleet.gauge, cast=parts(agents))
+    link = supervisor_link_of(folder / "home")
+    return Demo(folder=folder, fleet=fleet, link=link, gauge=fleet.gauge, cast=parts(agents))

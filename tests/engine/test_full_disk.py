@@ -57,7 +57,7 @@ def waits(system: System, branch: str) -> None:
 
 
 def log_lines(system: System, event: str) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in system.door.log_path.read_text().splitlines()]
+    lines = [json.loads(line) for line in system.link.log_path.read_text().splitlines()]
     return [line for line in lines if line["event"] == event]
 
 
@@ -90,13 +90,13 @@ def test_settling_removing_and_restoring_wait_for_room_and_go_on(small: System, 
     free(small)
     small.wait_until("work", lambda run: run.has_workspace, 90)
     assert (Path(ended.workspace) / "b.txt").read_text() == "y" * 100_000
-    assert "traceback" not in small.door.log_path.read_text()
+    assert "traceback" not in small.link.log_path.read_text()
     assert not log_lines(small, "job.failed")
 
 
 def test_preparing_waits_for_room_and_starts_the_agent_once(small: System) -> None:
     small.fleet("run", "--background")
-    wait_for(small.door.is_open, 60)
+    wait_for(small.link.is_open, 60)
     pid = small.suspend_supervisor()
     small.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "x"}}))
     fill(small)
@@ -107,7 +107,7 @@ def test_preparing_waits_for_room_and_starts_the_agent_once(small: System) -> No
     ended = small.wait_until("work", lambda run: run.is_at_rest, 90)
     assert ended.state is RunState.COMPLETED, ended.state_reason
     assert len(log_lines(small, "disk.full")) == 1
-    assert "traceback" not in small.door.log_path.read_text()
+    assert "traceback" not in small.link.log_path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,12 @@ def tasks(url: str) -> Iterator[Tasks]:
     store.close()
 
 
-class NoDoor:
-    """Nobody is knocked for: hosts hear of wishes through the database."""
+class NoLink:
+    """Nobody is woken: hosts hear of wishes through the database."""
 
     log_path = Path("none")
 
-    def knock(self) -> None: ...
+    def wake(self) -> None: ...
 
 
 def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object]) -> str:
@@ -117,7 +117,7 @@ def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object
         settings=lambda: load(tmp_path / "nowhere", environ={}),
         store=store,
         check_coder=lambda name: None,
-        door=NoDoor(),  # pyright: ignore[reportArgumentType]
+        link=NoLink(),  # pyright: ignore[reportArgumentType]
     )
     edit = Edit(description=scenario(*steps), coder="scripted")
     task = service.create("Shared", edit, folder=str(repository))

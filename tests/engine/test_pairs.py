@@ -415,7 +415,7 @@ def test_no_round_is_done_twice_whenever_the_supervisor_is_killed(
     for number in (1, 2):
         wait_for(lambda number=number: len(critic.calls) == number, 30)
         os.kill(system.supervisor_pid(), signal.SIGKILL)
-        wait_for(lambda: system.door.holder() is None)
+        wait_for(lambda: system.link.holder() is None)
         (tmp_path / f"go-{number}").touch()
         system.fleet("pair", "wait", pair_id, "--timeout", "0.01", code=7)
     pair = until(system, pair_id, is_at_rest)
@@ -444,10 +444,10 @@ def test_pairs_survive_a_supervisor_that_is_killed_again_and_again(
     started = [start(system, critic, prompt) for critic in critics]
     while any(look(system, pair_id).has_work for pair_id in started):
         time.sleep(chance.uniform(0.05, 1.5))
-        holder = system.door.holder()
+        holder = system.link.holder()
         if holder is not None:
             os.kill(holder.pid, signal.SIGKILL)
-            wait_for(lambda: system.door.holder() is None)
+            wait_for(lambda: system.link.holder() is None)
         system.fleet("run", "--background")
     for pair_id, critic in zip(started, critics, strict=True):
         pair = look(system, pair_id)

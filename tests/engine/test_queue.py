@@ -169,7 +169,7 @@ def test_whoever_asks_about_tasks_finds_a_supervisor_at_work_on_them(system: Sys
     task_id = wish(system, "Orphan", {"wait_for": str(tmp_path / "go")}, EDIT, DONE)
     until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
     os.kill(system.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: system.door.holder() is None)
+    wait_for(lambda: system.link.holder() is None)
     (tmp_path / "go").touch()
     assert "no supervisor was up; started one" in system.fleet("tasks").stderr
     until(system, task_id, is_closed)
@@ -245,7 +245,7 @@ def test_a_question_in_the_file_is_answered_in_the_file(system: System) -> None:
     until(system, task_id, is_blocked)
     with (system.home / "tasks" / task_id / "artifacts" / "Q&A.md").open("a") as file:
         file.write("\n## A: 2026-01-01 10:00\nblue\n")
-    system.door.knock()
+    system.link.wake()
     task = until(system, task_id, is_closed)
     assert "blue" in git(system.repository, "show", f"{task.branch}:answer.txt")
 
@@ -384,11 +384,11 @@ def test_a_drained_supervisor_ends_with_the_last_task(system: System, tmp_path: 
     assert "draining" in system.fleet("task", "create", "Third", "-d", scenario(DONE)).stderr
     gate.touch()
     until(system, first, is_closed)
-    wait_for(lambda: system.door.holder() is None, 10, "the supervisor has left")
+    wait_for(lambda: system.link.holder() is None, 10, "the supervisor has left")
     for words in (["tasks"], ["task", "list"], ["list"]):
         told = system.fleet(*words).stderr
         assert ("fleet run --background" in told) == (words != ["list"])
-        assert system.door.holder() is None  # to look starts no other
+        assert system.link.holder() is None  # to look starts no other
     assert look(system, second).state is TaskState.OPEN
     system.fleet("run", "--background")
     until(system, second, is_closed)
@@ -419,7 +419,7 @@ def stealing(system: System) -> dict[str, Any]:
 
 
 def is_gone(system: System) -> bool:
-    return system.door.holder() is None
+    return system.link.holder() is None
 
 
 def test_a_held_task_gives_its_slot_away_is_told_once_and_goes_on_when_it_is_accepted(
@@ -556,7 +556,7 @@ def test_a_hot_limit_counts_from_the_next_task_on(system: System, tmp_path: Path
     until(system, ids[0], lambda task: task.state is TaskState.IN_PROGRESS)
     assert look(system, ids[1]).state is TaskState.OPEN
     config.write_text(f"{kept}[limits]\nmax_concurrent = 2\n")
-    system.door.knock()
+    system.link.wake()
     until(system, ids[1], lambda task: task.state is TaskState.IN_PROGRESS)
     gate.touch()
     for task_id in ids:
@@ -638,7 +638,7 @@ def test_a_full_disk_is_waited_for_and_counts_against_no_task(system: System) ->
     wait_for(lambda: "disk.full" in system.supervisor_log(), 30, "it says so")
     assert look(system, task_id).state is TaskState.OPEN
     config.write_text(kept)
-    system.door.knock()
+    system.link.wake()
     assert until(system, task_id, is_closed).failures == 0
 
 
@@ -820,4 +820,4 @@ def test_a_drain_does_not_wait_for_what_is_paused(system: System) -> None:
     task_id = wish_turns(system, "Limited", [{"rate_limit": {"resets_in": 600}}], [DONE])
     until(system, task_id, lambda task: task.not_before > 0)
     system.fleet("run", "--drain")
-    wait_for(lambda: system.door.holder() is None, 30, "the supervisor has left")
+    wait_for(lambda: system.link.holder() is None, 30, "the supervisor has left")

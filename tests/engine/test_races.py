@@ -636,7 +636,7 @@ def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(lonely_
     racer = f"{folder_of({'prices.py': CORRECT})}\n{asks}"
     race = track.start(racer, {"prices.py": OVERFITTED}, hidden_gates=(HIDDEN,), times=1)
     track.until(race, lambda race: race.is_asking)
-    wait_for(lambda: track.system.door.holder() is None, 30, "nobody needs to stay up for it")
+    wait_for(lambda: track.system.link.holder() is None, 30, "nobody needs to stay up for it")
     told = track.system.fleet("race", "wait", race.id, code=5)
     assert "it asks: Gross or net?" in told.stdout
     assert f'next: `fleet answer {race.id}-1 "…"`' in told.stderr
@@ -679,7 +679,7 @@ def play_with_kills(track: Track, ran: Path, kills: int) -> RaceDetail:
         if track.look(race).has_ended:
             break
         kill_supervisor(track.system)
-        track.system.door.knock()
+        track.system.link.wake()
     return track.finish(race)
 
 

@@ -41,7 +41,7 @@ def finish(system: System, *branches: str) -> None:
 
 def stop(system: System) -> None:
     """Stop the supervisor, and have all that was written in the database itself."""
-    system.door.stop()
+    system.link.stop()
     with contextlib.closing(SqliteStore(system.home / "fleet.db")) as store:
         store.checkpoint()
 
@@ -101,14 +101,14 @@ def test_a_store_with_a_damaged_log_is_refused_then_repaired_and_no_agent_is_sta
     live = system.wait_until("live", lambda run: run.said == "up", 60)
     after = system.run("after")
     os.kill(system.suspend_supervisor(), 9)  # so that it brings nothing to rest any more
-    wait_for(lambda: system.door.holder() is None)
+    wait_for(lambda: system.link.holder() is None)
     damage(system.home / "fleet.db-wal")
 
     for words in (("list",), ("create", "more", "-p", "x")):
         refused = system.fleet(*words, code=7)
         assert "went back in time" in refused.stderr, words
         assert "fleet list --repair" in refused.stderr, words
-    assert system.door.holder() is None, "no supervisor works on it"
+    assert system.link.holder() is None, "no supervisor works on it"
     assert live.agent is not None
     assert is_alive(live.agent.pid)
 
@@ -203,7 +203,7 @@ def test_a_supervisor_does_not_start_on_a_store_whose_pages_contradict_each_othe
     content[-4096:] = b"\xab" * 4096
     (system.home / "fleet.db").write_bytes(content)
     assert "is damaged" in system.fleet("run", code=7).stderr
-    assert system.door.holder() is None
+    assert system.link.holder() is None
     repair(system)
     with contextlib.closing(SqliteStore(system.home / "fleet.db")) as store:
         assert 10 < len(store.find("note")) < 20

@@ -330,7 +330,7 @@ def test_no_phase_is_done_twice_when_the_supervisor_is_killed(system: System, te
     for number, path in enumerate(go, 1):
         wait_for(lambda number=number: len(team.critic.calls) == number, 30)
         os.kill(system.supervisor_pid(), signal.SIGKILL)
-        wait_for(lambda: system.door.holder() is None)
+        wait_for(lambda: system.link.holder() is None)
         Path(path).touch()
         system.fleet("sprint", "wait", sprint_id, "--timeout", "0.01", code=7)
     sprint = until(system, sprint_id, lambda sprint: sprint.has_ended)

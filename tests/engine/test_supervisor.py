@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleet.domain.run import RunState
-from fleet.engine.door import is_heard
+from fleet.engine.supervisor_link import is_heard
 from tests.support import System, git, is_alive, scenario, wait_for
 
 
@@ -41,7 +41,7 @@ def test_it_ends_by_itself_when_idle_and_the_next_wish_starts_another(system: Sy
         config.write("[supervisor]\nidle_seconds = 0.5\n")
     for branch in ("one", "two"):
         system.fleet("create", branch, "-p", scenario({"say": "x"}), "--wait")
-        pid = system.supervisor_pid() if system.door.holder() else 0
+        pid = system.supervisor_pid() if system.link.holder() else 0
         wait_for(lambda pid=pid: not pid or not is_alive(pid), what="it is gone")
     assert {run.state for run in system.all_runs()} == {RunState.COMPLETED_NO_CHANGES}
 
@@ -53,12 +53,12 @@ def test_no_wish_is_lost_to_a_supervisor_that_is_just_leaving(system: System) ->
         system.fleet("create", f"work-{number}", "-p", scenario({"say": "x"}), "--wait", seconds=40)
 
 
-def test_a_knock_that_a_killed_supervisor_never_hears_starts_another(system: System) -> None:
+def test_a_wake_up_that_a_killed_supervisor_never_reads_starts_another(system: System) -> None:
     system.fleet("run", "--background")
     pid = system.supervisor_pid()
     os.kill(pid, signal.SIGSTOP)
     starter = system.start("run", "--background")
-    wait_for(lambda: unread_knocks(system), what="it was knocked at the door of one that hears nothing")
+    wait_for(lambda: unread_wakes(system), what="a wake-up was sent to one that reads nothing")
     os.kill(pid, signal.SIGKILL)
     assert starter.wait(60) == 0
     assert system.supervisor_pid() != pid
@@ -83,8 +83,8 @@ def test_one_that_goes_without_reading_has_not_heard_it() -> None:
     os.close(writer)
 
 
-def unread_knocks(system: System) -> int:
-    fifo = os.open(system.door.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
+def unread_wakes(system: System) -> int:
+    fifo = os.open(system.link.fifo_path, os.O_WRONLY | os.O_NONBLOCK)
     try:
         return int.from_bytes(fcntl.ioctl(fifo, termios.FIONREAD, bytes(4)), sys.byteorder)
     finally:

@@ -120,11 +120,11 @@ class Words:
 
 
 def kill_supervisor(system: System) -> bool:
-    holder = system.door.holder()
+    holder = system.link.holder()
     if holder is None or not holder.pid:
         return False
     os.kill(holder.pid, signal.SIGKILL)
-    wait_for(lambda: system.door.holder() != holder, what="the lock is free, or another one's")
+    wait_for(lambda: system.link.holder() != holder, what="the lock is free, or another one's")
     return True
 
 
@@ -164,7 +164,7 @@ def _play(system: System, tmp_path: Path, seed: int, standstill: Standstill) -> 
         while time.monotonic() < deadline:
             remember_pids(system, seed, pids)
         kill_supervisor(system)
-        system.door.knock()
+        system.link.wake()
         assert wishes[-1].wait(60) == 0
         await_recovery(system, words.say("after", kill), seed, standstill)
         remember_pids(system, seed, pids)
@@ -283,7 +283,7 @@ def test_the_stored_output_is_byte_for_byte_what_the_agent_wrote(system: System,
     for part in range(1, 7):
         wait_for(lambda part=part: _size(tmp_path / "copy") == 70001 * part)
         kill_supervisor(system)
-        system.door.knock()
+        system.link.wake()
         (tmp_path / f"gate-{part}").touch()
     system.fleet("wait", "work")
     run = system.run("work")

@@ -257,7 +257,7 @@ def test_a_supervisor_that_is_killed_while_the_gate_runs_is_followed_by_one_that
     desk.fleet("merge", "one", "two", "--gate", slow_gate(tmp_path))
     begun(tmp_path)
     os.kill(desk.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: desk.door.holder() is None)
+    wait_for(lambda: desk.link.holder() is None)
     (tmp_path / "go").touch()
     desk.fleet("train", "wait", newest(desk).id)
     assert set(states(newest(desk)).values()) == {"landed"}
@@ -274,7 +274,7 @@ def test_a_supervisor_that_is_killed_while_an_agent_mends_prompts_it_only_once(
     desk.fleet("merge", "two", "--no-gate")
     wait_for((tmp_path / "mending").exists, what="its agent is at it")
     os.kill(desk.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: desk.door.holder() is None)
+    wait_for(lambda: desk.link.holder() is None)
     (tmp_path / "go").touch()
     desk.fleet("train", "wait", newest(desk).id)
     assert states(newest(desk)) == {"two": "landed"}

@@ -62,7 +62,7 @@ def wish(system: System, *commands: str, commit: str = "", **changes: object) ->
     trial = replace(trial, **changes)  # pyright: ignore[reportArgumentType]
     with trials_of(system) as trials:
         trials.ensure(trial)
-    system.door.knock()
+    system.link.wake()
     return trial
 
 
@@ -138,20 +138,20 @@ def test_a_command_that_cannot_be_started_makes_a_trial_impossible(system: Syste
 def test_what_cannot_be_started_just_now_is_tried_again_at_the_next_look(system: System) -> None:
     until(system, wish(system, "true"))
     (shim,) = (system.home / "shim").glob("shim-*.sh")
-    before = system.door.log_path.read_text().count("trial.failed")
+    before = system.link.log_path.read_text().count("trial.failed")
 
     def failures() -> int:
-        return system.door.log_path.read_text().count("trial.failed") - before
+        return system.link.log_path.read_text().count("trial.failed") - before
 
     aside = shim.rename(shim.with_suffix(".aside"))
     try:
         trial = wish(system, "true")
         wait_for(failures)
         time.sleep(0.5)  # nothing happens, which nothing tells
-        assert failures() <= 2, "the knock may come in while it looks"
+        assert failures() <= 2, "the wake-up may come in while it looks"
     finally:
         aside.rename(shim)
-    system.door.knock()
+    system.link.wake()
     assert until(system, trial).is_yes
 
 
@@ -172,7 +172,7 @@ def test_a_trial_that_nobody_wants_any_more_is_stopped(system: System, tmp_path:
     wait_for(lambda: pid.exists() and pid.read_text().strip(), 30)
     with trials_of(system) as trials:
         trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
-    system.door.knock()
+    system.link.wake()
     assert until(system, trial).state is TrialState.STOPPED
     wait_for(lambda: not is_alive(int(pid.read_text())), what="its command is gone")
 
@@ -185,7 +185,7 @@ def test_a_killed_supervisor_goes_on_with_the_command_that_runs(system: System, 
     assert kill_supervisor(system)
     pid = int(ran.read_text())
     assert is_alive(pid), "the command does not notice"
-    system.door.knock()
+    system.link.wake()
     wait_for(lambda: system.supervisor_pid(), 30)
     go.touch()
     trial = until(system, trial)
@@ -201,7 +201,7 @@ def test_a_power_cut_is_no_answer_and_all_is_run_anew(system: System, tmp_path: 
     wait_for(ran.exists, 30)
     system.cut_power()
     go.touch()
-    system.door.knock()
+    system.link.wake()
     trial = until(system, trial)
     assert [answer.code for answer in trial.answers] == [0, 0]
     assert len(ran.read_text().split()) == 2
@@ -227,7 +227,7 @@ def test_what_a_killed_supervisor_could_not_delete_is_swept_up_at_the_next_start
     kept = [folder_of(system, elsewhere), inputs / "t-blocked", inputs / "t-unknown"]
     for folder in (*left, *kept):
         (folder / "tree").mkdir(parents=True)
-    system.door.knock()
+    system.link.wake()
     wait_for(lambda: not any(folder.exists() for folder in left), 30, f"{left}")
     wait_for(lambda: not list((system.home / "leftovers").iterdir()), what="it is deleted, not only moved")
     assert all(folder.exists() for folder in kept)

@@ -61,7 +61,7 @@ def system(tmp_path: Path, repository: Path) -> Iterator[System]:
     if is_real:
         system.close()
     else:
-        system.door.stop()
+        system.link.stop()
 
 
 @pytest.fixture

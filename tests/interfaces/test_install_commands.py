@@ -231,7 +231,7 @@ def test_a_home_that_is_a_link_is_emptied_and_the_link_stays(
     system.env["FLEET_HOME"] = str(link)
     system.fleet("pause")
     system.fleet("task", "create", "water it")
-    wait_for(system.door.is_open)  # one that is still coming up would make its folder again
+    wait_for(system.link.is_open)  # one that is still coming up would make its folder again
     system.fleet("uninstall", "--purge", "--yes")
     assert link.is_symlink()
     assert [*system.home.iterdir()] == []

@@ -407,7 +407,7 @@ def test_the_foreground_supervisor_ends_with_ctrl_c(system: System) -> None:
         wait_for(lambda: f'"supervisor.up", "pid": {process.pid}' in system.supervisor_log())
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
-    assert system.door.holder() is None
+    assert system.link.holder() is None
 
 
 def test_a_kill_that_came_too_late_to_delete_the_branch_says_so_and_how_to(shared: System) -> None:

@@ -207,7 +207,7 @@ def test_cpu_and_memory_are_those_of_all_processes_of_the_agent(system: System) 
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", parent], start_new_session=True)
     # We are the supervisor here: a real one would know that the run is made up.
-    doors = system.door.take(is_background=True, version=""), system.door.open()
+    descriptors = system.link.take(is_background=True, version=""), system.link.open()
     try:
         record(system.home, live_run("busy", process))
         wait_for(lambda: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().strip())
@@ -226,7 +226,7 @@ def test_cpu_and_memory_are_those_of_all_processes_of_the_agent(system: System) 
             os.kill(int(pid), signal.SIGKILL)
         process.kill()
         process.wait()
-        for descriptor in doors:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 
@@ -236,14 +236,14 @@ def test_work_without_a_supervisor_gets_one_and_it_is_told(system: System) -> No
     )
     assert "started one" in system.fleet("list").stderr
     assert system.supervisor_pid()
-    wait_for(system.door.is_open)
+    wait_for(system.link.is_open)
     assert "started one" not in system.fleet("list").stderr
 
 
 def test_ended_agents_start_no_supervisor(system: System) -> None:
     record(system.home, ended_run("x"))
     assert "started one" not in system.fleet("list").stderr
-    assert system.door.holder() is None
+    assert system.link.holder() is None
 
 
 def test_repair_reports_workspaces_that_nobody_owns_and_touches_nothing(system: System) -> None:

@@ -19,7 +19,7 @@ from fleet.domain.question import Question
 from fleet.domain.race import End, Entry, Race, racer
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
-from fleet.engine.door import supervisor_environment
+from fleet.engine.supervisor_link import supervisor_environment
 from fleet.records.lineage import Lineage
 from fleet.records.races import Races
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
@@ -126,13 +126,13 @@ def test_an_agent_in_the_users_checkout_starts_nothing_with_settings_of_its_own(
 
 def test_a_supervisor_that_an_agent_starts_has_no_settings_of_its_environment(system: System) -> None:
     run = live_run(system, "a", host="elsewhere")
-    system.door.stop()
+    system.link.stop()
     greed = {"FLEET_CODER_SKIP_PERMISSIONS": "true", "FLEET_BUDGET_TASK_USD": "777"}
     with wired_below(system, run, 1, **greed) as wire:
         made = wire.call("create_worker", **worker(system.repository))["structuredContent"]
         waited = wire.call("get_worker_status", worker_id=made["worker_id"], wait_seconds=60)
         assert waited["structuredContent"]["status"] == "succeeded"
-    holder = system.door.holder()
+    holder = system.link.holder()
     assert holder
     environment = Path(f"/proc/{holder.pid}/environ").read_bytes().split(b"\0")
     assert [entry for entry in environment if entry.startswith(b"FLEET_")] == [

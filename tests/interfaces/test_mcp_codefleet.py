@@ -530,7 +530,7 @@ def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository:
             assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}
             assert (listed["count"], len(talk.call("list_pairs", limit=1)["pairs"])) == (2, 1)
             assert [one["id"] for one in talk.call("list_races")["races"]] == [race["id"]]
-            system.door.wait_until_open()
+            system.link.wait_until_open()
     finally:
         system.close()
 

@@ -559,4 +559,4 @@ def test_the_supervisor_that_a_server_starts_outlives_it(system: System) -> None
         wire.call(
             "create_worker", repo_path=str(system.repository), task_name="x", prompt=scenario({"say": "x"})
         )
-    assert wait_for(lambda: system.door.holder(), what="a supervisor is up")
+    assert wait_for(lambda: system.link.holder(), what="a supervisor is up")

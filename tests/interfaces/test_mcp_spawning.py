@@ -595,7 +595,7 @@ def _calls_are_recorded(system: System, run: str) -> None:
 
 
 def test_the_supervisor_never_carries_an_agents_marks() -> None:
-    from fleet.engine.door import supervisor_environment
+    from fleet.engine.supervisor_link import supervisor_environment
 
     environment = {"FLEET_RUN": "x", "FLEET_RUN_TOKEN": "y", "PATH": "/bin"}
     assert (

@@ -19,7 +19,7 @@ from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
 from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import PROMPT, Runs
-from fleet.services.runs import DoorKeeper, How, RunService, Wish, exit_code_of
+from fleet.services.runs import How, RunService, SupervisorKeeper, Wish, exit_code_of
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
 
@@ -30,13 +30,13 @@ class Signed:
     is_draining: bool = False
 
 
-class DoorToNobody:
-    """A door whose supervisor opens only when a test says so: wishes stay as they were recorded."""
+class LinkToNobody:
+    """A link whose supervisor comes up only when a test says so: wishes stay as they were recorded."""
 
     def __init__(self, log_path: Path = Path("supervisor.log")) -> None:
         self.log_path = log_path
         self.is_up = False
-        self.knocks = 0
+        self.wakes = 0
         self.signed: Signed | None = None
 
     def is_open(self) -> bool:
@@ -45,8 +45,8 @@ class DoorToNobody:
     def holder(self) -> Signed | None:
         return self.signed
 
-    def knock(self) -> None:
-        self.knocks += 1
+    def wake(self) -> None:
+        self.wakes += 1
 
 
 class BusyStore(MemoryStore):
@@ -74,7 +74,7 @@ class Office:
     def __init__(self, home: Path) -> None:
         self.store = BusyStore()
         self.runs = Runs(self.store)
-        self.door = DoorToNobody()
+        self.link = LinkToNobody()
         settings = load_settings(home)
         self.service = RunService(
             home=home,
@@ -83,7 +83,7 @@ class Office:
             store=self.store,
             repositories=GitRepositories(),
             coder=lambda name: coder_named(name, settings),
-            door=self.door,
+            link=self.link,
         )
 
     def add(self, *runs: Run) -> None:
@@ -323,7 +323,7 @@ def test_a_live_headless_run_is_taken_over_after_its_turn_with_a_blank_prompt_to
     taken = office.service.take_over(run.id)
     assert (taken.mode, taken.mode_wanted, taken.prompts) == (Mode.HEADLESS, Mode.TMUX, 2)
     assert office.runs.prompt(run.id, 2) == ""
-    assert office.door.knocks
+    assert office.link.wakes
     assert office.service.take_over(run.id) == taken, "wanting it twice is wanting it once"
     assert office.runs.prompt(run.id, 3) is None
 
@@ -437,7 +437,7 @@ def test_a_screen_is_handed_back_after_its_turn_and_a_message_goes_with_it(offic
     released = office.service.release(told.id, "go on")
     assert (released.mode_wanted, released.prompts) == (Mode.HEADLESS, 2)
     assert office.runs.prompt(told.id, 2) == "go on"
-    assert office.door.knocks == 2
+    assert office.link.wakes == 2
 
 
 def test_an_ended_run_whose_screen_is_gone_is_handed_back_at_once(office: Office) -> None:
@@ -467,7 +467,7 @@ def test_what_cannot_be_handed_back_is_refused_with_a_reason(office: Office) -> 
         office.service.release(shown.id, "  \n")
 
 
-# waiting at the door
+# waiting for a supervisor
 
 
 class Clock:
@@ -478,36 +478,36 @@ class Clock:
         return self.now
 
 
-def look_for(seconds: int, keeper: DoorKeeper, clock: Clock) -> None:
+def look_for(seconds: int, keeper: SupervisorKeeper, clock: Clock) -> None:
     for _ in range(seconds):
         clock.now += 1
         keeper.look()
 
 
 def test_a_supervisor_that_comes_up_slowly_is_waited_for_and_not_started_over_and_over() -> None:
-    door, clock = DoorToNobody(), Clock()
-    keeper = DoorKeeper(door, clock)
+    link, clock = LinkToNobody(), Clock()
+    keeper = SupervisorKeeper(link, clock)
     look_for(25, keeper, clock)
-    assert 1 <= door.knocks <= 4
-    door.is_up = True
+    assert 1 <= link.wakes <= 4
+    link.is_up = True
     look_for(60, keeper, clock)
-    door.is_up = False
+    link.is_up = False
     look_for(25, keeper, clock)  # its patience begins anew
 
 
 def test_while_one_holds_the_lock_no_other_is_started() -> None:
-    door, clock = DoorToNobody(), Clock()
-    door.signed = Signed(pid=0)
-    look_for(20, DoorKeeper(door, clock), clock)
-    assert door.knocks == 0
+    link, clock = LinkToNobody(), Clock()
+    link.signed = Signed(pid=0)
+    look_for(20, SupervisorKeeper(link, clock), clock)
+    assert link.wakes == 0
 
 
 def test_when_no_supervisor_stays_the_last_one_and_its_log_are_named() -> None:
-    door, clock = DoorToNobody(Path("/somewhere/supervisor.log")), Clock()
-    keeper = DoorKeeper(door, clock)
-    door.signed = Signed(pid=4321)
+    link, clock = LinkToNobody(Path("/somewhere/supervisor.log")), Clock()
+    keeper = SupervisorKeeper(link, clock)
+    link.signed = Signed(pid=4321)
     look_for(5, keeper, clock)
-    door.signed = None
+    link.signed = None
     with pytest.raises(SupervisorSilent, match="4321") as silence:
         look_for(60, keeper, clock)
     assert "/somewhere/supervisor.log" in silence.value.hint

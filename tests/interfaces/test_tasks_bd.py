@@ -48,7 +48,7 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     system = System(folder / "home", make_repository(folder / "repository"))
     system.fleet("pause")
     yield system
-    system.door.stop()
+    system.link.stop()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     system = System(folder / "home", make_repository(folder / "repository"))
     system.fleet("pause", "only tests")
     yield system
-    system.door.stop()
+    system.link.stop()
 
 
 def create(system: System, title: str, *options: str) -> str:
@@ -345,9 +345,9 @@ def test_whoever_looks_at_waiting_tasks_starts_a_supervisor(paused: System, word
     paused.supervisor_pid()
     paused.fleet("run", "--stop")
     paused.fleet(*words, "--json")
-    assert paused.door.holder() is None
+    assert paused.link.holder() is None
     assert "no supervisor was up; started one\n" in paused.fleet(*words).stderr
-    wait_for(paused.door.is_open)
+    wait_for(paused.link.is_open)
     assert "supervisor" not in paused.fleet(*words).stderr
 
 
@@ -507,12 +507,12 @@ def test_to_pause_and_to_resume_twice_is_clear(system: System) -> None:
 def test_the_log_is_the_supervisors_and_its_last_lines_are_exactly_that(system: System) -> None:
     assert "there is no log yet" in system.fleet("log", code=3).stderr
     lines = [f"line {number} {'x' * 200}" for number in range(1000)]
-    system.door.log_path.parent.mkdir()
-    system.door.log_path.write_text("\n".join(lines) + "\n")
+    system.link.log_path.parent.mkdir()
+    system.link.log_path.write_text("\n".join(lines) + "\n")
     assert system.fleet("log").stdout.splitlines() == lines
     for count in (1, 2, 999, 1000, 5000):
         assert system.fleet("log", str(count)).stdout.splitlines() == lines[-count:]
-    system.door.log_path.write_text("one\ntwo")
+    system.link.log_path.write_text("one\ntwo")
     assert system.fleet("log", "1").stdout == "two"
 
 
@@ -539,7 +539,7 @@ def test_what_is_exported_is_imported_elsewhere_as_it_was(queue: System, tmp_pat
             task["close_reason"] = task["close_reason"] if task["state"] == "closed" else None
         assert sorted(exported, key=_by_id) == sorted(wanted, key=_by_id)
     finally:
-        there.door.stop()
+        there.link.stop()
 
 
 def _by_id(task: dict[str, str]) -> str:

@@ -35,7 +35,7 @@ from fleet.services.questions import QuestionService
 from fleet.services.queue import QueueService
 from fleet.services.tasks import Edit, TaskService
 from tests.interfaces.conftest import ended_run
-from tests.interfaces.test_runs_service import DoorToNobody
+from tests.interfaces.test_runs_service import LinkToNobody
 from tests.support import make_repository
 
 Answer = TypeVar("Answer")
@@ -61,18 +61,18 @@ class Desk:
         self.runs = Runs(self.store)
         self.tasks = Tasks(self.store)
         self.state = QueueState(self.store)
-        self.door = DoorToNobody()
+        self.link = LinkToNobody()
         settings = load_settings(home)
         self.service = TaskService(
             home=home,
             settings=lambda: settings,
             store=self.store,
             check_coder=lambda name: coder_named(name, settings),
-            door=self.door,
+            link=self.link,
         )
-        self.questions = QuestionService(store=self.store, tasks=self.service, door=self.door)
+        self.questions = QuestionService(store=self.store, tasks=self.service, link=self.link)
         self.queue = QueueService(
-            home=home, settings=lambda: settings, store=self.store, tasks=self.service, door=self.door
+            home=home, settings=lambda: settings, store=self.store, tasks=self.service, link=self.link
         )
 
     def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:
@@ -264,7 +264,7 @@ def test_what_cannot_be_a_task_is_refused_and_not_written(
     with pytest.raises(InvalidInput):
         desk.create(title, **edit)
     assert desk.tasks.find() == []
-    assert desk.door.knocks == 0
+    assert desk.link.wakes == 0
 
 
 @pytest.mark.parametrize(
@@ -402,15 +402,15 @@ def test_the_workspace_of_an_ended_run_goes_when_its_task_is_reopened(desk: Desk
     task = desk.create()
     run = desk.begin(task)
     desk.tasks.update(task.id, lambda task: task.block("it asks"))
-    knocks: list[int] = []
+    wakes: list[int] = []
     desk.overtake_once(
         lambda key: key == run.id and desk.tasks.get(task.id).state is TaskState.OPEN,
-        lambda: knocks.append(desk.door.knocks),
+        lambda: wakes.append(desk.link.wakes),
     )
     desk.service.reopen(task.id)
     left = desk.runs.get(run.id)
     assert (left.wanted, left.delete_branch, left.has_work) == (Wanted.CLEAN, False, True)
-    assert desk.door.knocks > knocks[0]  # once more, after it was wished for
+    assert desk.link.wakes > wakes[0]  # once more, after it was wished for
 
 
 @pytest.mark.parametrize(
@@ -741,7 +741,7 @@ def test_lines_keep_ids_dependencies_forward_references_and_states(desk: Desk) -
     assert desk.tasks.get("x-1").state is TaskState.OPEN
     assert desk.tasks.get("x-0").state is TaskState.CLOSED
     assert desk.tasks.dependents(TaskId("x-1")) == ["x-2"]
-    assert desk.door.knocks == 1
+    assert desk.link.wakes == 1
 
 
 def test_to_import_twice_adds_nothing_also_without_ids_and_with_ids_that_were_taken(desk: Desk) -> None:
@@ -970,11 +970,11 @@ def test_status_open_lets_a_task_go_on_whose_question_was_answered(desk: Desk, w
     else:
         with desk.service.file(task, "Q&A.md").open("a") as file:
             file.write("\n## A: 2026-01-01\nred\n")
-    knocks = desk.door.knocks
+    wakes = desk.link.wakes
     # It stays blocked until the queue itself hears the answer and goes on in the same run.
     changed = update(desk, task, status="open")
     assert (changed.state, changed.run) == (TaskState.BLOCKED, "run")
-    assert desk.door.knocks == knocks + 1
+    assert desk.link.wakes == wakes + 1
 
 
 def test_status_open_without_an_answer_starts_afresh(desk: Desk) -> None:

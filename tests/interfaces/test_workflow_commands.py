@@ -83,9 +83,9 @@ def test_whoever_looks_at_what_is_under_way_starts_a_supervisor(system: System, 
         for words in ((kind, "list"), (kind, *show)):
             system.fleet("run", "--stop")
             system.fleet(*words, "--json")
-            assert system.door.holder() is None
+            assert system.link.holder() is None
             assert "no supervisor was up; started one\n" in system.fleet(*words).stderr
-            wait_for(system.door.is_open)
+            wait_for(system.link.is_open)
             assert "supervisor" not in system.fleet(*words).stderr
 
 

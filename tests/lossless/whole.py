@@ -240,7 +240,7 @@ class WholeSequence:
             wait_for(lambda: not is_alive(supervisor), what="the supervisor is dead")
         else:
             os.kill(supervisor, signal.SIGCONT)
-        self.system.door.knock()
+        self.system.link.wake()
 
     def _kill_shim(self, worker: Worker) -> None:
         agent = self.system.run(worker.branch).agent
@@ -254,7 +254,7 @@ class WholeSequence:
             self._break_off(worker)
         self._tell("power cut")
         self.system.cut_power()
-        self.system.door.knock()
+        self.system.link.wake()
 
     def _delete_by_hand(self, worker: Worker) -> None:
         path = Path(self.system.run(worker.branch).workspace)
@@ -313,7 +313,7 @@ class WholeSequence:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     command.wait(2)
                 (self.folder / "disk" / "filler").unlink()
-                self.system.door.knock()
+                self.system.link.wake()
             code = command.wait(_PATIENCE_SECONDS)
         if code:
             text = (self.folder / "output").read_text(errors="replace")
@@ -343,16 +343,16 @@ class WholeSequence:
         folders += [self.common / "refs" / "heads", self.common / "refs" / "fleet" / "saved", room, *inner]
         folders += [one / name for one in inner for name in (".trash", ".kept")]
         watch = faults.Watch(folders, at, with_children=self.chance.random() < 0.3)
-        holder = self.system.door.holder()
+        holder = self.system.link.holder()
         if holder and watch.kill_at_event(holder.pid, 1):
-            wait_for(lambda: self.system.door.holder() != holder, what="the killed one is gone")
-        self.system.door.knock()
+            wait_for(lambda: self.system.link.holder() != holder, what="the killed one is gone")
+        self.system.link.wake()
 
     def _end_supervisor(self) -> None:
-        if holder := self.system.door.holder():
+        if holder := self.system.link.holder():
             os.kill(holder.pid, signal.SIGKILL)
-            wait_for(lambda: self.system.door.holder() != holder, what="the killed one is gone")
-        self.system.door.knock()
+            wait_for(lambda: self.system.link.holder() != holder, what="the killed one is gone")
+        self.system.link.wake()
 
     def _tell(self, text: str) -> None:
         self.history.append(text)
@@ -361,16 +361,16 @@ class WholeSequence:
 
     def _wait(self, fact: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        knocked = time.monotonic()
+        woken = time.monotonic()
         while not fact():
             if time.monotonic() > deadline:
                 states = [(run.branch, str(run.state), run.state_reason) for run in self.system.all_runs()]
                 raise Violation(
                     f"it never came so far that {what}: {states} {self.system.supervisor_log()[-1500:]}"
                 )
-            if time.monotonic() - knocked > 1:
-                self.system.door.knock()  # whoever was killed with the last wish has not read it
-                knocked = time.monotonic()
+            if time.monotonic() - woken > 1:
+                self.system.link.wake()  # whoever was killed with the last wish has not read it
+                woken = time.monotonic()
             time.sleep(0.01)
 
     def _settle(self) -> None:

@@ -50,7 +50,7 @@ class Outlook:
     """What is left after a look."""
 
     is_busy: bool  # tasks are under way, or wait for something that will come
-    next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody knocks
+    next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody wakes us
 
 
 class Queue:

@@ -1,4 +1,4 @@
-"""One per home and host: it hears knocks, sees wishes, and keeps a job going for each run with work.
+"""One per home and host: it is woken, sees wishes, and keeps a job going for each run with work.
 
 It is crash-only: to stop it is to end it. Agents live on under their shims, jobs go on in the next
 supervisor, so there is no second way out that would need tests of its own.
@@ -19,10 +19,10 @@ from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import leftovers
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.direction import Direction, Sight
-from fleet.engine.door import DRAIN, STOP, HomeDoor
 from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
+from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
 from fleet.engine.trials import Bench
 from fleet.engine.workshop import RETRY_SECONDS, RUN_FILE, Workshop
 from fleet.errors import FleetError
@@ -41,11 +41,13 @@ WISHES = (
     "train/",
 )  # kinds of records that may be wishes of other hosts
 MOST_ROUNDS = 3  # of queue and directors in one look; those who wait for jobs to begin come next
-LOOK_EVERY_SECONDS = 15.0  # the safety net under the knocks
+LOOK_EVERY_SECONDS = 15.0  # the safety net under the wake-ups
 
 
 class Supervisor:
-    def __init__(self, workshop: Workshop, door: HomeDoor, fifo: int, *, idle_seconds: float | None) -> None:
+    def __init__(
+        self, workshop: Workshop, link: HomeSupervisorLink, fifo: int, *, idle_seconds: float | None
+    ) -> None:
         self._shop = workshop
         self._queue = Queue(workshop)
         self._direction = Direction(workshop)
@@ -57,10 +59,10 @@ class Supervisor:
         self._telling: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
         self._outlook = Outlook(is_busy=False)
-        self._door = door
-        self._fifo = fifo  # of the door, open since before this program was loaded
+        self._link = link
+        self._fifo = fifo  # of the link, open since before this program was loaded
         self._idle_seconds = idle_seconds
-        self._knocked = asyncio.Event()
+        self._woken = asyncio.Event()
         self._is_stopping = False
         self._is_busy = True
         self._idle_since = time.monotonic()
@@ -71,7 +73,7 @@ class Supervisor:
 
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
-        self._shop.nudge_supervisor = self._knocked.set
+        self._shop.nudge_supervisor = self._woken.set
         if self._shop.is_sharing:
             take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
         await self._shop.shim.install()
@@ -88,10 +90,10 @@ class Supervisor:
             self._shop.in_git_thread(partial(leftovers.delete, self._shop))
         )
         self._sweeping.add_done_callback(partial(_log_problem, "leftovers.kept"))
-        self._door.mark_up()
+        self._link.mark_up()
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
-            self._knocked.clear()
+            self._woken.clear()
             await self._look()
             await self._checkpoint_if_quiet()
             if self._is_idle():
@@ -101,7 +103,7 @@ class Supervisor:
         await self._checkpoint()
         if self._queue.is_draining:
             with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
-                self._door.mark_drained()
+                self._link.mark_drained()
         log.info("supervisor.down", extra={"pid": os.getpid()})
 
     async def _note_runs(self) -> None:
@@ -113,14 +115,14 @@ class Supervisor:
 
     def stop(self) -> None:
         self._is_stopping = True
-        self._knocked.set()
+        self._woken.set()
 
     def drain(self) -> None:
         """Start no more tasks; stop once those that are under way have come to rest."""
         self._queue.is_draining = True
-        self._knocked.set()
+        self._woken.set()
         log.info("supervisor.draining")
-        self._door.mark_draining()  # last: where it cannot be told, it is done all the same
+        self._link.mark_draining()  # last: where it cannot be told, it is done all the same
 
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._fifo, self._hear)
@@ -131,7 +133,7 @@ class Supervisor:
             self._is_stopping = True
         if DRAIN in heard:
             self.drain()
-        self._knocked.set()
+        self._woken.set()
 
     async def _wait(self) -> None:
         if self._is_stopping:
@@ -143,7 +145,7 @@ class Supervisor:
             patience = min(patience, max(0.1, self._idle_seconds))
         try:
             async with asyncio.timeout(patience):
-                await self._knocked.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
 
@@ -156,7 +158,7 @@ class Supervisor:
         try:
             await self._shop.in_queue_thread(self._look_at_work)
             if self._sight.has_moved:
-                self._knocked.set()
+                self._woken.set()
             working = await self._shop.working()
             self._bench.see_to(await self._shop.trying())
         except Exception as problem:  # the store is away for a while: the next look tries again
@@ -233,7 +235,7 @@ class Supervisor:
         while True:
             try:
                 if await self._shop.in_beat_thread(beat):
-                    self._knocked.set()
+                    self._woken.set()
             except Exception as problem:  # the database is away: others may take us for dead, and we go on
                 log.error("heartbeat.failed", extra={"reason": str(problem)})
             await asyncio.sleep(lease_seconds / 4)
@@ -242,7 +244,7 @@ class Supervisor:
         """Look at once when another host records a wish; the slow poll is only the safety net."""
         async for written in wishes():
             if not written or written.startswith(WISHES):
-                self._knocked.set()
+                self._woken.set()
 
     def _tell(self) -> None:
         """Tell people what needs them, beside everything else: a slow hook holds nothing up."""
@@ -264,13 +266,13 @@ class Supervisor:
         return self._idle_seconds is not None and not self._is_busy and is_long
 
     async def _leave(self) -> None:
-        """Close the door and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
+        """Close the FIFO and stop, unless a wish came in meanwhile: no wish falls between two supervisors."""
         asyncio.get_running_loop().remove_reader(self._fifo)
         os.close(self._fifo)
-        # From here on a knock finds nobody and starts a new supervisor, which waits for our lock.
+        # From here on a wake-up finds nobody and starts a new supervisor, which waits for our lock.
         await self._look()
         if self._is_busy:
-            self._fifo = self._door.open()
+            self._fifo = self._link.open()
             self._listen()
         else:
             self._is_stopping = True

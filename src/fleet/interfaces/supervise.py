@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.engine import cgroups
-from fleet.engine.door import HomeDoor, supervisor_environment
+from fleet.engine.supervisor_link import HomeSupervisorLink, supervisor_environment
 from fleet.errors import Conflict, FleetError
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ def main(home: Path, *, is_background: bool) -> int:
         signal.signal(number, _end)
     os.environ.clear()
     os.environ.update(supervisor_environment(_environment, home))
-    door = bootstrap.door_of(home)
-    _set_up_logging(door, is_background)
+    link = bootstrap.supervisor_link_of(home)
+    _set_up_logging(link, is_background)
     try:
-        door.take(is_background=is_background, version=bootstrap.version())
+        link.take(is_background=is_background, version=bootstrap.version())
     except Conflict as conflict:
         if is_background:
             return 0  # another one was faster, and it will see the wish
         print(f"error: {conflict.message}\nhint: {conflict.hint}", file=sys.stderr)
         return conflict.exit_code
     cgroups.leave()
-    fifo = door.open()  # before anything slow is loaded: from now on knocks are heard
+    fifo = link.open()  # before anything slow is loaded: from now on wake-ups are received
     try:
         asyncio.new_event_loop().run_until_complete(_serve(home, fifo, is_background))
     except FleetError as error:
@@ -104,12 +104,12 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _set_up_logging(door: HomeDoor, is_background: bool) -> None:
+def _set_up_logging(link: HomeSupervisorLink, is_background: bool) -> None:
     """Log to the home's log, which stderr is in the background; else a person sees there what is wrong."""
     handlers = [logging.StreamHandler(sys.stderr)]
     if not is_background:
         handlers[0].setLevel(logging.WARNING)
-        handlers.append(logging.StreamHandler(os.fdopen(door.open_log(), "a")))
+        handlers.append(logging.StreamHandler(os.fdopen(link.open_log(), "a")))
     for handler in handlers:
         handler.setFormatter(_JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=handlers)

@@ -16,8 +16,8 @@ from fleet.records.runs import Runs
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.ports.door import Door
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
 
 
 def hint_for(run: Run) -> str:
@@ -33,7 +33,14 @@ def refuse_held(run: Run) -> None:
 
 class BoundaryService:
     def __init__(
-        self, *, home: str, host: str, store: Store, boundary: Boundary, get: Callable[[str], Run], door: Door
+        self,
+        *,
+        home: str,
+        host: str,
+        store: Store,
+        boundary: Boundary,
+        get: Callable[[str], Run],
+        link: SupervisorLink,
     ) -> None:
         self._home = home
         self._host = host
@@ -41,7 +48,7 @@ class BoundaryService:
         self._accepted = AcceptedChanges(store)
         self._boundary = boundary
         self._get = get
-        self._door = door
+        self._link = link
 
     def held(self) -> list[Run]:
         return self._runs.find("held", "yes")
@@ -112,7 +119,7 @@ class BoundaryService:
             if other.project == run.project and keys & {one.key for one in _holding(other)}:
                 self._runs.update(other.id, lambda run: _without(run, keys))
                 self._boundary.unpin(_place(other))
-        self._door.knock()
+        self._link.wake()
         return self._runs.get(run.id)
 
 

@@ -19,7 +19,7 @@ from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
 from fleet.errors import Failed
-from fleet.ports.door import Door
+from fleet.ports.supervisor_link import SupervisorLink
 from fleet.ports.vitals import Gauge
 from fleet.services.fleet import Fleet
 from fleet.services.runs import How, Wish
@@ -46,8 +46,8 @@ class Fact:
     holds: bool
 
 
-class StageDoor(Door, Protocol):
-    """The supervisor's door, with what the demo needs besides."""
+class DemoSupervisorLink(SupervisorLink, Protocol):
+    """The supervisor's link, with what the demo needs besides."""
 
     def wait_until_open(self) -> None: ...
     def stop(self) -> bool: ...
@@ -144,11 +144,11 @@ class Demo:
     """Plays the demo in a folder of its own."""
 
     def __init__(
-        self, *, folder: Path, fleet: Fleet, door: StageDoor, gauge: Gauge, cast: Sequence[Part]
+        self, *, folder: Path, fleet: Fleet, link: DemoSupervisorLink, gauge: Gauge, cast: Sequence[Part]
     ) -> None:
         self._folder = folder
         self._fleet = fleet
-        self._door = door
+        self._link = link
         self._gauge = gauge
         self._cast = cast
         self.runs: list[Run] = []
@@ -167,11 +167,11 @@ class Demo:
         (self._folder / "go").touch()
         alive = self._gauge.measure([agent for agent in before.values() if agent])
         self._note(
-            "the agents work on while no supervisor is there", bool(alive) and self._door.holder() is None
+            "the agents work on while no supervisor is there", bool(alive) and self._link.holder() is None
         )
         tell("starting the next supervisor")
-        self._door.knock()
-        self._door.wait_until_open()
+        self._link.wake()
+        self._link.wait_until_open()
         self._wait("every agent is at rest", lambda run: run.is_at_rest, show)
         self._check_results(list(before.values()))
 
@@ -181,7 +181,7 @@ class Demo:
             self._fleet.runs.stop(self.runs)
             ids = [run.id for run in self.runs]
             self._fleet.runs.wait(ids, until=lambda run: run.has_ended, timeout_seconds=PATIENCE_SECONDS)
-        self._door.stop()
+        self._link.stop()
 
     def _start(self) -> list[Run]:
         how = How(folder=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
@@ -221,13 +221,13 @@ class Demo:
         self._note("all agents came up at the same time", all(run.agent for run in self.runs))
 
     def _kill_supervisor(self, tell: Tell) -> None:
-        holder = self._door.holder()
+        holder = self._link.holder()
         if holder is None or not holder.pid:
             raise Failed("the demo's supervisor is not there to be killed")
         tell(f"killing the supervisor (pid {holder.pid}) with SIGKILL, as a crash would")
         os.kill(holder.pid, signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while self._door.holder() is not None and time.monotonic() < deadline:
+        while self._link.holder() is not None and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def _check_results(self, before: Sequence[ProcessId | None]) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from fleet.errors import Conflict, NotFound, Unavailable
-from fleet.services.runs import DoorKeeper
+from fleet.services.runs import SupervisorKeeper
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
-    from fleet.ports.door import Door
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.records.collection import Collection, Entity
 
     Item = TypeVar("Item", bound=Entity)
@@ -44,7 +44,7 @@ def wait_until(
     is_at_rest: Callable[[Seen], bool],
     *,
     store: Store,
-    door: Door,
+    link: SupervisorLink,
     what: str,
     timeout_seconds: float | None = None,
     progress: Callable[[Seen], None] = lambda seen: None,
@@ -54,7 +54,7 @@ def wait_until(
     Raises `Unavailable` if that takes too long, and if no supervisor stays up that could do it.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    stamp, keeper = None, DoorKeeper(door)
+    stamp, keeper = None, SupervisorKeeper(link)
     while True:
         newest = store.stamp()
         if newest != stamp:

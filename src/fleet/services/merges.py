@@ -29,7 +29,7 @@ from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
     from fleet.config import Settings
-    from fleet.ports.door import Door
+    from fleet.ports.supervisor_link import SupervisorLink
 
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 USUAL_TARGETS = ("main", "master")
@@ -83,7 +83,7 @@ class MergeService:
         merging: Merging,
         repositories: Repositories,
         forge: Callable[[], Forge],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._host = host
         self._settings = settings
@@ -96,7 +96,7 @@ class MergeService:
         self._merging = merging
         self._repositories = repositories
         self._forge = forge
-        self._door = door
+        self._link = link
 
     # trains
 
@@ -133,7 +133,7 @@ class MergeService:
             with_checkout=wish.with_checkout,
         )
         self._trains.add(train)
-        self._door.knock()
+        self._link.wake()
         return train
 
     def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
@@ -154,7 +154,7 @@ class MergeService:
             return replace(joined_by(newest, cars), with_checkout=with_checkout)
 
         train = self._trains.update(train.id, joined)
-        self._door.knock()
+        self._link.wake()
         return train
 
     def _project_at(self, folder: str) -> str:
@@ -279,7 +279,7 @@ class MergeService:
         """End a train; what has landed stays."""
         _refuse_agent(run)
         train = self._trains.update(self.get(name).id, cancelled)
-        self._door.knock()
+        self._link.wake()
         return train
 
     def resume(self, name: str, *, with_checkout: bool = False, run: str = "") -> Train:
@@ -288,7 +288,7 @@ class MergeService:
         train = self._trains.update(
             self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
         )
-        self._door.knock()
+        self._link.wake()
         return train
 
     def wait(
@@ -306,7 +306,7 @@ class MergeService:
             lambda: self._trains.get(train_id),
             lambda train: train.state is not TrainState.OPEN,
             store=self._store,
-            door=self._door,
+            link=self._link,
             what=f"train {train_id}",
             timeout_seconds=timeout_seconds,
             progress=progress,

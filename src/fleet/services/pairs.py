@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
-    from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
 
 PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
 FOR_TESTS = ("scripted",)
@@ -65,7 +65,7 @@ class PairService:
         repositories: Repositories,
         coder: Callable[[str], Coder],
         coder_names: Callable[[], Sequence[str]],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._host = host
         self._store = store
@@ -75,7 +75,7 @@ class PairService:
         self._repositories = repositories
         self._coder = coder
         self._coder_names = coder_names
-        self._door = door
+        self._link = link
 
     # starting
 
@@ -83,7 +83,7 @@ class PairService:
         """Record a pair and wake the supervisor. All is checked before anything is recorded."""
         pair = self.draft(wish)
         self._pairs.add(pair)
-        self._door.knock()
+        self._link.wake()
         return pair
 
     def draft(self, wish: PairWish) -> Pair:
@@ -166,7 +166,7 @@ class PairService:
             lambda: self.get(name),
             lambda pair: not pair.has_work or bool(self.waits_for_answer(pair)),
             store=self._store,
-            door=self._door,
+            link=self._link,
             what=f"pair {name}",
             timeout_seconds=timeout_seconds,
             progress=progress,
@@ -197,7 +197,7 @@ class PairService:
             return replace(after, ended_at=now) if after.has_ended else after
 
         pair = self._pairs.update(self.get(name).id, changed)
-        self._door.knock()
+        self._link.wake()
         return pair
 
 

@@ -23,8 +23,8 @@ from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, InvalidInput, NotFound
 from fleet.files.private import make_private
 from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain
-from fleet.ports.door import Door
 from fleet.ports.store import Store
+from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Questions, Tasks
 from fleet.services.tasks import SHORTEST_END, TaskService
@@ -35,12 +35,12 @@ AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits wa
 
 
 class QuestionService:
-    def __init__(self, *, store: Store, tasks: TaskService, door: Door) -> None:
+    def __init__(self, *, store: Store, tasks: TaskService, link: SupervisorLink) -> None:
         self._questions = Questions(store)
         self._records = Tasks(store)
         self._lineage = Lineage(store)
         self._tasks = tasks
-        self._door = door
+        self._link = link
 
     def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
         """Record a question of a task's agent, also in the task's file, and tell a person."""
@@ -63,7 +63,7 @@ class QuestionService:
         )
         self._questions.add(draft)
         self._records.note(task.id, "asked", draft.text)
-        self._door.knock()
+        self._link.wake()
         with self._in_file_of(task) as path:
             make_private(path.parent)
             append_plain(path, write_question(draft, _stamp(now)))
@@ -125,7 +125,7 @@ class QuestionService:
     def go_on(self, task: Task) -> None:
         """Have the queue hear an answer now."""
         self._records.note(task.id, "goes on", "")
-        self._door.knock()
+        self._link.wake()
 
     def get(self, name: str) -> Question:
         """Return the question of an id, of the end of one, or the only open question of a task."""
@@ -174,7 +174,7 @@ class QuestionService:
         question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
-        self._door.knock()
+        self._link.wake()
         with self._in_file_of(task) as path:
             _put_answer(path, question, write_answer(question.answer, _stamp(now)))
         return question

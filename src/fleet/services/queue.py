@@ -16,8 +16,8 @@ from fleet.domain.queue import Lane, Ledger, Limits, day_of, in_order, refuse
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig
-from fleet.ports.door import Door
 from fleet.ports.store import Store
+from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services.tasks import TaskService
@@ -75,7 +75,7 @@ class QueueService:
         settings: Callable[[], Settings],
         store: Store,
         tasks: TaskService,
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -85,7 +85,7 @@ class QueueService:
         self._lineage = Lineage(store)
         self._state = QueueState(store)
         self._tasks = tasks
-        self._door = door
+        self._link = link
         self._by_project: dict[str, Settings] = {}
 
     def pause(self, reason: str) -> None:
@@ -94,7 +94,7 @@ class QueueService:
     def resume(self) -> bool:
         """Let tasks be started again; tell whether the queue was paused."""
         was_paused = self._state.resume()
-        self._door.knock()
+        self._link.wake()
         return was_paused
 
     def resume_coder(self, coder: str) -> bool:
@@ -106,7 +106,7 @@ class QueueService:
             for task in self._records.find("state", str(state)):
                 if task.coder_used == coder and task.limits:
                     self._records.update(task.id, lambda task: replace(task, not_before=0.0))
-        self._door.knock()
+        self._link.wake()
         return was_held
 
     def paused(self) -> str | None:
@@ -118,7 +118,7 @@ class QueueService:
 
     def is_draining(self) -> bool:
         """Tell whether a supervisor is up that starts no more tasks."""
-        holder = self._door.holder()
+        holder = self._link.holder()
         return holder is not None and holder.is_draining
 
     def is_any_open(self) -> bool:

@@ -26,9 +26,9 @@ from fleet.services.texts import check_text
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.coder import Coder
-    from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
 
 
 class RaceWish(NamedTuple):
@@ -67,7 +67,7 @@ class RaceService:
         store: Store,
         repositories: Repositories,
         coder: Callable[[str], Coder],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._host = host
         self._settings = settings
@@ -77,7 +77,7 @@ class RaceService:
         self._trials = Trials(store)
         self._repositories = repositories
         self._coder = coder
-        self._door = door
+        self._link = link
 
     # starting
 
@@ -85,7 +85,7 @@ class RaceService:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
         race = self.draft(wish)
         self._races.add(race)
-        self._door.knock()
+        self._link.wake()
         return race
 
     def draft(self, wish: RaceWish) -> Race:
@@ -166,7 +166,7 @@ class RaceService:
             lambda: self.detail(self.get(name)),
             lambda detail: detail.race.has_ended or detail.race.is_asking,
             store=self._store,
-            door=self._door,
+            link=self._link,
             what=f"race {name}",
             timeout_seconds=timeout_seconds,
             progress=progress,
@@ -179,7 +179,7 @@ class RaceService:
         if run:
             raise Conflict("an agent cannot cancel a race", hint='ask a person with `fleet ask "…"`')
         race = self._races.update(self.get(name).id, _unwanted)
-        self._door.knock()
+        self._link.wake()
         return race
 
 

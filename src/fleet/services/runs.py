@@ -37,8 +37,8 @@ if TYPE_CHECKING:  # most commands need few of these, and loading them takes tim
 
     from fleet.config import Settings
     from fleet.ports.coder import Coder, Facts
-    from fleet.ports.door import Door
     from fleet.ports.repository import Repositories, Repository
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.ports.workspace import Place, Remains
 
 LOOK_EVERY_SECONDS = 0.05
@@ -76,7 +76,7 @@ class RunService:
         store: Store,
         repositories: Repositories,
         coder: Callable[[str], Coder],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._home = home
         self._host = host
@@ -85,7 +85,7 @@ class RunService:
         self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
-        self._door = door
+        self._link = link
 
     # starting
 
@@ -121,7 +121,7 @@ class RunService:
         batch = batch or new_batch_id()
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
-        self._door.knock()
+        self._link.wake()
         return runs
 
     def _told_by_run(self, taken: BranchTaken, folder: str, branches: Sequence[str]) -> BranchTaken:
@@ -178,7 +178,7 @@ class RunService:
             self._runs.add_prompt(run.id, 1, wish.prompt)
             self._runs.add(run)
             if run is runs[0]:
-                self._door.knock()  # the supervisor begins while the others are recorded
+                self._link.wake()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
         key = branch_key(run.project, run.branch)
@@ -286,7 +286,7 @@ class RunService:
         except Conflict:
             self._take_back_prompt(run_id, number)
             raise
-        self._door.knock()
+        self._link.wake()
         return run
 
     def _take_back_prompt(self, run_id: RunId, number: int) -> None:
@@ -318,7 +318,7 @@ class RunService:
             run = self._runs.update(run_id, lambda run: _taken_over(run, number, coder))
         finally:
             self._take_back_prompt(run_id, number)
-        self._door.knock()
+        self._link.wake()
         return run
 
     def _require_folder(self, run: Run) -> None:
@@ -346,14 +346,14 @@ class RunService:
         except Conflict:
             self._take_back_prompt(run_id, number)
             raise
-        self._door.knock()
+        self._link.wake()
         return run
 
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> None:
         """Have the agents ended, their workspaces saved and removed; prompts that wait are dropped."""
         for run in runs:
             self._runs.update(run.id, lambda run: _stopped(run, delete_branch=delete_branch))
-        self._door.knock()
+        self._link.wake()
 
     def clean(self, runs: Sequence[Run], *, also_kept: bool = False) -> list[Run]:
         """Have the workspaces of ended runs saved and removed; their branches stay.
@@ -362,7 +362,7 @@ class RunService:
         is kept for more, unless it is what keeps them that asks. Return the others.
         """
         seen = [self._runs.update(run.id, partial(_cleaned, also_kept=also_kept)) for run in runs]
-        self._door.knock()
+        self._link.wake()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
     def peek(self, run_id: RunId) -> Run | None:
@@ -415,7 +415,7 @@ class RunService:
         _require_snapshot(run)
         self._reclaim_branch(run)
         self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
-        self._door.knock()
+        self._link.wake()
 
     def _reclaim_branch(self, run: Run) -> None:
         key = branch_key(run.project, run.branch)
@@ -441,7 +441,7 @@ class RunService:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         stamp = None
         runs: list[Run] = []
-        helper = DoorKeeper(self._door)
+        helper = SupervisorKeeper(self._link)
         while True:
             newest = self._store.stamp()
             if newest != stamp:
@@ -455,7 +455,7 @@ class RunService:
                 return runs
             time.sleep(LOOK_EVERY_SECONDS)
 
-    def wait_for_change(self, stamp: str, *, seconds: float, keeper: DoorKeeper) -> str:
+    def wait_for_change(self, stamp: str, *, seconds: float, keeper: SupervisorKeeper) -> str:
         """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
         deadline = time.monotonic() + seconds
         while (newest := self._store.stamp()) == stamp and time.monotonic() < deadline:
@@ -463,8 +463,8 @@ class RunService:
             time.sleep(LOOK_EVERY_SECONDS)
         return newest
 
-    def door_keeper(self) -> DoorKeeper:
-        return DoorKeeper(self._door)
+    def supervisor_keeper(self) -> SupervisorKeeper:
+        return SupervisorKeeper(self._link)
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
@@ -487,14 +487,14 @@ class RunService:
         )
 
 
-class DoorKeeper:
+class SupervisorKeeper:
     """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""
 
     LOOK_EVERY_SECONDS = 1.0
     PATIENCE_SECONDS = 30.0  # on a busy machine it takes long until one that was started is up
 
-    def __init__(self, door: Door, clock: Callable[[], float] = time.monotonic) -> None:
-        self._door = door
+    def __init__(self, link: SupervisorLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
         self._clock = clock
         self._looked_at = clock()
         self._shut_since: float | None = None
@@ -507,18 +507,18 @@ class DoorKeeper:
         if now - self._looked_at < self.LOOK_EVERY_SECONDS:
             return
         self._looked_at = now
-        if self._door.is_open():
+        if self._link.is_open():
             self._shut_since = None
             return
         if self._shut_since is None:
             self._shut_since, self._start_at, self._pause_seconds = now, now, self.LOOK_EVERY_SECONDS
-        holder = self._door.holder()
+        holder = self._link.holder()
         if holder is not None:
             self._last_pid = holder.pid or self._last_pid
         if now - self._shut_since >= self.PATIENCE_SECONDS:
             raise self._silence()
         if holder is None and now >= self._start_at:
-            self._door.knock()
+            self._link.wake()
             # One that was started may only be slow; ever more of them would make it slower.
             self._pause_seconds *= 2
             self._start_at = now + self._pause_seconds
@@ -527,7 +527,7 @@ class DoorKeeper:
         last = f" (the last one had pid {self._last_pid})" if self._last_pid else ""
         return SupervisorSilent(
             f"no supervisor has stayed up for {self.PATIENCE_SECONDS:.0f} s{last}",
-            hint=f"read {self._door.log_path}, then run `fleet doctor`",
+            hint=f"read {self._link.log_path}, then run `fleet doctor`",
         )
 
 

@@ -18,8 +18,8 @@ from fleet.services.pairs import PairService, PairWish
 if TYPE_CHECKING:
     from fleet.domain.pair import Pair
     from fleet.domain.phases import Phase
-    from fleet.ports.door import Door
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
 
 
 class SprintDetail(NamedTuple):
@@ -35,12 +35,12 @@ class SprintDetail(NamedTuple):
 
 
 class SprintService:
-    def __init__(self, *, store: Store, pairs: PairService, door: Door) -> None:
+    def __init__(self, *, store: Store, pairs: PairService, link: SupervisorLink) -> None:
         self._store = store
         self._sprints = Sprints(store)
         self._records = Pairs(store)
         self._pairs = pairs
-        self._door = door
+        self._link = link
 
     def start(self, wish: PairWish) -> Sprint:
         """Record a sprint and wake the supervisor. All is checked before anything is recorded."""
@@ -65,7 +65,7 @@ class SprintService:
             budget_usd=pair.budget_usd,
         )
         self._sprints.add(sprint)
-        self._door.knock()
+        self._link.wake()
         return sprint
 
     def check(self, text: str) -> tuple[Phase, ...]:
@@ -103,7 +103,7 @@ class SprintService:
             lambda: self.detail(self.get(name)),
             self._is_at_rest,
             store=self._store,
-            door=self._door,
+            link=self._link,
             what=f"sprint {name}",
             timeout_seconds=timeout_seconds,
             progress=progress,
@@ -123,5 +123,5 @@ class SprintService:
         sprint = self._sprints.update(
             self.get(name).id, lambda sprint: replace(cancel_sprint(sprint), ended_at=now)
         )
-        self._door.knock()
+        self._link.wake()
         return sprint

@@ -19,8 +19,8 @@ from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
 from fleet.files.untrusted import read_strictly
-from fleet.ports.door import Door
 from fleet.ports.store import Store
+from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, QueueState, Tasks
 from fleet.services.projects import project_at
@@ -75,7 +75,7 @@ class TaskService:
         settings: Callable[[], Settings],
         store: Store,
         check_coder: Callable[[str], object],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -84,7 +84,7 @@ class TaskService:
         self._questions = Questions(store)
         self._state = QueueState(store)
         self._check_coder = check_coder
-        self._door = door
+        self._link = link
 
     # writing down
 
@@ -97,7 +97,7 @@ class TaskService:
     def add(self, task: Task) -> Task:
         """Record a task that is made already; the queue takes it up when it is ready."""
         added = self._add(task)
-        self._door.knock()
+        self._link.wake()
         return added
 
     def peek(self, name: str) -> Task | None:
@@ -290,7 +290,7 @@ class TaskService:
         run = self._runs.peek(task.run) if task.run else None
         if run is not None:
             self._runs.update(run.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP))
-            self._door.knock()
+            self._link.wake()
 
     def block(self, name: str, reason: str, *, by: str = "") -> Task:
         """Keep a task from being started until somebody reopens it."""
@@ -317,7 +317,7 @@ class TaskService:
             self._look_again(dependent)
         if last_run is not None and self._runs.peek(last_run):
             self._runs.update(last_run, _cleaned)
-            self._door.knock()
+            self._link.wake()
         return self._look_again(task)
 
     def _change(
@@ -327,7 +327,7 @@ class TaskService:
         task = self._tasks.update_noted(
             self.get(name).id, lambda task: replace(change(task), updated_at=now), kind, text, by=by
         )
-        self._door.knock()
+        self._link.wake()
         return task
 
     def _withdraw_questions(self, task: Task) -> None:
@@ -452,7 +452,7 @@ class TaskService:
         for task in wanted:
             self._bring_in(task)
         if wanted:
-            self._door.knock()
+            self._link.wake()
         return imported
 
     def _check_draft(self, draft: Draft) -> None:

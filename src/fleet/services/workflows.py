@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from fleet.domain.ids import TaskId
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
-    from fleet.ports.door import Door
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
 
 FORM_NAMES = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 FORMS = tuple(FORM_NAMES)
@@ -88,7 +88,7 @@ class WorkflowService:
         store: Store,
         repositories: Repositories,
         coder: Callable[[str], Coder],
-        door: Door,
+        link: SupervisorLink,
     ) -> None:
         self._home = home
         self._host = host
@@ -101,7 +101,7 @@ class WorkflowService:
         self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
-        self._door = door
+        self._link = link
 
     # starting
 
@@ -166,7 +166,7 @@ class WorkflowService:
             origin=wish.origin,
         )
         self._workflows.add(begin(workflow))
-        self._door.knock()
+        self._link.wake()
         return self._workflows.get(workflow.id)
 
     def known(self, *, folder: str = ".") -> list[Known]:
@@ -307,13 +307,13 @@ class WorkflowService:
 
         _refuse_agent(run)
         changed = self._workflows.update_noted(self.get(name).id, decided, told)
-        self._door.knock()
+        self._link.wake()
         return changed
 
     def _change(self, name: str, run: str, change: Callable[[Workflow], Workflow]) -> Workflow:
         _refuse_agent(run)
         changed = self._workflows.update(self.get(name).id, change)
-        self._door.knock()
+        self._link.wake()
         return changed
 
     def branches(self, workflow: Workflow) -> list[str]:
@@ -379,7 +379,7 @@ class WorkflowService:
             lambda: self.get(name),
             lambda workflow: workflow.has_ended or workflow.needs_person,
             store=self._store,
-            door=self._door,
+            link=self._link,
             what=f"workflow {name}",
             timeout_seconds=timeout_seconds,
             progress=progress,

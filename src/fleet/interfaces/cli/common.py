@@ -196,15 +196,15 @@ def caller(fleet: Fleet) -> str:
 
 def wake(home: Path) -> None:
     """Start a supervisor if none is up and the last one was not drained, and say so."""
-    from fleet.bootstrap import door_of
+    from fleet.bootstrap import supervisor_link_of
 
-    door = door_of(home)
-    if door.is_open():
+    link = supervisor_link_of(home)
+    if link.is_open():
         return
-    if door.is_drained():
+    if link.is_drained():
         render.say("no supervisor is up, for it was drained; `fleet run --background` starts another")
         return
-    door.start_in_background()
+    link.start_in_background()
     render.say("no supervisor was up; started one")
 
 

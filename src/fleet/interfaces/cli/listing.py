@@ -251,13 +251,13 @@ def _repair_store(home: Path) -> None:
 
 def _repair(home: Path, store: Store) -> None:
     """Bring the supervisor up, and report what it cannot know of. Nothing is ever removed here."""
-    from fleet.bootstrap import door_of
+    from fleet.bootstrap import supervisor_link_of
     from fleet.records.runs import Runs
     from fleet.services.doctor import unowned_workspaces
 
-    door = door_of(home)
-    door.knock()
-    door.wait_until_open()
+    link = supervisor_link_of(home)
+    link.wake()
+    link.wait_until_open()
     render.say("the supervisor is up; it takes up every agent that has work")
     unowned = unowned_workspaces(home, Runs(store).find())
     for folder in unowned:

@@ -440,9 +440,9 @@ def log(count: int | None) -> None:
     Example:
       fleet log 20
     """
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
 
-    path = door_of(home_folder()).log_path
+    path = supervisor_link_of(home_folder()).log_path
     show_bytes = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
     try:
         with path.open("rb") as file:

@@ -181,16 +181,16 @@ def set_(key: str, value: str, user: bool) -> None:
 
 def _tell_supervisor(file: Path) -> None:
     """Have a supervisor that is up look at once: there may be room for more by now."""
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
 
-    door = door_of(home_folder())
-    if not door.is_open():
+    link = supervisor_link_of(home_folder())
+    if not link.is_open():
         return
     with opened() as fleet:
         if not own_run(fleet):  # a person's: it holds no agent that is at work meanwhile
             for name in {str(file), str(file.resolve())}:
                 fleet.boundary.accept_file(name, caller(fleet))
-    door.knock()
+    link.wake()
 
 
 def _check_coder(key: str, value: str) -> None:

@@ -48,11 +48,11 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
 
 
 def _tell_status(*, as_json: bool) -> int:
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
     from fleet.interfaces import wire
 
-    door = door_of(home_folder())
-    holder = door.holder()
+    link = supervisor_link_of(home_folder())
+    holder = link.holder()
     if as_json:
         render.out_json(
             wire.supervisor(
@@ -61,7 +61,7 @@ def _tell_status(*, as_json: bool) -> int:
                 is_background=holder.is_background if holder else None,
                 version=holder.version if holder else None,
                 is_draining=holder.is_draining if holder else False,
-                log=str(door.log_path),
+                log=str(link.log_path),
             )
         )
     elif holder is None:
@@ -77,14 +77,14 @@ def _tell_status(*, as_json: bool) -> int:
             render.say(
                 "it starts no more tasks; when it has stopped, `fleet run --background` starts another"
             )
-        render.say(f"its log is {door.log_path}")
+        render.say(f"its log is {link.log_path}")
     return 0 if holder else 7
 
 
 def _stop() -> int:
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
 
-    if door_of(home_folder()).stop():
+    if supervisor_link_of(home_folder()).stop():
         render.out("stopped; agents run on")
     else:
         render.out("no supervisor was up")
@@ -92,9 +92,9 @@ def _stop() -> int:
 
 
 def _drain() -> int:
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
 
-    if door_of(home_folder()).drain():
+    if supervisor_link_of(home_folder()).drain():
         render.out("draining: no task is started any more, and the supervisor stops with the last one")
         render.say("see what is left with `fleet tasks`; `fleet run --background` starts a new one")
     else:
@@ -103,10 +103,10 @@ def _drain() -> int:
 
 
 def _start() -> int:
-    from fleet.bootstrap import door_of, home_folder
+    from fleet.bootstrap import home_folder, supervisor_link_of
 
-    door = door_of(home_folder())
-    door.knock(patience_seconds=20)
-    door.wait_until_open()
-    door.wait_until_up()
+    link = supervisor_link_of(home_folder())
+    link.wake(patience_seconds=20)
+    link.wait_until_open()
+    link.wait_until_up()
     return _tell_status(as_json=False)

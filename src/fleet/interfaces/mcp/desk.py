@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleet.domain.spawn import Caller
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
-    from fleet.services.runs import DoorKeeper
+    from fleet.services.runs import SupervisorKeeper
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class Visit:
         self._call: Call | None = None  # once it was admitted, and not before
         self._stamp = ""
         self._needs_person = False  # who calls, as of the last answer
-        self._keeper: DoorKeeper | None = None
+        self._keeper: SupervisorKeeper | None = None
         self._replied = ""  # the question that was answered on the way
 
     @property
@@ -171,7 +171,7 @@ class Visit:
         def waited() -> None:
             assert self._call
             runs = self._call.fleet.runs
-            keeper = self._keeper = self._keeper or runs.door_keeper()
+            keeper = self._keeper = self._keeper or runs.supervisor_keeper()
             runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
 
         found = self._noted(self._in_words(waited))

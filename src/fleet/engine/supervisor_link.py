@@ -1,4 +1,4 @@
-"""The supervisor's door: a FIFO to knock on, and a lock that only one supervisor holds.
+"""The link to a supervisor: a FIFO that wakes it, and a lock that only one supervisor holds.
 
 Importing this is cheap: every `fleet` command does, and none of them may load the engine.
 A FIFO rather than a socket, because its path may be long, it needs no accept loop, and opening
@@ -24,9 +24,9 @@ from fleet.errors import Conflict, SupervisorSilent
 from fleet.files.private import make_private
 
 BIGGEST_LOG = 10 << 20
-LOOK_SECONDS = 0.002  # between two looks whether a knock was read
-HEARD_SECONDS = 0.05  # how long a knock is waited for; a supervisor that is merely busy hears it later
-KNOCK = b"k"
+LOOK_SECONDS = 0.002  # between two looks whether a wake-up was read
+HEARD_SECONDS = 0.05  # wait for a wake-up to be read; a supervisor that is merely busy reads it later
+WAKE = b"k"
 STOP = b"s"
 DRAIN = b"d"
 
@@ -49,8 +49,8 @@ class Holder(NamedTuple):
     is_draining: bool = False  # it starts no more tasks, and stops with the last one
 
 
-class HomeDoor:
-    """The door of one home on one host."""
+class HomeSupervisorLink:
+    """The link of one home on one host."""
 
     def __init__(self, home: Path, host: str, *, is_of_agent: Callable[[], bool] = lambda: False) -> None:
         self._home = home
@@ -61,12 +61,12 @@ class HomeDoor:
 
     # from outside
 
-    def knock(self, patience_seconds: float = HEARD_SECONDS) -> None:
+    def wake(self, patience_seconds: float = HEARD_SECONDS) -> None:
         """Make the supervisor look at the store now; start one if none runs.
 
-        One that was just killed keeps its door for a moment, and will never hear who knocks.
+        One that was just killed keeps its FIFO open for a moment, and will never read it.
         """
-        if not self._send(KNOCK, patience_seconds):
+        if not self._send(WAKE, patience_seconds):
             self.start_in_background()
 
     def drain(self) -> bool:
@@ -181,7 +181,7 @@ class HomeDoor:
                 return False
             raise
         try:
-            # A full pipe means that plenty of knocks wait to be read already.
+            # A full pipe means that plenty of wake-ups wait to be read already.
             with contextlib.suppress(BlockingIOError):
                 os.write(fifo, message)
             return is_heard(fifo, patience_seconds)
@@ -202,7 +202,7 @@ class HomeDoor:
     def take(self, *, is_background: bool, version: str, patience_seconds: float = 5) -> int:
         """Take the lock and return its descriptor; raise `Conflict` if a supervisor works already.
 
-        One that is just closing its door is given a moment to leave.
+        One that is just closing its FIFO is given a moment to leave.
         """
         make_private(self.lock_path.parent)
         lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -242,7 +242,7 @@ class HomeDoor:
             os.pwrite(lock.fileno(), json.dumps(note | {word: True}).encode(), 0)
 
     def open(self) -> int:
-        """Open the door: from now on knocks are heard. Returns the descriptor to read them from."""
+        """Open the FIFO: from now on wake-ups are received. Returns the descriptor to read them from."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self.fifo_path, 0o600)
         # Read and write: with a writer of our own the pipe never reports end-of-file.

@@ -1,4 +1,4 @@
-"""The way to the supervisor: knock, and it looks at once."""
+"""The link to the supervisor: wake it, and it looks at the store at once."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Holder(Protocol):
         ...
 
 
-class Door(Protocol):
+class SupervisorLink(Protocol):
     @property
     def log_path(self) -> Path:
         """Where supervisors write what went wrong."""
         ...
 
     def is_open(self) -> bool:
-        """Whether a supervisor is there to hear a knock."""
+        """Whether a supervisor is there to be woken."""
         ...
 
     def holder(self) -> Holder | None:
         """Return the supervisor that is up, coming up or leaving; None if there is none."""
         ...
 
-    def knock(self) -> None:
+    def wake(self) -> None:
         """Make the supervisor look at the store now; start one if none runs. It does not wait for more."""
         ...
