@@ -1,4 +1,4 @@
-"""Brings workflows further: stages are ordered from their crafts, and results flow from one to the next."""
+"""Brings workflows further: stages are handed to their runners, and results flow from one to the next."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.engine.crafts import (
-    AgentCraft,
-    Craft,
-    GateCraft,
-    Order,
-    PairCraft,
-    RaceCraft,
-    Standing,
-    WorkflowCraft,
+from fleet.engine.stage_runners import (
+    AgentRunner,
+    GateRunner,
+    OrderStatus,
+    PairRunner,
+    RaceRunner,
+    StageOrder,
+    StageRunner,
+    WorkflowRunner,
 )
 from fleet.engine.steps import reason_of
 from fleet.engine.workshop import Workshop
@@ -67,12 +67,12 @@ class WorkflowDirector:
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._workflows = Workflows(shop.store)
-        self._crafts: Mapping[Kind, Craft] = {
-            Kind.AGENT: AgentCraft(shop),
-            Kind.GATE: GateCraft(shop),
-            Kind.PAIR: PairCraft(shop),
-            Kind.RACE: RaceCraft(shop),
-            Kind.WORKFLOW: WorkflowCraft(shop),
+        self._runners: Mapping[Kind, StageRunner] = {
+            Kind.AGENT: AgentRunner(shop),
+            Kind.GATE: GateRunner(shop),
+            Kind.PAIR: PairRunner(shop),
+            Kind.RACE: RaceRunner(shop),
+            Kind.WORKFLOW: WorkflowRunner(shop),
         }
 
     def live(self) -> Sequence[Workflow]:
@@ -112,7 +112,7 @@ class WorkflowDirector:
 
     def _cancel(self, work: Workflow, index: int) -> None:
         for name in work.units(index):
-            self._crafts[work.stages[index].kind].cancel(name)
+            self._runners[work.stages[index].kind].cancel(name)
 
     # a stage that runs
 
@@ -151,13 +151,13 @@ class WorkflowDirector:
             return replace(outcome, next_steps=(*outcome.next_steps, told))
         return replace(outcome, branch=branch)
 
-    def _standing(self, work: Workflow, index: int, number: int) -> Standing:
+    def _standing(self, work: Workflow, index: int, number: int) -> OrderStatus:
         """Return how a part of a stage stands, begun now if it was not before."""
-        craft = self._crafts[work.stages[index].kind]
-        standing = craft.look(work.unit(index, number), work.progress[index].start)
-        if standing is None:
-            craft.begin(self._order(work, index, number))
-        return standing or Standing()
+        runner = self._runners[work.stages[index].kind]
+        status = runner.look(work.unit(index, number), work.progress[index].start)
+        if status is None:
+            runner.begin(self._order(work, index, number))
+        return status or OrderStatus()
 
     def _settle(self, work: Workflow, index: int, outcomes: tuple[Outcome, ...]) -> Workflow:
         return self._change(work, index, partial(settled, index=index, outcomes=outcomes, now=time.time()))
@@ -192,13 +192,13 @@ class WorkflowDirector:
         work = self._change(work, index, begun)
         return self._hear(work, index) if work.progress[index].state is StageState.RUNNING else work
 
-    def _order(self, work: Workflow, index: int, number: int) -> Order:
+    def _order(self, work: Workflow, index: int, number: int) -> StageOrder:
         stage, progress = work.stages[index], work.progress[index]
         name = work.unit(index, number)
         item = progress.items[number] if progress.items else ""
         inputs = self._inputs(work, index, progress.start)
         prompt = self._prompt(work, index, item, progress.start) + self._told_of(name, stage, inputs)
-        return Order(
+        return StageOrder(
             name=name,
             workflow=work,
             stage=stage,

@@ -1,4 +1,4 @@
-"""How a stage is done: one craft for each kind of stage. All may be asked again after a kill."""
+"""Stage runners: one for each kind of stage of a workflow. Every call may be repeated after a kill."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANCELLED = "cancelled with its workflow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class StageOrder:
     """A part of a stage that is to be done, with everything that it takes."""
 
     name: TaskId  # the same for the same part, however often it is ordered
@@ -44,19 +44,19 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class OrderStatus:
     """How an order stands that was begun."""
 
     outcomes: tuple[Outcome, ...] = ()  # what came of it, part by part; none while it is under way
     asks: str = ""  # what a person must do before it can go on
 
 
-class Craft(Protocol):
-    def begin(self, order: Order) -> None:
+class StageRunner(Protocol):
+    def begin(self, order: StageOrder) -> None:
         """See to it that the order is being carried out, and carried out once."""
         ...
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         """Return how an order stands that is to begin from a commit; None if it was not begun yet."""
         ...
 
@@ -65,14 +65,14 @@ class Craft(Protocol):
         ...
 
 
-class AgentCraft:
+class AgentRunner:
     """A task of the queue: it waits for room and money, and is tried again, like any other."""
 
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._tasks = Tasks(shop.store)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: StageOrder) -> None:
         stage, now = order.stage, time.time()
         effort = self._shop.coder_for(stage.coder, order.workflow.project).facts.effort_flags
         task = Task(
@@ -103,18 +103,18 @@ class AgentCraft:
         with suppress(Stale):  # it was begun before
             self._tasks.add(task)
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         task = self._tasks.peek(name)
         if task is None:
             return None
         if task.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
-            return Standing(asks=task.reason if task.is_held else "")
+            return OrderStatus(asks=task.reason if task.is_held else "")
         if task.question:
             is_asking = task.state is TaskState.BLOCKED
-            return Standing(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
+            return OrderStatus(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
         run = self._shop.runs.peek(task.run) if task.run else None
         is_shared = run is not None and run.is_shared
-        return Standing(outcomes=(_of_task(task, run, run.base_sha if run and is_shared else start),))
+        return OrderStatus(outcomes=(_of_task(task, run, run.base_sha if run and is_shared else start),))
 
     def cancel(self, name: TaskId) -> None:
         task = self._tasks.peek(name)
@@ -151,7 +151,7 @@ def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
     )
 
 
-class PairCraft:
+class PairRunner:
     """A doer whose work another one reviews."""
 
     def __init__(self, shop: Workshop) -> None:
@@ -159,7 +159,7 @@ class PairCraft:
         self._pairs = Pairs(shop.store)
         self._tasks = Tasks(shop.store)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: StageOrder) -> None:
         stage, workflow = order.stage, order.workflow
         model = f":{stage.model}" if stage.model else ""
         self._pairs.ensure(
@@ -181,14 +181,14 @@ class PairCraft:
             )
         )
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         pair = self._pairs.peek(name)
         if pair is None:
             return None
         if pair.has_ended:
-            return Standing(outcomes=(self._outcome(pair, start),))
+            return OrderStatus(outcomes=(self._outcome(pair, start),))
         is_asking = pair.state is PairState.UNDECIDED
-        return Standing(asks=f"{pair.reason} (`fleet pair decide {name} …`)" if is_asking else "")
+        return OrderStatus(asks=f"{pair.reason} (`fleet pair decide {name} …`)" if is_asking else "")
 
     def _outcome(self, pair: Pair, start: str) -> Outcome:
         doer = self._tasks.peek(pair.doer_task)
@@ -214,7 +214,7 @@ class PairCraft:
                 self._pairs.update(name, lambda pair: cancel_pair(pair, by=CANCELLED))
 
 
-class RaceCraft:
+class RaceRunner:
     """Several attempts, the best of which goes on."""
 
     def __init__(self, shop: Workshop) -> None:
@@ -222,7 +222,7 @@ class RaceCraft:
         self._races = Races(shop.store)
         self._tasks = Tasks(shop.store)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: StageOrder) -> None:
         stage, workflow = order.stage, order.workflow
         race = Race(
             id=RaceId(order.name),
@@ -242,13 +242,13 @@ class RaceCraft:
         with suppress(Stale):  # it was begun before
             self._races.add(race)
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         race = self._races.peek(name)
         if race is None:
             return None
         if race.has_ended:
-            return Standing(outcomes=(self._outcome(race, start),))
-        return Standing(asks="its candidates ask (`fleet questions`)" if race.is_asking else "")
+            return OrderStatus(outcomes=(self._outcome(race, start),))
+        return OrderStatus(asks="its candidates ask (`fleet questions`)" if race.is_asking else "")
 
     def _outcome(self, race: Race, start: str) -> Outcome:
         names = [race_task(race, number) for number in range(1, race.size + 1)]
@@ -276,13 +276,13 @@ class RaceCraft:
             self._races.update(name, lambda race: replace(race, is_wanted=False))
 
 
-class GateCraft:
+class GateRunner:
     """A trial of what the stages before it have left."""
 
     def __init__(self, shop: Workshop) -> None:
         self._shop = shop
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: StageOrder) -> None:
         self._shop.trials.ensure(
             Trial(
                 id=TrialId(order.name),
@@ -294,12 +294,12 @@ class GateCraft:
             )
         )
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         trial = self._shop.trials.peek(name)
         if trial is None:
             return None
         if not trial.has_ended:
-            return Standing()
+            return OrderStatus()
         said = "\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in trial.answers)
         last = trial.answers[-1] if trial.answers else None
         why = trial.reason or (f"`{last.command}` {trial.verdict_of(last)}" if last else "nothing was run")
@@ -310,7 +310,7 @@ class GateCraft:
             start=start,
             head=start,
         )
-        return Standing(outcomes=(outcome,))
+        return OrderStatus(outcomes=(outcome,))
 
     def cancel(self, name: TaskId) -> None:
         trial = self._shop.trials.peek(name)
@@ -318,13 +318,13 @@ class GateCraft:
             self._shop.trials.update(name, lambda trial: replace(trial, is_wanted=False))
 
 
-class WorkflowCraft:
+class WorkflowRunner:
     """A workflow within a workflow."""
 
     def __init__(self, shop: Workshop) -> None:
         self._workflows = Workflows(shop.store)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: StageOrder) -> None:
         parent = order.workflow
         child = Workflow(
             id=WorkflowId(order.name),
@@ -340,13 +340,13 @@ class WorkflowCraft:
         )
         self._workflows.ensure(begin(child))
 
-    def look(self, name: TaskId, start: str) -> Standing | None:
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
         child = self._workflows.peek(name)
         if child is None:
             return None
         if child.has_ended:
-            return Standing(outcomes=self._outcomes(child, start))
-        return Standing(asks=f"see `fleet workflow status {name}`" if child.needs_person else "")
+            return OrderStatus(outcomes=self._outcomes(child, start))
+        return OrderStatus(asks=f"see `fleet workflow status {name}`" if child.needs_person else "")
 
     def _outcomes(self, child: Workflow, start: str) -> tuple[Outcome, ...]:
         """Return what came of a workflow within, part by part; all that it cost is told with the first."""
