@@ -18,7 +18,7 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.domain.briefing import PLAN
 from fleet.domain.ids import RunId, TaskId
-from fleet.domain.queue import Lane
+from fleet.domain.queue import Reservation
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
@@ -90,8 +90,8 @@ def test_what_a_dead_owners_run_has_cost_is_spent() -> None:
     task = held(store, "dead")
     run = Run(id=RunId("r"), project="/p", branch="b", coder="c", created_at=1.0, usage=Usage(cost_usd=2.5))
     Runs(store).add(run)
-    lane = Lane(coder="c", project="/p", host="dead")
-    QueueState(store).change_ledger(lambda ledger: ledger.admit(task, lane))
+    reservation = Reservation(coder="c", project="/p", host="dead")
+    QueueState(store).change_ledger(lambda ledger: ledger.admit(task, reservation))
     Claims(store).take_from("dead", "heir")
     ledger = QueueState(store).ledger()
     assert (dict(ledger.running), ledger.spent_usd["/p"]) == ({}, 2.5)

@@ -710,7 +710,7 @@ def test_what_a_task_cost_that_a_person_closed_counts_for_the_day(system: System
         finally:
             store.close()
 
-    wait_for(lambda: not ledger().running, what="its lane is free")
+    wait_for(lambda: not ledger().running, what="its reservation is gone")
     assert sum(ledger().spent_usd.values()) == 3.0
 
 

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import TaskId
-from fleet.domain.queue import Lane, Ledger, Limits, Reach, in_order, refuse
+from fleet.domain.queue import Ledger, Limits, Reach, Reservation, in_order, refuse
 from fleet.domain.task import Task
 
 DAY = "2026-01-01"
-LANE = Lane(coder="claude", project="/p", host="here")
+RESERVATION = Reservation(coder="claude", project="/p", host="here")
 
 
 def task(name: str, *, priority: int = 2, created_at: float = 0.0) -> Task:
     return Task(id=TaskId(name), title=name, created_at=created_at, priority=priority)
 
 
-def ledger(*lanes: Lane) -> Ledger:
-    return Ledger(running={str(number): lane for number, lane in enumerate(lanes)})
+def ledger(*reservations: Reservation) -> Ledger:
+    return Ledger(running={str(number): reservation for number, reservation in enumerate(reservations)})
 
 
 def test_a_lower_number_goes_first_and_then_the_older_one() -> None:
@@ -39,53 +39,53 @@ def test_waiting_long_enough_beats_a_higher_priority() -> None:
 
 
 def test_each_limit_counts_its_own_kind() -> None:
-    here = ledger(LANE)
-    other = replace(LANE, coder="codex", project="/q", host="there")
+    here = ledger(RESERVATION)
+    other = replace(RESERVATION, coder="codex", project="/q", host="there")
     for limits in (
         Limits(everywhere=0, per_coder=1),
         Limits(everywhere=0, coders={"claude": 1}),
         Limits(everywhere=0, per_project=1),
         Limits(everywhere=0, per_host=1),
     ):
-        assert refuse(here, LANE, limits, DAY)
+        assert refuse(here, RESERVATION, limits, DAY)
         assert not refuse(here, other, limits, DAY)
     assert refuse(here, other, Limits(everywhere=1), DAY)
-    assert not refuse(here, LANE, Limits(everywhere=0), DAY), "0 sets no limit"
+    assert not refuse(here, RESERVATION, Limits(everywhere=0), DAY), "0 sets no limit"
 
 
 def test_agents_that_have_started_others_give_their_places_to_them() -> None:
-    full = ledger(LANE, LANE, LANE)
+    full = ledger(RESERVATION, RESERVATION, RESERVATION)
     for limits in (
         Limits(everywhere=3),
         Limits(everywhere=0, per_coder=3),
         Limits(everywhere=0, per_project=3),
         Limits(everywhere=0, per_host=3),
     ):
-        refusal = refuse(full, LANE, limits, DAY)
+        refusal = refuse(full, RESERVATION, limits, DAY)
         assert refusal
         assert "3 of 3 are under way" in refusal.reason
-        assert not refuse(full, LANE, limits, DAY, parents={"1"})
-        assert not refuse(full, LANE, limits, DAY, parents={"0", "1", "2"})
+        assert not refuse(full, RESERVATION, limits, DAY, parents={"1"})
+        assert not refuse(full, RESERVATION, limits, DAY, parents={"0", "1", "2"})
 
 
 def test_an_agent_that_has_started_others_keeps_the_money_that_is_reserved_for_it() -> None:
-    dear = replace(LANE, reserved_usd=6.0)
+    dear = replace(RESERVATION, reserved_usd=6.0)
     limits = Limits(everywhere=1, usd_a_day=10)
     assert refuse(ledger(dear), dear, limits, DAY, parents={"0"})
 
 
 def test_money_is_reserved_before_it_is_spent() -> None:
     limits = Limits(everywhere=0, usd_a_day=10)
-    dear = replace(LANE, reserved_usd=6.0)
+    dear = replace(RESERVATION, reserved_usd=6.0)
     assert not refuse(ledger(), dear, limits, DAY)
     assert refuse(ledger(dear), dear, limits, DAY), "two of six dollars are more than ten"
-    assert not refuse(ledger(dear), replace(LANE, reserved_usd=4.0), limits, DAY)
+    assert not refuse(ledger(dear), replace(RESERVATION, reserved_usd=4.0), limits, DAY)
 
 
 def test_what_was_spent_counts_until_the_day_is_over() -> None:
-    spent = Ledger().spend(LANE, 9.0, DAY)
+    spent = Ledger().spend(RESERVATION, 9.0, DAY)
     limits = Limits(everywhere=0, project_usd_a_day=10)
-    cheap = replace(LANE, reserved_usd=2.0)
+    cheap = replace(RESERVATION, reserved_usd=2.0)
     assert refuse(spent, cheap, limits, DAY)
     assert not refuse(spent, replace(cheap, project="/q"), limits, DAY)
     assert not refuse(spent, cheap, limits, "2026-01-02")
@@ -93,13 +93,13 @@ def test_what_was_spent_counts_until_the_day_is_over() -> None:
 
 def test_a_task_without_a_budget_stops_where_the_days_is_spent() -> None:
     limits = Limits(everywhere=0, usd_a_day=10)
-    assert not refuse(Ledger().spend(LANE, 9.99, DAY), LANE, limits, DAY)
-    assert refuse(Ledger().spend(LANE, 10.0, DAY), LANE, limits, DAY)
+    assert not refuse(Ledger().spend(RESERVATION, 9.99, DAY), RESERVATION, limits, DAY)
+    assert refuse(Ledger().spend(RESERVATION, 10.0, DAY), RESERVATION, limits, DAY)
 
 
-def test_a_batch_has_a_purse_of_its_own_that_no_day_refills() -> None:
+def test_a_batch_has_a_budget_of_its_own_that_no_day_refills() -> None:
     limits = Limits(everywhere=0, batch_usd=10)
-    night = replace(LANE, batch="night", reserved_usd=2.0)
+    night = replace(RESERVATION, batch="night", reserved_usd=2.0)
     spent = Ledger().spend(night, 9.0, DAY)
     assert refuse(spent, night, limits, "2026-01-02")
     assert not refuse(spent, replace(night, batch="other"), limits, DAY)
@@ -109,26 +109,26 @@ def test_a_batch_has_a_purse_of_its_own_that_no_day_refills() -> None:
 
 def test_a_task_that_is_too_dear_says_so_of_itself_alone() -> None:
     limits = Limits(everywhere=0, usd_a_day=5)
-    never = refuse(Ledger(), replace(LANE, reserved_usd=10.0), limits, DAY)
+    never = refuse(Ledger(), replace(RESERVATION, reserved_usd=10.0), limits, DAY)
     assert never
     assert (never.reach, never.is_final) == (Reach.ONE, True)
-    today = refuse(Ledger().spend(LANE, 3.0, DAY), replace(LANE, reserved_usd=4.0), limits, DAY)
+    today = refuse(Ledger().spend(RESERVATION, 3.0, DAY), replace(RESERVATION, reserved_usd=4.0), limits, DAY)
     assert today
     assert (today.reach, today.is_final, today.is_daily) == (Reach.ONE, False, True)
-    spent = refuse(Ledger().spend(LANE, 5.0, DAY), replace(LANE, reserved_usd=1.0), limits, DAY)
+    spent = refuse(Ledger().spend(RESERVATION, 5.0, DAY), replace(RESERVATION, reserved_usd=1.0), limits, DAY)
     assert spent
     assert (spent.reach, spent.is_daily) == (Reach.ALL, True)
 
 
-def test_a_clock_that_was_ahead_once_opens_no_purse() -> None:
-    ahead = Ledger().spend(LANE, 5.0, "2026-03-01")
-    assert refuse(ahead, LANE, Limits(everywhere=0, usd_a_day=5), DAY)
+def test_a_clock_that_was_ahead_once_frees_no_budget() -> None:
+    ahead = Ledger().spend(RESERVATION, 5.0, "2026-03-01")
+    assert refuse(ahead, RESERVATION, Limits(everywhere=0, usd_a_day=5), DAY)
 
 
 def test_a_lane_is_left_only_by_its_own_host() -> None:
-    held = Ledger(running={"t": LANE})
+    held = Ledger(running={"t": RESERVATION})
     assert held.release("t", "elsewhere") == held
-    assert not held.release("t", LANE.host).running
+    assert not held.release("t", RESERVATION.host).running
 
 
 def test_crashes_count_as_long_as_nothing_else_comes_between() -> None:

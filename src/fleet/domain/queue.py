@@ -14,7 +14,7 @@ LEAST_SHARE_USD = 0.01  # an agent that may cost less than that is not worth sta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Reservation:
     """What a started task counts against."""
 
     coder: str
@@ -22,69 +22,87 @@ class Lane:
     host: str
     batch: str = ""
     reserved_usd: float = 0.0
-    purse: str = ""  # the spawn whose budget it shares with all else that comes of it …
-    purse_usd: float = 0.0  # … and how much that is
+    shared_budget: str = ""  # the spawn whose budget it shares with all else that comes of it …
+    shared_budget_usd: float = 0.0  # … and how much that is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """All tasks that are under way, and what was spent today. One record, changed by compare-and-set."""
 
-    running: Mapping[str, Lane] = field(default_factory=dict[str, Lane])  # by task
+    running: Mapping[str, Reservation] = field(default_factory=dict[str, Reservation])  # by task
     day: str = ""
     spent_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # today, by project
     batch_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by batch
     crashes: Mapping[str, int] = field(default_factory=dict[str, int])  # in a row, by coder
-    purse_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by spawn
+    shared_budget_usd: Mapping[str, float] = field(default_factory=dict[str, float])  # in all, by spawn
 
-    def admit(self, task: Task, lane: Lane) -> Ledger:
-        return replace(self, running={**self.running, task.id: lane})
+    def admit(self, task: Task, reservation: Reservation) -> Ledger:
+        return replace(self, running={**self.running, task.id: reservation})
 
     def release(self, task_id: str, host: str) -> Ledger:
-        """Return the ledger without a task's lane, if it is that of a host."""
-        kept = {name: lane for name, lane in self.running.items() if (name, lane.host) != (task_id, host)}
+        """Return the ledger without a task's reservation, if it is that of a host."""
+        kept = {
+            name: reservation
+            for name, reservation in self.running.items()
+            if (name, reservation.host) != (task_id, host)
+        }
         return replace(self, running=kept)
 
     def without_host(self, host: str) -> Ledger:
-        """Return the ledger without the lanes of a host that is gone."""
-        return replace(self, running={name: lane for name, lane in self.running.items() if lane.host != host})
+        """Return the ledger without the reservations of a host that is gone."""
+        return replace(
+            self,
+            running={
+                name: reservation for name, reservation in self.running.items() if reservation.host != host
+            },
+        )
 
-    def spend(self, lane: Lane, usd: float, day: str) -> Ledger:
+    def spend(self, reservation: Reservation, usd: float, day: str) -> Ledger:
         """Return the ledger with money spent on a day; days before it are forgotten."""
         day = max(day, self.day)
         spent = dict(self.spent_usd) if day == self.day else {}
-        spent[lane.project] = spent.get(lane.project, 0.0) + usd
+        spent[reservation.project] = spent.get(reservation.project, 0.0) + usd
         batches = dict(self.batch_usd)
-        if lane.batch:
-            batches[lane.batch] = batches.get(lane.batch, 0.0) + usd
+        if reservation.batch:
+            batches[reservation.batch] = batches.get(reservation.batch, 0.0) + usd
         booked = replace(self, day=day, spent_usd=spent, batch_usd=batches)
-        return booked.book(lane.purse, usd)
+        return booked.book(reservation.shared_budget, usd)
 
-    def book(self, purse: str, usd: float) -> Ledger:
-        """Return the ledger with money gone from a purse; "" is none."""
-        if not purse:
+    def book(self, shared_budget: str, usd: float) -> Ledger:
+        """Return the ledger with money gone from a shared budget; "" is none."""
+        if not shared_budget:
             return self
-        return replace(self, purse_usd={**self.purse_usd, purse: self.purse_usd.get(purse, 0.0) + usd})
+        return replace(
+            self,
+            shared_budget_usd={
+                **self.shared_budget_usd,
+                shared_budget: self.shared_budget_usd.get(shared_budget, 0.0) + usd,
+            },
+        )
 
     def hand_on(self, task_id: str, usd: float) -> Ledger:
         """Return the ledger after a task under way gave some of its money to what it starts."""
-        lane = self.running.get(task_id)
-        if lane is None:
+        reservation = self.running.get(task_id)
+        if reservation is None:
             return self
-        smaller = replace(lane, reserved_usd=max(0.0, lane.reserved_usd - usd))
-        return replace(self, running={**self.running, task_id: smaller}).book(lane.purse, usd)
+        smaller = replace(reservation, reserved_usd=max(0.0, reservation.reserved_usd - usd))
+        return replace(self, running={**self.running, task_id: smaller}).book(reservation.shared_budget, usd)
 
-    def left_in_purse(self, lane: Lane) -> float:
-        """Return what of a lane's purse is not spent yet."""
-        return lane.purse_usd - self.purse_usd.get(lane.purse, 0.0)
+    def left_in_shared_budget(self, reservation: Reservation) -> float:
+        """Return what of a reservation's shared budget is not spent yet."""
+        return reservation.shared_budget_usd - self.shared_budget_usd.get(reservation.shared_budget, 0.0)
 
-    def with_share(self, lane: Lane, *, is_part: bool) -> Lane:
-        """Return a lane that may cost no more than is free in its purse; a part of something leaves half."""
-        if not lane.purse:
-            return lane
-        free = max(0.0, self.left_in_purse(lane) - self.reserved(purse=lane.purse))
+    def with_share(self, reservation: Reservation, *, is_part: bool) -> Reservation:
+        """Return a reservation of no more than its shared budget has free; a part of something takes half."""
+        if not reservation.shared_budget:
+            return reservation
+        free = max(
+            0.0,
+            self.left_in_shared_budget(reservation) - self.reserved(shared_budget=reservation.shared_budget),
+        )
         share = min(free, max(free / 2, LEAST_SHARE_USD)) if is_part else free
-        return replace(lane, reserved_usd=round(min(lane.reserved_usd or share, share), 6))
+        return replace(reservation, reserved_usd=round(min(reservation.reserved_usd or share, share), 6))
 
     def count_end(self, coder: str, *, is_crash: bool) -> Ledger:
         """Return the ledger with how a turn of a coder ended; what is no crash ends a row of them."""
@@ -97,11 +115,13 @@ class Ledger:
             return 0.0
         return self.spent_usd.get(project, 0.0) if project else sum(self.spent_usd.values())
 
-    def reserved(self, *, project: str = "", batch: str = "", purse: str = "") -> float:
+    def reserved(self, *, project: str = "", batch: str = "", shared_budget: str = "") -> float:
         return sum(
-            lane.reserved_usd
-            for lane in self.running.values()
-            if project in ("", lane.project) and batch in ("", lane.batch) and purse in ("", lane.purse)
+            reservation.reserved_usd
+            for reservation in self.running.values()
+            if project in ("", reservation.project)
+            and batch in ("", reservation.batch)
+            and shared_budget in ("", reservation.shared_budget)
         )
 
 
@@ -151,20 +171,20 @@ class Refusal:
 
 
 def refuse(
-    ledger: Ledger, lane: Lane, limits: Limits, day: str, *, parents: Collection[str] = ()
+    ledger: Ledger, reservation: Reservation, limits: Limits, day: str, *, parents: Collection[str] = ()
 ) -> Refusal | None:
-    """Return why no task may start in a lane now; None if one may.
+    """Return why no task may start with a reservation now; None if one may.
 
     The tasks whose agents asked for it (`parents`) give their place to it: if they kept it while they wait,
     all would wait for each other.
     """
-    lanes = [at for name, at in ledger.running.items() if name not in parents]
-    of_coder = sum(at.coder == lane.coder for at in lanes)
-    of_project = sum(at.project == lane.project for at in lanes)
-    of_host = sum(at.host == lane.host for at in lanes)
+    reservations = [at for name, at in ledger.running.items() if name not in parents]
+    of_coder = sum(at.coder == reservation.coder for at in reservations)
+    of_project = sum(at.project == reservation.project for at in reservations)
+    of_host = sum(at.host == reservation.host for at in reservations)
     rooms = (
-        ("limits.max_concurrent", limits.everywhere, len(lanes), Reach.ALL),
-        (f"limit of coder {lane.coder}", limits.of_coder(lane.coder), of_coder, Reach.ALIKE),
+        ("limits.max_concurrent", limits.everywhere, len(reservations), Reach.ALL),
+        (f"limit of coder {reservation.coder}", limits.of_coder(reservation.coder), of_coder, Reach.ALIKE),
         ("limits.per_project", limits.per_project, of_project, Reach.ALIKE),
         ("limits.per_host", limits.per_host, of_host, Reach.ALL),
     )
@@ -172,11 +192,11 @@ def refuse(
         if most and taken >= most:
             reason = f"{taken} of {most} are under way ({name})"
             return Refusal(reason=reason, reach=reach)
-    return _too_dear(ledger, lane, limits, day)
+    return _too_dear(ledger, reservation, limits, day)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Purse:
+class _Budget:
     name: str
     most: float
     bound: float  # what is spent or reserved
@@ -184,58 +204,64 @@ class _Purse:
     is_daily: bool
 
 
-def _too_dear(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Refusal | None:
+def _too_dear(ledger: Ledger, reservation: Reservation, limits: Limits, day: str) -> Refusal | None:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
-    if lane.purse and (refusal := _ask_spawn(ledger, lane)):
+    if reservation.shared_budget and (refusal := _ask_spawn(ledger, reservation)):
         return refusal
-    for purse in _purses(ledger, lane, limits, day):
-        if purse.most and (refusal := _ask_purse(purse, lane.reserved_usd)):
+    for budget in _budgets(ledger, reservation, limits, day):
+        if budget.most and (refusal := _ask_budget(budget, reservation.reserved_usd)):
             return refusal
     return None
 
 
-def _ask_spawn(ledger: Ledger, lane: Lane) -> Refusal | None:
-    left = ledger.left_in_purse(lane)
+def _ask_spawn(ledger: Ledger, reservation: Reservation) -> Refusal | None:
+    left = ledger.left_in_shared_budget(reservation)
     if left < LEAST_SHARE_USD - LEAST_USD:
-        reason = f"what it and all that belongs to it may cost is spent (${lane.purse_usd:.2f})"
+        reason = (
+            f"what it and all that belongs to it may cost is spent (${reservation.shared_budget_usd:.2f})"
+        )
         return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
-    if left - ledger.reserved(purse=lane.purse) < LEAST_SHARE_USD - LEAST_USD:
-        reason = f"what it may cost is reserved by others (${lane.purse_usd:.2f} in all)"
+    if left - ledger.reserved(shared_budget=reservation.shared_budget) < LEAST_SHARE_USD - LEAST_USD:
+        reason = f"what it may cost is reserved by others (${reservation.shared_budget_usd:.2f} in all)"
         return Refusal(reason=reason, reach=Reach.ONE)
     return None
 
 
-def _purses(ledger: Ledger, lane: Lane, limits: Limits, day: str) -> Iterator[_Purse]:
-    of_project = ledger.spent_on(day, lane.project) + ledger.reserved(project=lane.project)
+def _budgets(ledger: Ledger, reservation: Reservation, limits: Limits, day: str) -> Iterator[_Budget]:
+    of_project = ledger.spent_on(day, reservation.project) + ledger.reserved(project=reservation.project)
     of_all = ledger.spent_on(day) + ledger.reserved()
-    yield _Purse(
+    yield _Budget(
         name="budget.project_usd_a_day",
         most=limits.project_usd_a_day,
         bound=of_project,
         reach=Reach.ALIKE,
         is_daily=True,
     )
-    yield _Purse(name="budget.usd_a_day", most=limits.usd_a_day, bound=of_all, reach=Reach.ALL, is_daily=True)
-    if lane.batch:
-        yield _Purse(
-            name=f"budget.batch_usd of {lane.batch}",
+    yield _Budget(
+        name="budget.usd_a_day", most=limits.usd_a_day, bound=of_all, reach=Reach.ALL, is_daily=True
+    )
+    if reservation.batch:
+        yield _Budget(
+            name=f"budget.batch_usd of {reservation.batch}",
             most=limits.batch_usd,
-            bound=ledger.batch_usd.get(lane.batch, 0.0) + ledger.reserved(batch=lane.batch),
+            bound=ledger.batch_usd.get(reservation.batch, 0.0) + ledger.reserved(batch=reservation.batch),
             reach=Reach.ALIKE,
             is_daily=False,
         )
 
 
-def _ask_purse(purse: _Purse, wanted: float) -> Refusal | None:
-    if wanted > purse.most:
-        reason = f"it may cost ${wanted:.2f}, and {purse.name} is ${purse.most:.2f}"
+def _ask_budget(budget: _Budget, wanted: float) -> Refusal | None:
+    if wanted > budget.most:
+        reason = f"it may cost ${wanted:.2f}, and {budget.name} is ${budget.most:.2f}"
         return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
-    told = f"(${purse.bound:.2f} of ${purse.most:.2f} is spent or reserved)"
-    if purse.bound >= purse.most - 1e-9:
-        return Refusal(reason=f"{purse.name} is reached {told}", reach=purse.reach, is_daily=purse.is_daily)
-    if purse.bound + wanted > purse.most:
-        reason = f"{purse.name} has too little left for ${wanted:.2f} {told}"
-        return Refusal(reason=reason, reach=Reach.ONE, is_daily=purse.is_daily)
+    told = f"(${budget.bound:.2f} of ${budget.most:.2f} is spent or reserved)"
+    if budget.bound >= budget.most - 1e-9:
+        return Refusal(
+            reason=f"{budget.name} is reached {told}", reach=budget.reach, is_daily=budget.is_daily
+        )
+    if budget.bound + wanted > budget.most:
+        reason = f"{budget.name} has too little left for ${wanted:.2f} {told}"
+        return Refusal(reason=reason, reach=Reach.ONE, is_daily=budget.is_daily)
     return None
 
 

@@ -73,7 +73,7 @@ class Task:
     unmet: tuple[TaskId, ...] = ()  # those of them that are not closed yet
     gates: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    batch: str = ""  # tasks that share one purse
+    batch: str = ""  # tasks that share one budget
     needs: tuple[str, ...] = ()  # names or labels of the host that may do it
     budget_usd: float | None = None
     part_of: str = ""  # the workflow, pair or race that wants it

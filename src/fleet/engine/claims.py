@@ -151,16 +151,16 @@ class Claims:
         return was_ours
 
     def _book(self, task: Task, dead: str) -> None:
-        """Free the lane of a dead owner; what its run has cost as far as anybody knows is spent."""
+        """Free the reservation of a dead owner; what its run has cost as far as anybody knows is spent."""
         run = self._runs.peek(task.run) if task.run else None
         cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
         day = day_of(time.time())
 
         def booked(ledger: Ledger) -> Ledger:
-            lane = ledger.running.get(task.id)
-            if lane is None or lane.host != dead:
+            reservation = ledger.running.get(task.id)
+            if reservation is None or reservation.host != dead:
                 return ledger
-            return ledger.release(task.id, dead).spend(lane, cost, day)
+            return ledger.release(task.id, dead).spend(reservation, cost, day)
 
         self._state.change_ledger(booked)
 

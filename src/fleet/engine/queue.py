@@ -26,10 +26,10 @@ from fleet.domain.queue import Limits, Reach, in_order
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.domain.wait import Wait
+from fleet.engine.admission import AdmissionControl
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.clock import Clock, Waits
 from fleet.engine.holds import Holds
-from fleet.engine.lanes import Lanes
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.room import is_no_room
 from fleet.engine.starts import Starts
@@ -58,19 +58,19 @@ class Queue:
         self._shop = shop
         self._tasks = Tasks(shop.store)
         self._state = QueueState(shop.store)
-        self._lanes = Lanes(shop)
+        self._admission = AdmissionControl(shop)
         self._questions = TaskQuestions(shop.store, shop.task_folder)
         self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
         self._holds = Holds(shop)
         self._waits = Waits(shop.clock)
         self._verdicts = Verdicts(
             shop,
-            lanes=self._lanes,
+            admission=self._admission,
             holds=self._holds,
             questions=self._questions,
             artifacts=self._artifacts,
         )
-        self._starts = Starts(shop, self._lanes, self._verdicts)
+        self._starts = Starts(shop, self._admission, self._verdicts)
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
@@ -87,7 +87,7 @@ class Queue:
             self._is_first_look = False
         for task in self._tasks.find("asks", self._shop.host):
             self._one(self._hear_answer, task)
-        self._lanes.drop_stale()
+        self._admission.drop_stale()
         for run in self._shop.runs.find("work", self._shop.host):
             self._give_up_if_superseded(run)
         for task in self._owned():
@@ -194,7 +194,7 @@ class Queue:
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
-                    self._lanes.enter_anyway(task)
+                    self._admission.enter_anyway(task)
                     self._tasks.update(task.id, partial(_let_go, task))
                 return
             newest = self._tasks.get(task.id)  # its agent may have closed it since the list was read
@@ -208,7 +208,7 @@ class Queue:
                 return
         if self._is_waiting(task):
             return
-        if refusal := self._lanes.enter(task, task.coder_used):
+        if refusal := self._admission.enter(task, task.coder_used):
             if refusal.is_final:
                 self._verdicts.block(task, refusal.reason, run=run)
             return
@@ -273,7 +273,7 @@ class Queue:
             return
         if not self._can_do(task, coder):
             return
-        if refusal := self._lanes.enter(task, coder):
+        if refusal := self._admission.enter(task, coder):
             if refusal.is_daily:
                 waiting.for_seconds(_seconds_to_tomorrow(self._shop.clock.wall()))
             if refusal.is_final:
@@ -287,14 +287,14 @@ class Queue:
         try:
             self._take(task, coder)
         except OSError as problem:
-            self._lanes.leave(task.id)  # or it would keep others out until the next look, again and again
+            self._admission.leave(task.id)  # or it would keep others out until the next look, again and again
             if is_no_room(problem):
                 waiting.for_seconds(DISK_SECONDS)
                 return
             why = f"its folder cannot be used: {problem}"
             self._tasks.update_noted(task.id, partial(_never, task, why), "block", why)
         except FleetError:
-            self._lanes.leave(task.id)
+            self._admission.leave(task.id)
             raise
 
     def _can_do(self, task: Task, coder: str) -> bool:
@@ -353,7 +353,7 @@ class Queue:
         for task in in_order(self._tasks.find("wanted", "yes"), time.time(), self._limits_of_all()):
             source = (task.origin, task.part_of)
             if source not in known:
-                known[source] = bool(self._lanes.parents_of(task))
+                known[source] = bool(self._admission.parents_of(task))
             if known[source]:
                 yield task
 

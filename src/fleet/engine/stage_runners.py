@@ -19,7 +19,7 @@ from fleet.domain.run import Run
 from fleet.domain.task import Input, Task, TaskState
 from fleet.domain.trial import Trial, TrialState
 from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
-from fleet.engine.lanes import cost_of
+from fleet.engine.admission import cost_of
 from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, Stale
 from fleet.records.pairs import Pairs

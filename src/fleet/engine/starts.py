@@ -9,7 +9,7 @@ from dataclasses import replace
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Mode, Run
 from fleet.domain.task import Task
-from fleet.engine.lanes import Lanes
+from fleet.engine.admission import AdmissionControl
 from fleet.engine.steps import reason_of
 from fleet.engine.verdicts import Verdicts
 from fleet.engine.workshop import Workshop
@@ -20,10 +20,10 @@ from fleet.records.tasks import Tasks
 
 
 class Starts:
-    def __init__(self, shop: Workshop, lanes: Lanes, verdicts: Verdicts) -> None:
+    def __init__(self, shop: Workshop, admission: AdmissionControl, verdicts: Verdicts) -> None:
         self._shop = shop
         self._tasks = Tasks(shop.store)
-        self._lanes = lanes
+        self._admission = admission
         self._verdicts = verdicts
 
     def make(self, task: Task) -> None:
@@ -118,10 +118,10 @@ class Starts:
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
-        budget = self._lanes.limits(task.project).budget_of(task)
+        budget = self._admission.limits(task.project).budget_of(task)
         if budget and task.spent_usd >= budget:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
-        share = self._lanes.share_of(task)
+        share = self._admission.share_of(task)
         return max(0.0, budget - task.spent_usd) if share is None else max(LEAST_USD, share)
 
     def _claim_branch(self, run: Run) -> None:

@@ -14,9 +14,9 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Result, Run, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.domain.wait import Wait
+from fleet.engine.admission import AdmissionControl, cost_of
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.holds import Holds
-from fleet.engine.lanes import Lanes, cost_of
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
@@ -31,14 +31,14 @@ class Verdicts:
         self,
         shop: Workshop,
         *,
-        lanes: Lanes,
+        admission: AdmissionControl,
         holds: Holds,
         questions: TaskQuestions,
         artifacts: Artifacts,
     ) -> None:
         self._shop = shop
         self._tasks = Tasks(shop.store)
-        self._lanes = lanes
+        self._admission = admission
         self._holds = holds
         self._questions = questions
         self._artifacts = artifacts
@@ -73,7 +73,7 @@ class Verdicts:
 
     def _settle_up(self, task: Task, run: Run) -> None:
         """Free the task's slot and book its cost; a coder that keeps crashing is held back."""
-        crashes, most = self._lanes.settle_up(task, run), self._shop.settings_for("").max_crashes
+        crashes, most = self._admission.settle_up(task, run), self._shop.settings_for("").max_crashes
         if most and crashes >= most:
             self._holds.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
 
@@ -146,7 +146,7 @@ class Verdicts:
         told = f"{decision.reason} ({gates})" if gates else decision.reason
         judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)
         if judged.state is not TaskState.IN_PROGRESS:
-            self._lanes.leave(task.id)
+            self._admission.leave(task.id)
         log.info(
             "task.judged",
             extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
@@ -204,7 +204,7 @@ class Verdicts:
         )
 
     def _is_spent(self, task: Task, run: Run) -> bool:
-        budget = self._lanes.limits(task.project).budget_of(task)
+        budget = self._admission.limits(task.project).budget_of(task)
         return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
 
 

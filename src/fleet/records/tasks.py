@@ -11,7 +11,7 @@ from typing import Any, cast
 from fleet.domain.event import Json
 from fleet.domain.ids import QuestionId, RunId, TaskId
 from fleet.domain.question import Question, QuestionState
-from fleet.domain.queue import Lane, Ledger
+from fleet.domain.queue import Ledger, Reservation
 from fleet.domain.run import Role
 from fleet.domain.task import Claim, Input, Task, TaskState
 from fleet.domain.wait import Wait
@@ -191,7 +191,7 @@ class QueueState:
             new = change(old)
             if new == old:
                 return old
-            body = cast("dict[str, Json]", encode_value(new))
+            body = _encode_ledger(new)
             version = record.version if record else ""
             try:
                 self._store.put(Record(kind=STATE, key=LEDGER, body=body, version=version))
@@ -293,18 +293,33 @@ class QueueState:
             return
 
 
-_decode_lane = value_of(Lane)
+# What a spawn and all that comes of it share is stored under a shorter name.
+_STORED_NAMES = {"shared_budget": "purse", "shared_budget_usd": "purse_usd"}
+_OWN_NAMES = {stored: own for own, stored in _STORED_NAMES.items()}
+_decode_value = value_of(Reservation)
+
+
+def _encode_ledger(ledger: Ledger) -> dict[str, Json]:
+    body = _renamed(cast("dict[str, Json]", encode_value(ledger)), _STORED_NAMES)
+    running = cast("dict[str, dict[str, Json]]", body["running"])
+    return {**body, "running": {name: _renamed(one, _STORED_NAMES) for name, one in running.items()}}
 
 
 def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
     return Ledger(
-        running={name: _decode_lane(lane) for name, lane in body.get("running", {}).items()},
+        running={
+            name: _decode_value(_renamed(one, _OWN_NAMES)) for name, one in body.get("running", {}).items()
+        },
         day=body.get("day", ""),
         spent_usd=body.get("spent_usd", {}),
         batch_usd=body.get("batch_usd", {}),
         crashes=body.get("crashes", {}),
-        purse_usd=body.get("purse_usd", {}),
+        shared_budget_usd=body.get("purse_usd", {}),
     )
+
+
+def _renamed(body: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Json]:
+    return {names.get(name, name): value for name, value in body.items()}
 
 
 def _decode_hold(record: Record) -> Hold:

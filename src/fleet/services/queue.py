@@ -12,7 +12,7 @@ from fleet.config import Settings, load
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.question import Question
-from fleet.domain.queue import Lane, Ledger, Limits, day_of, in_order, refuse
+from fleet.domain.queue import Ledger, Limits, Reservation, day_of, in_order, refuse
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig
@@ -220,9 +220,11 @@ class QueueService:
         coder = self.choice(task).coder
         limits = self._settings_of(task.project).limits()
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
-        lane = Lane(coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left)
+        reservation = Reservation(
+            coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left
+        )
         parents = self._lineage.parents_of(task.id) if task.origin or task.part_of else set[str]()
-        refusal = refuse(ledger, lane, limits, day_of(time.time()), parents=parents)
+        refusal = refuse(ledger, reservation, limits, day_of(time.time()), parents=parents)
         return refusal.reason if refusal else ""
 
     def hold_of(self, task: Task) -> Hold | None:
