@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
-    from fleet.services.errands import ErrandService
     from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
     from fleet.services.loads import Loads
     from fleet.services.logs import LogService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
+    from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.races import RaceService
@@ -84,7 +84,7 @@ def open_fleet(
         make_merges=_make_merges,
         make_races=_make_races,
         make_sprints=_make_sprints,
-        make_errands=_make_errands,
+        make_prompt_tasks=_make_prompt_tasks,
         make_spawns=_make_spawns,
         make_gauge=_make_gauge,
         make_boundary=_make_boundary,
@@ -553,10 +553,10 @@ def _make_sprints(fleet: Fleet) -> SprintService:
     return SprintService(store=fleet.store, pairs=fleet.pairs, link=link)
 
 
-def _make_errands(fleet: Fleet) -> ErrandService:
-    from fleet.services.errands import ErrandService
+def _make_prompt_tasks(fleet: Fleet) -> PromptTaskService:
+    from fleet.services.prompt_tasks import PromptTaskService
 
-    return ErrandService(
+    return PromptTaskService(
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,

@@ -30,9 +30,9 @@ from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services import beads
-from fleet.services.exchange import Draft, is_id
 from fleet.services.questions import QuestionService
 from fleet.services.queue import QueueService
+from fleet.services.task_import import Draft, is_id
 from fleet.services.tasks import Edit, TaskService
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import LinkToNobody

@@ -56,10 +56,10 @@ def test_failures_are_tried_again_with_growing_pauses_until_a_person_must_look()
 
 
 def test_a_worker_whose_own_time_ran_out_is_not_tried_again() -> None:
-    errand = replace(HELD, ends_with_turn=True, turn_seconds=60.0)
-    decision = decide(errand, ended(Cause.TIME), PATIENCE)
+    prompt_task = replace(HELD, ends_with_turn=True, turn_seconds=60.0)
+    decision = decide(prompt_task, ended(Cause.TIME), PATIENCE)
     assert (decision.step, decision.reason) == (Step.BLOCK, "because of time")
-    for other in (replace(errand, turn_seconds=0.0), replace(errand, part_of="w-1")):
+    for other in (replace(prompt_task, turn_seconds=0.0), replace(prompt_task, part_of="w-1")):
         assert decide(other, ended(Cause.TIME), PATIENCE).step is Step.RESTART
 
 

@@ -10,9 +10,9 @@ import pytest
 from fleet.adapters.ancestry import ancestry_of, live_agents
 from fleet.config import load
 from fleet.domain.ancestry import Ancestry, Process, is_of_run
-from fleet.domain.errand import Errand, ErrandState, state_of
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.process import ProcessId
+from fleet.domain.prompt_task import PromptTask, PromptTaskState, state_of
 from fleet.domain.run import Result, Run, RunState
 from fleet.domain.spawn import (
     Access,
@@ -230,24 +230,24 @@ BLOCKED = '{"summary": "no", "status": "blocked"}'
 @pytest.mark.parametrize(
     ("task_state", "run", "state"),
     [
-        (TaskState.OPEN, None, ErrandState.PENDING),
-        (TaskState.IN_PROGRESS, None, ErrandState.PENDING),
-        (TaskState.IN_PROGRESS, RUN, ErrandState.RUNNING),
-        (TaskState.BLOCKED, ended(RunState.FAILED), ErrandState.FAILED),
-        (TaskState.CLOSED, None, ErrandState.CANCELLED),
-        (TaskState.CLOSED, ended(RunState.KILLED), ErrandState.CANCELLED),
-        (TaskState.CLOSED, ended(RunState.COMPLETED), ErrandState.SUCCEEDED),
-        (TaskState.CLOSED, ended(RunState.COMPLETED_NO_CHANGES), ErrandState.SUCCEEDED),
-        (TaskState.CLOSED, ended(RunState.COMPLETED_NO_CHANGES, BLOCKED), ErrandState.FAILED),
+        (TaskState.OPEN, None, PromptTaskState.PENDING),
+        (TaskState.IN_PROGRESS, None, PromptTaskState.PENDING),
+        (TaskState.IN_PROGRESS, RUN, PromptTaskState.RUNNING),
+        (TaskState.BLOCKED, ended(RunState.FAILED), PromptTaskState.FAILED),
+        (TaskState.CLOSED, None, PromptTaskState.CANCELLED),
+        (TaskState.CLOSED, ended(RunState.KILLED), PromptTaskState.CANCELLED),
+        (TaskState.CLOSED, ended(RunState.COMPLETED), PromptTaskState.SUCCEEDED),
+        (TaskState.CLOSED, ended(RunState.COMPLETED_NO_CHANGES), PromptTaskState.SUCCEEDED),
+        (TaskState.CLOSED, ended(RunState.COMPLETED_NO_CHANGES, BLOCKED), PromptTaskState.FAILED),
     ],
 )
-def test_an_errand_stands_as_its_task_and_run_tell(
-    task_state: TaskState, run: Run | None, state: ErrandState
+def test_a_prompt_task_stands_as_its_task_and_run_tell(
+    task_state: TaskState, run: Run | None, state: PromptTaskState
 ) -> None:
     task = Task(id=TaskId("t"), title="t", created_at=0.0, state=task_state)
-    assert state_of(Errand(id=task.id, name="t", created_at=0.0), task, run) is state
-    cancelled = Errand(id=task.id, name="t", created_at=0.0, cancelled_at=1.0)
-    assert state_of(cancelled, task, run) is ErrandState.CANCELLED
+    assert state_of(PromptTask(id=task.id, name="t", created_at=0.0), task, run) is state
+    cancelled = PromptTask(id=task.id, name="t", created_at=0.0, cancelled_at=1.0)
+    assert state_of(cancelled, task, run) is PromptTaskState.CANCELLED
 
 
 @pytest.mark.parametrize("text", [":", " , ", "here", "/a:b", '["b"]'])

@@ -12,7 +12,7 @@ from typing import cast
 
 from fleet.domain.task import TaskState
 from fleet.errors import InvalidInput
-from fleet.services.exchange import Draft, is_id
+from fleet.services.task_import import Draft, is_id
 from fleet.services.texts import check_text
 
 _BLOCKING = ("blocks", "")  # bd's other kinds of dependencies let a task start

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fleet.ports.merging import Clash
     from fleet.records.tasks import Hold
     from fleet.services.doctor import Check
-    from fleet.services.exchange import Imported
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
     from fleet.services.merges import Forecast
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
     from fleet.services.stage_logs import StageEntry
+    from fleet.services.task_import import Imported
     from fleet.services.workflows import CleanedUp
 
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of

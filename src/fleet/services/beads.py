@@ -15,8 +15,8 @@ from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, InvalidInput, Unavailable
 from fleet.files.private import make_private, open_private
-from fleet.services.exchange import is_id
 from fleet.services.questions import QuestionService
+from fleet.services.task_import import is_id
 from fleet.services.tasks import Edit, TaskService
 
 OUR_OPTIONS = ("--coder", "--model", "--cwd")  # that bd does not know

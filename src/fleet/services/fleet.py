@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fleet.ports.store import Store
     from fleet.ports.vitals import Gauge
     from fleet.services.boundary import BoundaryService
-    from fleet.services.errands import ErrandService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
+    from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.races import RaceService
@@ -44,7 +44,7 @@ class Fleet:
     make_merges: Callable[[Fleet], MergeService]
     make_races: Callable[[Fleet], RaceService]
     make_sprints: Callable[[Fleet], SprintService]
-    make_errands: Callable[[Fleet], ErrandService]
+    make_prompt_tasks: Callable[[Fleet], PromptTaskService]
     make_spawns: Callable[[Fleet], SpawnService]
     make_gauge: Callable[[], Gauge]
     make_boundary: Callable[[Fleet], BoundaryService]
@@ -94,8 +94,8 @@ class Fleet:
         return self.make_sprints(self)
 
     @cached_property
-    def errands(self) -> ErrandService:
-        return self.make_errands(self)
+    def prompt_tasks(self) -> PromptTaskService:
+        return self.make_prompt_tasks(self)
 
     @cached_property
     def spawns(self) -> SpawnService:

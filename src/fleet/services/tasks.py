@@ -28,7 +28,7 @@ from fleet.services.texts import check_text, texts_in
 from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
-    from fleet.services.exchange import Draft, Imported
+    from fleet.services.task_import import Draft, Imported
 
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
@@ -445,7 +445,7 @@ class TaskService:
 
         Those that name no folder of this machine belong to `folder`.
         """
-        from fleet.services.exchange import Plan
+        from fleet.services.task_import import Plan
 
         plan = Plan(self._tasks.peek, self._check_draft, lambda draft: self._place_of(draft, folder))
         wanted, imported = plan.make(drafts)

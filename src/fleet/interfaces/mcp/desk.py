@@ -152,7 +152,7 @@ class Visit:
         An agent can do nothing about it: it goes on waiting.
         """
         names = _named_in(answer)
-        hold = hint_here(call.fleet.errands.hold_on(names), RELEASING)
+        hold = hint_here(call.fleet.prompt_tasks.hold_on(names), RELEASING)
         self._needs_person = call.caller.run is None and (
             bool(hold)
             or answer.get("needs_person") is True

@@ -45,7 +45,7 @@ def _health(call: Call) -> Answer:
     doctor = doctor_of(call.fleet)
     coders = {facts.name: (facts, found) for facts, found in doctor.coders()}
     git = doctor.git()
-    steps = [*doctor.login_steps(coders.values()), *call.fleet.errands.holds()]
+    steps = [*doctor.login_steps(coders.values()), *call.fleet.prompt_tasks.holds()]
     told: Answer = {
         "ok": git.path != "" and any(found.path for _, found in coders.values()),
         "app": "fleet",

@@ -25,7 +25,7 @@ def _conflicts(call: Call) -> Answer:
 
 def _names(call: Call) -> tuple[str, ...]:
     folder = call.text("repo_path")
-    return tuple(call.fleet.errands.id_meant(name, folder=folder) for name in call.words("names"))
+    return tuple(call.fleet.prompt_tasks.id_meant(name, folder=folder) for name in call.words("names"))
 
 
 def with_names(call: Call, told: Answer) -> Answer:
@@ -36,7 +36,7 @@ def with_names(call: Call, told: Answer) -> Answer:
 
 
 def _name_of(call: Call, run: Json) -> Json:
-    return call.fleet.errands.name_behind(str(run)) if run else None
+    return call.fleet.prompt_tasks.name_behind(str(run)) if run else None
 
 
 def _merge(call: Call) -> Answer:

@@ -78,7 +78,7 @@ async def read_resource(
 def _newest(desk: Desk, asker: Asker) -> list[tuple[Run, str | None]]:
     with asked(desk, asker) as fleet:
         newest = [*reversed(fleet.runs.list())][:SHOWN]
-        return [(run, fleet.errands.name_behind(run.id)) for run in newest]
+        return [(run, fleet.prompt_tasks.name_behind(run.id)) for run in newest]
 
 
 def _read(desk: Desk, asker: Asker) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
         newest = [*reversed(fleet.runs.list(everything=True))][:MOST_ENTRIES]
         return _json([runs.line(fleet, run) for run in newest]), "application/json"
     place = _place(uri)
-    run, what = fleet.errands.find_run(place[1]), place[2] or ""
+    run, what = fleet.prompt_tasks.find_run(place[1]), place[2] or ""
     return _READERS[what](fleet, run), TEMPLATES[f"/{what}" if what else ""][1]
 
 

@@ -25,7 +25,7 @@ LONGEST_ENTRY = 2_000
 def line(fleet: Fleet, run: Run) -> dict[str, Json]:
     return {
         "id": run.id,
-        "task_name": fleet.errands.name_behind(run.id),
+        "task_name": fleet.prompt_tasks.name_behind(run.id),
         "branch": run.branch,
         "state": str(run.state),
         "reason": run.state_reason[:SHORT],
@@ -68,21 +68,21 @@ def _list(call: Call) -> Answer:
 
 
 def _prompt(call: Call) -> Answer:
-    run = call.fleet.errands.find_run(call.text("run"))
+    run = call.fleet.prompt_tasks.find_run(call.text("run"))
     call.require_own(run.id)
     call.require_repository(run.project)
-    prompted = call.fleet.errands.prompt(run, call.text("prompt"))
+    prompted = call.fleet.prompt_tasks.prompt(run, call.text("prompt"))
     # Its record may be that of before: the queue gives the prompt to an agent that had ended.
     return {**line(call.fleet, prompted), "is_at_rest": False, "prompt": "taken"}
 
 
 def _logs(call: Call) -> Answer:
-    run = call.fleet.errands.find_run(call.text("run"))
+    run = call.fleet.prompt_tasks.find_run(call.text("run"))
     return log_page(call.fleet, run, after=call.count("after", -1), limit=call.count("limit", 30))
 
 
 def _diff(call: Call) -> Answer:
-    run = call.fleet.errands.find_run(call.text("run"))
+    run = call.fleet.prompt_tasks.find_run(call.text("run"))
     text = call.fleet.runs.diff_text(run, stat=call.flag("stat"))
     at = call.count("offset")
     after = at + PAGE

@@ -13,7 +13,7 @@ from fleet.interfaces.wire import moment, usage
 if TYPE_CHECKING:
     from fleet.domain.run import Result, Run
     from fleet.domain.workflow import Outcome, Workflow
-    from fleet.services.errands import ErrandDetail
+    from fleet.services.prompt_tasks import PromptTaskDetail
 
 SHORT = 300  # of a text in a list or a summary
 
@@ -27,17 +27,17 @@ class Signs(NamedTuple):
     exit_code: int | None
 
 
-def worker(detail: ErrandDetail, turn: str | None, signs: Signs) -> dict[str, Json]:
+def worker(detail: PromptTaskDetail, turn: str | None, signs: Signs) -> dict[str, Json]:
     """Return what is told of a worker; `turn` is the folder with the output of its newest turn."""
-    errand, task, run, question, _ = detail
+    prompt_task, task, run, question, _ = detail
     now = time.time()
     folder = turn.rpartition("/")[0] if turn else None
     state = str(detail.state)
     ended = run.ended_at if run and run.has_ended else task.closed_at
     elapsed = age(((ended if detail.is_over else None) or now) - (task.started_at or task.created_at))
     return {
-        "worker_id": errand.id,
-        "task_name": errand.name,
+        "worker_id": prompt_task.id,
+        "task_name": prompt_task.name,
         "status": state,
         "repo_path": task.project,
         "branch_name": run.branch if run else None,
@@ -45,8 +45,8 @@ def worker(detail: ErrandDetail, turn: str | None, signs: Signs) -> dict[str, Js
         "worker_dir": folder,
         "model": (run.model if run else task.model) or None,
         "executor": task.coder,
-        "profile": errand.profile or None,
-        "created_at": moment(errand.created_at),
+        "profile": prompt_task.profile or None,
+        "created_at": moment(prompt_task.created_at),
         "started_at": moment(task.started_at),
         "ended_at": moment(ended) if detail.is_over else None,
         "last_heartbeat_at": moment(signs.last_at),
@@ -56,7 +56,7 @@ def worker(detail: ErrandDetail, turn: str | None, signs: Signs) -> dict[str, Js
         "exit_code": signs.exit_code,
         "retry_count": task.failures + task.restarts,
         "tags": list(task.labels),
-        "metadata": dict(errand.metadata),
+        "metadata": dict(prompt_task.metadata),
         "error_message": _trouble(detail),
         "heartbeat_message": (run.said[:SHORT] or None) if run else None,
         "prompt_path": f"{turn}/prompt" if turn else None,
@@ -70,26 +70,26 @@ def worker(detail: ErrandDetail, turn: str | None, signs: Signs) -> dict[str, Js
         "heartbeat_age": None if signs.last_at is None else age(now - signs.last_at),
         "last_output_age": None if signs.last_at is None else age(now - signs.last_at),
         "status_label": _label(detail),
-        "summary_line": _line(f"{errand.name} [{task.coder}] {_label(detail)}, {elapsed}"),
+        "summary_line": _line(f"{prompt_task.name} [{task.coder}] {_label(detail)}, {elapsed}"),
     }
 
 
-def worker_line(detail: ErrandDetail) -> dict[str, Json]:
+def worker_line(detail: PromptTaskDetail) -> dict[str, Json]:
     """Return what a list tells of a worker."""
-    errand, task, run, _, _ = detail
+    prompt_task, task, run, _, _ = detail
     return {
-        "worker_id": errand.id,
-        "task_name": errand.name,
+        "worker_id": prompt_task.id,
+        "task_name": prompt_task.name,
         "status": str(detail.state),
         "executor": task.coder,
         "branch_name": run.branch if run else None,
         "repo_path": task.project,
-        "created_at": moment(errand.created_at),
+        "created_at": moment(prompt_task.created_at),
         "status_label": _label(detail),
     }
 
 
-def _label(detail: ErrandDetail) -> str:
+def _label(detail: PromptTaskDetail) -> str:
     if detail.question:
         return f"asks a question ({detail.question})"
     if detail.obstacle:
@@ -100,7 +100,7 @@ def _label(detail: ErrandDetail) -> str:
     return str(state) if state in ("preparing", "settling", "unknown", "waiting") else str(detail.state)
 
 
-def _trouble(detail: ErrandDetail) -> Json:
+def _trouble(detail: PromptTaskDetail) -> Json:
     if detail.obstacle and detail.obstacle.needs_person:
         return hint_here(detail.obstacle.told, RELEASING)
     if str(detail.state) not in ("failed", "timed_out") and not detail.task.failures:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleet.domain.errand import OVER
 from fleet.domain.event import Json
+from fleet.domain.prompt_task import OVER
 from fleet.domain.spawn import Access
 from fleet.interfaces.mcp import schema, shapes
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 if TYPE_CHECKING:
-    from fleet.services.errands import ErrandDetail
+    from fleet.services.prompt_tasks import PromptTaskDetail
 
 WORKER = schema.text("id or task_name")
 STATUS = {"worker_id": schema.text(), "status": schema.text()}
@@ -22,25 +22,25 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
     return answer["status"] in OVER
 
 
-def _told(call: Call, detail: ErrandDetail) -> Answer:
+def _told(call: Call, detail: PromptTaskDetail) -> Answer:
     from fleet.bootstrap import logs_of
 
     run, logs = detail.run, logs_of(call.fleet)
     code = logs.exit_code(run.id, run.turn) if run and run.turn else None
     turn = str(logs.turn_folder(run.id, max(1, run.turn))) if run else None
-    return shapes.worker(detail, turn, shapes.Signs(call.fleet.errands.last_sign(detail), code))
+    return shapes.worker(detail, turn, shapes.Signs(call.fleet.prompt_tasks.last_sign(detail), code))
 
 
 def _create(call: Call) -> Answer:
-    from fleet.services.errands import ErrandWish
+    from fleet.services.prompt_tasks import PromptTaskWish
 
     flags = call.words("extra_args")
     coder = call.text("executor")
     if (coder or call.fleet.settings.coder_default) == "codex":
         flags += call.words("extra_codex_args")
     call.refuse_agent("flags for a CLI", given=flags)
-    started = call.fleet.errands.start(
-        ErrandWish(
+    started = call.fleet.prompt_tasks.start(
+        PromptTaskWish(
             folder=call.text("repo_path"),
             name=call.text("task_name"),
             prompt=call.text("prompt"),
@@ -66,21 +66,23 @@ def _with_parent(call: Call) -> Mapping[str, Json]:
 
 
 def _status(call: Call) -> Answer:
-    return _told(call, call.fleet.errands.get(call.text("worker_id")))
+    return _told(call, call.fleet.prompt_tasks.get(call.text("worker_id")))
 
 
 def _list(call: Call) -> Answer:
-    from fleet.domain.errand import ErrandState
+    from fleet.domain.prompt_task import PromptTaskState
 
-    wanted = call.words_of("statuses", [*ErrandState])
-    found = [detail for detail in reversed(call.fleet.errands.list()) if not wanted or detail.state in wanted]
+    wanted = call.words_of("statuses", [*PromptTaskState])
+    found = [
+        detail for detail in reversed(call.fleet.prompt_tasks.list()) if not wanted or detail.state in wanted
+    ]
     lines = [shapes.worker_line(detail) for detail in found]
     shown: list[Json] = [*lines[: call.count("limit", 25)]]
     return {"workers": shown, "count": len(shown), "summary": shapes.counted([*lines])}
 
 
 def _collect(call: Call) -> Answer:
-    detail = call.fleet.errands.get(call.text("worker_id"))
+    detail = call.fleet.prompt_tasks.get(call.text("worker_id"))
     result = shapes.result(detail.run)
     told: Answer = {**_told(call, detail), "result": result}
     if result is None:
@@ -90,7 +92,7 @@ def _collect(call: Call) -> Answer:
     return told
 
 
-def _tails(call: Call, detail: ErrandDetail) -> dict[str, Json]:
+def _tails(call: Call, detail: PromptTaskDetail) -> dict[str, Json]:
     from fleet.bootstrap import logs_of
 
     lines = call.count("log_tail_lines", 80)
@@ -103,22 +105,22 @@ def _tails(call: Call, detail: ErrandDetail) -> dict[str, Json]:
 
 
 def _cancel(call: Call) -> Answer:
-    detail = call.fleet.errands.get(call.text("worker_id"))
-    call.require_own(detail.errand.id)
-    return _told(call, call.fleet.errands.cancel(detail.errand.id, by=call.caller.name))
+    detail = call.fleet.prompt_tasks.get(call.text("worker_id"))
+    call.require_own(detail.prompt_task.id)
+    return _told(call, call.fleet.prompt_tasks.cancel(detail.prompt_task.id, by=call.caller.name))
 
 
 def _clean_up(call: Call) -> Answer:
-    detail = call.fleet.errands.get(call.text("worker_id"))
-    call.require_own(detail.errand.id)
-    removal = call.fleet.errands.clean_up(
-        detail.errand.id,
+    detail = call.fleet.prompt_tasks.get(call.text("worker_id"))
+    call.require_own(detail.prompt_task.id)
+    removal = call.fleet.prompt_tasks.clean_up(
+        detail.prompt_task.id,
         branch=call.flag("remove_branch", True),
         workspace=call.flag("remove_worktree_dir", True),
         discard=call.flag("discard_branch"),
     )
     return {
-        "worker_id": detail.errand.id,
+        "worker_id": detail.prompt_task.id,
         "worktree_removed": removal.workspace,
         "branch_removed": removal.branch,
         "worker_dir_removed": False,  # its log and result stay readable

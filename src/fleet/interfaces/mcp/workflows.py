@@ -31,7 +31,7 @@ def _create(call: Call) -> Answer:
     blueprint = _blueprint(call)
     for stage in _all_stages(blueprint.stages):
         call.refuse_agent("commands, flags or the user's checkout in a stage", given=_reaches_out(stage))
-        call.fleet.errands.check_flags(stage.coder, stage.flags)
+        call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
     wish = WorkflowWish(
         folder=call.text("repo_path"),
         task_prompt=call.text("task_prompt"),

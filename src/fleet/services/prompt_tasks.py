@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.errand import OVER, Errand, ErrandState, state_of
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, new_task_id
 from fleet.domain.naming import refuse_option
+from fleet.domain.prompt_task import OVER, PromptTask, PromptTaskState, state_of
 from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
 from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
-from fleet.records.spawns import Errands
+from fleet.records.spawns import PromptTasks
 from fleet.services.programs import login_steps, require_binary
 from fleet.services.texts import check_text
 
@@ -34,8 +34,8 @@ CLEAN_UP_SECONDS = 30.0
 MOST_FLAGS = 50
 
 
-class ErrandWish(NamedTuple):
-    """What is wanted of an errand; what is empty comes from the settings."""
+class PromptTaskWish(NamedTuple):
+    """What is wanted of a prompt task; what is empty comes from the settings."""
 
     folder: str
     name: str
@@ -53,22 +53,22 @@ class ErrandWish(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """What keeps an errand from going on."""
+    """What keeps a prompt task from going on."""
 
     told: str
     needs_person: bool = False
 
 
-class ErrandDetail(NamedTuple):
-    errand: Errand
+class PromptTaskDetail(NamedTuple):
+    prompt_task: PromptTask
     task: Task
     run: Run | None
     question: str = ""  # the id of what its agent asks, whether or not its turn has ended
     obstacle: Obstacle | None = None
 
     @property
-    def state(self) -> ErrandState:
-        return state_of(self.errand, self.task, self.run)
+    def state(self) -> PromptTaskState:
+        return state_of(self.prompt_task, self.task, self.run)
 
     @property
     def is_over(self) -> bool:
@@ -81,14 +81,14 @@ class ErrandDetail(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """What was cleared away after an errand, and why something was not."""
+    """What was cleared away after a prompt task, and why something was not."""
 
     workspace: bool
     branch: bool
     kept: tuple[str, ...]
 
 
-class ErrandService:
+class PromptTaskService:
     def __init__(
         self,
         *,
@@ -104,7 +104,7 @@ class ErrandService:
     ) -> None:
         self._host = host
         self._settings = settings
-        self._errands = Errands(store)
+        self._prompt_tasks = PromptTasks(store)
         self._repositories = repositories
         self._coder = coder
         self._runs = runs
@@ -112,14 +112,16 @@ class ErrandService:
         self._questions = questions
         self._queue = queue
 
-    def start(self, wish: ErrandWish) -> ErrandDetail:
-        """Record an errand and its task, and wake the supervisor. All is checked before anything is."""
-        errand, task = self._drafted(wish)
-        self._errands.add(errand)  # first: without its task it is nothing, and nothing of it is shown
+    def start(self, wish: PromptTaskWish) -> PromptTaskDetail:
+        """Record a prompt task and its task, and wake the supervisor. All is checked before anything is."""
+        prompt_task, task = self._drafted(wish)
+        self._prompt_tasks.add(
+            prompt_task
+        )  # first: without its task it is nothing, and nothing of it is shown
         self._tasks.add(task)
-        return ErrandDetail(errand, task, None)
+        return PromptTaskDetail(prompt_task, task, None)
 
-    def _drafted(self, wish: ErrandWish) -> tuple[Errand, Task]:
+    def _drafted(self, wish: PromptTaskWish) -> tuple[PromptTask, Task]:
         check_text(wish.name, wish.prompt, wish.base, wish.effort, wish.profile, *wish.labels, *wish.flags)
         if not wish.prompt.strip() or not wish.name.strip():
             raise InvalidInput("an errand needs a name and a prompt")
@@ -149,10 +151,12 @@ class ErrandService:
             origin=wish.origin,
         )
         metadata = dict(wish.metadata)
-        errand = Errand(id=task.id, name=task.title, created_at=now, profile=wish.profile, metadata=metadata)
+        prompt_task = PromptTask(
+            id=task.id, name=task.title, created_at=now, profile=wish.profile, metadata=metadata
+        )
         refuse_option(wish.model, "model")
         refuse_option(wish.effort, "reasoning effort")
-        return errand, check_task(task)
+        return prompt_task, check_task(task)
 
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:
         """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""
@@ -161,36 +165,44 @@ class ErrandService:
 
     # looking
 
-    def list(self) -> list[ErrandDetail]:
-        """Return all errands, oldest first."""
+    def list(self) -> list[PromptTaskDetail]:
+        """Return all prompt tasks, oldest first."""
         # Ids of the same second tell no order.
-        errands = sorted(self._errands.each(), key=lambda errand: errand.created_at)
-        found = ((errand, self._tasks.peek(errand.id)) for errand in errands)
-        return [self._with_run(errand, task) for errand, task in found if task]
+        prompt_tasks = sorted(self._prompt_tasks.each(), key=lambda prompt_task: prompt_task.created_at)
+        found = ((prompt_task, self._tasks.peek(prompt_task.id)) for prompt_task in prompt_tasks)
+        return [self._with_run(prompt_task, task) for prompt_task, task in found if task]
 
-    def get(self, name: str) -> ErrandDetail:
-        """Return the errand of an id, or of a name that no other has, of those that are not cleared away."""
+    def get(self, name: str) -> PromptTaskDetail:
+        """Return the prompt task of an id, or of a name that no other has that is not cleared away."""
         check_text(name)
-        if name and (errand := self._errands.peek(name)) and (task := self._tasks.peek(errand.id)):
-            return self._with_run(errand, task)
+        if (
+            name
+            and (prompt_task := self._prompt_tasks.peek(name))
+            and (task := self._tasks.peek(prompt_task.id))
+        ):
+            return self._with_run(prompt_task, task)
         named = self._named(name)
         if not named:
             raise NotFound(f"there is no worker {name!r}", hint="`list_workers` shows them")
         return named[-1]
 
-    def _named(self, name: str) -> list[ErrandDetail]:
+    def _named(self, name: str) -> list[PromptTaskDetail]:
         """Return what a name means; those that were cleared away count only if there is no other."""
-        errands = sorted(self._errands.each(), key=lambda errand: errand.created_at)
-        tasks = ((errand, self._tasks.peek(errand.id)) for errand in errands if errand.name == name)
-        named = [self._with_run(errand, task) for errand, task in tasks if task]
+        prompt_tasks = sorted(self._prompt_tasks.each(), key=lambda prompt_task: prompt_task.created_at)
+        tasks = (
+            (prompt_task, self._tasks.peek(prompt_task.id))
+            for prompt_task in prompt_tasks
+            if prompt_task.name == name
+        )
+        named = [self._with_run(prompt_task, task) for prompt_task, task in tasks if task]
         there = [detail for detail in named if not detail.is_cleared]
         if len(there) > 1:
-            ids = ", ".join(detail.errand.id for detail in there)
+            ids = ", ".join(detail.prompt_task.id for detail in there)
             raise Conflict(f"{len(there)} workers are named {name!r}: {ids}", hint="name one by its id")
         return there or named
 
     def find_run(self, name: str, *, folder: str = ".") -> Run:
-        """Return the run of a branch, of its own id or its task's, or of an errand's name."""
+        """Return the run of a branch, of its own id or its task's, or of a prompt task's name."""
         check_text(name)
         task = self._tasks.peek(name)
         try:
@@ -201,15 +213,17 @@ class ErrandService:
                 raise
         *_, detail = named
         if detail.run is None:
-            raise NotFound(f"worker {detail.errand.id} was not started yet", hint="see `get_worker_status`")
+            raise NotFound(
+                f"worker {detail.prompt_task.id} was not started yet", hint="see `get_worker_status`"
+            )
         return detail.run
 
     def id_meant(self, name: str, *, folder: str) -> str:
-        """Return the id of the errand of a name; the name as it is, if none has it, or a branch does."""
+        """Return the id of the prompt task of a name; the name as it is, if none has it, or a branch does."""
         check_text(name)
         if self._runs.is_branch(folder, name) or not (named := self._named(name)):
             return name
-        return named[-1].errand.id
+        return named[-1].prompt_task.id
 
     def name_behind(self, run_id: str) -> str | None:
         """Return what the task of a run is called; None if it has none."""
@@ -217,17 +231,17 @@ class ErrandService:
         task = self._tasks.peek(run.task) if run and run.task else None
         return task.title if task else None
 
-    def _with_run(self, errand: Errand, task: Task) -> ErrandDetail:
+    def _with_run(self, prompt_task: PromptTask, task: Task) -> PromptTaskDetail:
         run = self._tasks.run_of(task)
         if task.is_over:
-            return ErrandDetail(errand, task, run)
+            return PromptTaskDetail(prompt_task, task, run)
         asked = self._questions.about({task.id})
         question = asked.id if asked else task.question
         try:
             obstacle = self._obstacle(task)
         except BadConfig as problem:  # the settings of its project cannot be read: nor can it be started
             obstacle = Obstacle(f"{problem.message}; {problem.hint}")
-        return ErrandDetail(errand, task, run, question, obstacle)
+        return PromptTaskDetail(prompt_task, task, run, question, obstacle)
 
     def _obstacle(self, task: Task) -> Obstacle | None:
         if hold := self._queue.hold_of(task):
@@ -263,24 +277,24 @@ class ErrandService:
         can_log_in = facts.login_hint or facts.login_variables
         return f"{login_steps(facts)}, if that is what is missing" if can_log_in else "mend that"
 
-    def last_sign(self, detail: ErrandDetail) -> float | None:
+    def last_sign(self, detail: PromptTaskDetail) -> float | None:
         """Return when its agent was last heard of."""
         return self._queue.activity(detail.run).last_at if detail.run else None
 
     def prompt(self, run: Run, text: str) -> Run:
-        """Give a run a further prompt; one whose errand is over goes on, as long as it has its workspace."""
-        errand = self._errands.peek(run.task) if run.task else None
-        detail = self.get(errand.id) if errand else None
-        if detail is not None and detail.state is ErrandState.PENDING:
+        """Give a run a further prompt; after its prompt task is over, too, while it has its workspace."""
+        prompt_task = self._prompt_tasks.peek(run.task) if run.task else None
+        detail = self.get(prompt_task.id) if prompt_task else None
+        if detail is not None and detail.state is PromptTaskState.PENDING:
             raise Conflict(
-                f"worker {detail.errand.id} has not begun with what it was last asked for",
+                f"worker {detail.prompt_task.id} has not begun with what it was last asked for",
                 hint="wait for it with `get_worker_status`",
             )
         if detail is None or detail.run is None or not detail.is_over:
             return self._runs.prompt(RunId(run.id), text)
         if not detail.run.has_workspace or detail.run.is_to_end:
             raise Conflict(
-                f"the workspace of worker {detail.errand.id} was removed",
+                f"the workspace of worker {detail.prompt_task.id} was removed",
                 hint=f"start another one with base_ref={run.branch!r}",
             )
         if not text.strip():
@@ -290,22 +304,25 @@ class ErrandService:
 
     # ending
 
-    def cancel(self, name: str, *, by: str) -> ErrandDetail:
-        """End an errand and its agent; what it did is saved. Raises `Conflict` if it is over."""
+    def cancel(self, name: str, *, by: str) -> PromptTaskDetail:
+        """End a prompt task and its agent; what it did is saved. Raises `Conflict` if it is over."""
         detail = self.get(name)
         if detail.is_over:
             raise Conflict(
-                f"worker {detail.errand.id} is {detail.state} already", hint="`cleanup_worker` clears it away"
+                f"worker {detail.prompt_task.id} is {detail.state} already",
+                hint="`cleanup_worker` clears it away",
             )
         self._tasks.close(detail.task.id, f"cancelled by {by}", by=by)
         now = time.time()
-        self._errands.update(detail.errand.id, lambda errand: replace(errand, cancelled_at=now))
-        return self.get(detail.errand.id)
+        self._prompt_tasks.update(
+            detail.prompt_task.id, lambda prompt_task: replace(prompt_task, cancelled_at=now)
+        )
+        return self.get(detail.prompt_task.id)
 
     def clean_up(
         self, name: str, *, branch: bool = True, workspace: bool = True, discard: bool = False
     ) -> Removal:
-        """Remove what all attempts at an errand left, saved first.
+        """Remove what all attempts at a prompt task left, saved first.
 
         A branch goes only if its work is in the current branch, or in that of a later attempt, unless it is
         to be discarded, and was saved whole: `fleet undo` brings it back.
@@ -313,7 +330,7 @@ class ErrandService:
         detail = self.get(name)
         if not detail.is_over:
             raise Conflict(
-                f"worker {detail.errand.id} is {detail.state}", hint="end it with `cancel_worker` first"
+                f"worker {detail.prompt_task.id} is {detail.state}", hint="end it with `cancel_worker` first"
             )
         if workspace and detail.task.state is not TaskState.CLOSED:
             self._tasks.close(detail.task.id, "cleared away")

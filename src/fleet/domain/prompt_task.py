@@ -1,4 +1,4 @@
-"""An errand: one prompt handed to one agent. Its task is done when the agent's turn has ended well."""
+"""A prompt task: one prompt handed to one agent. Its task is done when the agent's turn has ended well."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleet.domain.run import Run, RunState
 from fleet.domain.task import Task, TaskState
 
 
-class ErrandState(StrEnum):
+class PromptTaskState(StrEnum):
     PENDING = "pending"  # it waits for room, for its time, or to be tried again
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -23,11 +23,13 @@ class ErrandState(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-OVER = frozenset({ErrandState.SUCCEEDED, ErrandState.FAILED, ErrandState.CANCELLED, ErrandState.TIMED_OUT})
+OVER = frozenset(
+    {PromptTaskState.SUCCEEDED, PromptTaskState.FAILED, PromptTaskState.CANCELLED, PromptTaskState.TIMED_OUT}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class PromptTask:
     """What was asked for, besides what its task has."""
 
     id: TaskId  # its task's
@@ -38,30 +40,30 @@ class Errand:
     cancelled_at: float | None = None
 
 
-def state_of(errand: Errand, task: Task, run: Run | None) -> ErrandState:
-    """Tell how an errand stands, from what its task and its run have come to."""
-    if errand.cancelled_at is not None:
-        return ErrandState.CANCELLED
+def state_of(prompt_task: PromptTask, task: Task, run: Run | None) -> PromptTaskState:
+    """Tell how a prompt task stands, from what its task and its run have come to."""
+    if prompt_task.cancelled_at is not None:
+        return PromptTaskState.CANCELLED
     match task.state:
         case TaskState.OPEN:
-            return ErrandState.PENDING
+            return PromptTaskState.PENDING
         case TaskState.IN_PROGRESS:
             has_begun = run is not None and run.prompts >= task.turn
-            return ErrandState.RUNNING if has_begun else ErrandState.PENDING
+            return PromptTaskState.RUNNING if has_begun else PromptTaskState.PENDING
         case TaskState.BLOCKED:
-            return ErrandState.RUNNING if task.question else _failure(run)
+            return PromptTaskState.RUNNING if task.question else _failure(run)
         case TaskState.CLOSED:
             return _ending(run)
 
 
-def _failure(run: Run | None) -> ErrandState:
+def _failure(run: Run | None) -> PromptTaskState:
     cause = run.result.cause if run and run.result else Cause.NONE
-    return ErrandState.TIMED_OUT if cause is Cause.TIME else ErrandState.FAILED
+    return PromptTaskState.TIMED_OUT if cause is Cause.TIME else PromptTaskState.FAILED
 
 
-def _ending(run: Run | None) -> ErrandState:
+def _ending(run: Run | None) -> PromptTaskState:
     if run is None or run.state is RunState.KILLED:
-        return ErrandState.CANCELLED
+        return PromptTaskState.CANCELLED
     is_blocked = run.result is not None and read_report(run.result.summary).is_blocked
     is_good = run.state in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES) and not is_blocked
-    return ErrandState.SUCCEEDED if is_good else _failure(run)
+    return PromptTaskState.SUCCEEDED if is_good else _failure(run)
