@@ -264,8 +264,8 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.adapters.workspaces.shared import UserCheckout
+    from fleet.engine.context import EngineContext
     from fleet.engine.supervisor import Supervisor
-    from fleet.engine.workshop import Workshop
     from fleet.shim import HOOK, script_path
     from fleet.shim.local import LocalShim
 
@@ -273,7 +273,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     transport = LocalTransport()
     # Agents inherit this environment; what they print is kept, and sent to their provider.
     os.environ.pop("FLEET_DATABASE_URL", None)
-    workshop = Workshop(
+    context = EngineContext(
         home=home,
         host=host_name(),
         store=store,
@@ -297,7 +297,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     )
     idle_seconds = load_settings(home).supervisor_idle_seconds if stops_when_idle else None
     require_integrity()
-    return Supervisor(workshop, supervisor_link_of(home), fifo, idle_seconds=idle_seconds)
+    return Supervisor(context, supervisor_link_of(home), fifo, idle_seconds=idle_seconds)
 
 
 def _start_check(store: Store) -> Callable[[], None]:

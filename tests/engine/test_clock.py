@@ -16,8 +16,8 @@ from fleet.domain.wait import Wait
 from fleet.engine.clock import Clock, Stopwatch, Waits
 from fleet.engine.queue import Queue
 from fleet.records.tasks import Hold, QueueState, Tasks
+from tests.contexts import make_context
 from tests.support import make_repository
-from tests.workshops import make_workshop
 
 NOW = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86400.0
@@ -99,11 +99,11 @@ class Fleet:
         self.tasks = Tasks(self.store)
 
     def start_supervisor(self) -> Queue:
-        shop = make_workshop(self._folder / "home", self.store)
-        shop.clock = self._hands.clock()
-        (shop.home / "config.toml").write_text('[coder]\ndefault = "scripted"\n')
-        self.runs = shop.runs
-        return Queue(shop)
+        context = make_context(self._folder / "home", self.store)
+        context.clock = self._hands.clock()
+        (context.home / "config.toml").write_text('[coder]\ndefault = "scripted"\n')
+        self.runs = context.runs
+        return Queue(context)
 
     def add_limited(self, resets_at: float | None) -> None:
         project = str(self.repository)

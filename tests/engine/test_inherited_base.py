@@ -16,15 +16,15 @@ from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.workflow import Stage, Workflow, begin, started
 from fleet.engine.claims import Claims
+from fleet.engine.context import EngineContext
 from fleet.engine.queue import Queue
 from fleet.engine.steps import prepare
-from fleet.engine.workshop import Workshop
 from fleet.errors import NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import QueueState, Tasks
 from fleet.records.workflows import Workflows
+from tests.contexts import make_context
 from tests.support import System, git, make_repository
-from tests.workshops import make_workshop
 
 STAGE = TaskId("w-1-build")
 REF = "refs/fleet/tasks/w-1-plan/1"
@@ -49,14 +49,14 @@ class Hosts:
         self.commit = git(self.repository, "rev-parse", "HEAD")
         git(self.repository, "checkout", "-q", "main")
 
-    def shop(self, host: str, config: str = "") -> Workshop:
+    def context(self, host: str, config: str = "") -> EngineContext:
         if host != self.here:
             self.repository.rename(self.folder / f"clone-{self.here}")
             (self.folder / f"clone-{host}").rename(self.repository)
             self.here = host
-        shop = make_workshop(self.folder / f"home-{host}", self.store, host, is_sharing=True)
-        (shop.home / "config.toml").write_text(f'[coder]\ndefault = "scripted"\n{config}')
-        return shop
+        context = make_context(self.folder / f"home-{host}", self.store, host, is_sharing=True)
+        (context.home / "config.toml").write_text(f'[coder]\ndefault = "scripted"\n{config}')
+        return context
 
     def add_stage(self, **fields: object) -> Task:
         """Put a stage as its workflow on host a orders it."""
@@ -98,11 +98,11 @@ def test_a_stage_whose_base_only_a_dead_host_has_waits_for_it(hosts: Hosts, is_u
     if is_under_way:
         hosts.hold_on_a()
     Claims(hosts.store).take_from("a", "b")
-    Queue(hosts.shop("b")).look()
+    Queue(hosts.context("b")).look()
     waiting = hosts.tasks.get(STAGE)
     assert (waiting.state, waiting.base, hosts.run_of_stage()) == (TaskState.OPEN, hosts.commit, None)
     assert hosts.commit[:12] in waiting.reason
-    Queue(hosts.shop("a")).look()
+    Queue(hosts.context("a")).look()
     run = hosts.run_of_stage()
     assert run is not None
     assert run.base_sha == hosts.commit, "it goes on where its base is"
@@ -130,25 +130,25 @@ def test_a_stage_begins_elsewhere_from_a_base_that_was_pushed(hosts: Hosts) -> N
     hosts.add_stage(base_ref=REF)
     hosts.hold_on_a()
     Claims(hosts.store).take_from("a", "b")
-    shop = hosts.shop("b", '[tasks]\npush_to = "origin"\n')
-    Queue(shop).look()
+    context = hosts.context("b", '[tasks]\npush_to = "origin"\n')
+    Queue(context).look()
     run = hosts.run_of_stage()
     assert run is not None
     assert run.base_sha == hosts.commit
-    asyncio.run(prepare(shop, run.id, run.job))
-    assert (Path(shop.runs.get(run.id).workspace) / "plan.txt").read_text() == "the plan\n"
+    asyncio.run(prepare(context, run.id, run.job))
+    assert (Path(context.runs.get(run.id).workspace) / "plan.txt").read_text() == "the plan\n"
 
 
 def test_a_pushed_base_that_is_gone_from_the_remote_fails_the_run_with_the_reason(hosts: Hosts) -> None:
     git(hosts.repository, "push", "-q", "origin", f"main:{REF}")  # somebody wrote over it
     hosts.add_stage(base_ref=REF)
     Claims(hosts.store).take_from("a", "b")
-    shop = hosts.shop("b", '[tasks]\npush_to = "origin"\n')
-    Queue(shop).look()
+    context = hosts.context("b", '[tasks]\npush_to = "origin"\n')
+    Queue(context).look()
     run = hosts.run_of_stage()
     assert run is not None
     with pytest.raises(NotFound, match=hosts.commit[:12]):
-        asyncio.run(prepare(shop, run.id, run.job))
+        asyncio.run(prepare(context, run.id, run.job))
 
 
 def test_a_task_waits_for_a_host_that_has_the_work_of_its_dependency(hosts: Hosts) -> None:
@@ -159,9 +159,9 @@ def test_a_task_waits_for_a_host_that_has_the_work_of_its_dependency(hosts: Host
     hosts.tasks.update(
         STAGE, lambda task: replace(task, part_of="", base="", base_host="", deps=(TaskId("t-plan"),))
     )
-    Queue(hosts.shop("b")).look()
+    Queue(hosts.context("b")).look()
     assert hosts.tasks.get(STAGE).state is TaskState.OPEN
-    Queue(hosts.shop("a")).look()
+    Queue(hosts.context("a")).look()
     run = hosts.run_of_stage()
     assert run is not None
     assert run.base_sha == hosts.commit

@@ -597,16 +597,16 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
     store, broken = MemoryStore(), cast("Any", Broken(problem))
     home = tmp_path / "home"
     home.mkdir()
-    made = make_supervisor(home, -1, stops_when_idle=True)._shop
+    made = make_supervisor(home, -1, stops_when_idle=True)._context
     made.store.close()
-    shop = replace(made, store=store, comparing=broken)
+    context = replace(made, store=store, comparing=broken)
     race = Race(
         id=RaceId("r-1"),
         project=str(tmp_path),
         cwd=str(tmp_path),
         prompt="Do it",
         base="b" * 40,
-        host=shop.host,
+        host=context.host,
         created_at=1.0,
         size=1,
         gates=("true",),
@@ -615,7 +615,7 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
     task = Task(id=task_id(race, 1), title="x", created_at=1.0, updated_at=1.0)
     Tasks(store).add(task.close("it is done", 2.0))
     with nullcontext() if ends else pytest.raises(type(problem)):
-        RaceDirector(shop).advance(race)
+        RaceDirector(context).advance(race)
     assert Races(store).get(race.id).has_ended is ends
 
 

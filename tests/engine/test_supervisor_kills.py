@@ -234,7 +234,7 @@ def begin_again(system: System, stale: Run) -> None:
     """Do a job of a run, as a supervisor would that has read the run a while ago."""
 
     async def serve() -> None:
-        jobs = Jobs(make_supervisor(system.home, -1, stops_when_idle=True)._shop)
+        jobs = Jobs(make_supervisor(system.home, -1, stops_when_idle=True)._context)
         jobs.ensure(stale)
         while jobs.is_any:
             await asyncio.sleep(0.01)

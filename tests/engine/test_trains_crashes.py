@@ -22,8 +22,8 @@ from fleet.domain.run import Run, RunState, WorkspaceState
 from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by
 from fleet.domain.trial import Answer, TrialState
+from fleet.engine.context import EngineContext
 from fleet.engine.trains import TrainDirector
-from fleet.engine.workshop import Workshop
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
 from fleet.records.trains import Trains
@@ -157,9 +157,9 @@ def answer_prompts(store: MemoryStore, repository: Path) -> None:
         Runs(store).update(run.id, lambda run: replace(run, turn=run.prompts, state=RunState.COMPLETED))
 
 
-def run_until_killed(shop: Workshop, store: MemoryStore, repository: Path, life: Life) -> bool:
+def run_until_killed(context: EngineContext, store: MemoryStore, repository: Path, life: Life) -> bool:
     """Direct the train as a supervisor does; tell whether it came to its end."""
-    director = TrainDirector(with_life(shop, store, life))
+    director = TrainDirector(with_life(context, store, life))
     for _ in range(200):
         try:
             live = director.live()
@@ -174,18 +174,18 @@ def run_until_killed(shop: Workshop, store: MemoryStore, repository: Path, life:
     raise AssertionError(f"it never ends: {Trains(store).find()}")
 
 
-def with_life(shop: Workshop, store: MemoryStore, life: Life) -> Workshop:
+def with_life(context: EngineContext, store: MemoryStore, life: Life) -> EngineContext:
     mortal: Any = Mortal(store, life)
-    merging: Any = Mortal(shop.merging, life)
-    return replace(shop, store=mortal, merging=merging)
+    merging: Any = Mortal(context.merging, life)
+    return replace(context, store=mortal, merging=merging)
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Workshop:
+def context(tmp_path: Path) -> EngineContext:
     """The tools of a real supervisor; its store is ours to give."""
     home = tmp_path / "home"
     home.mkdir()
-    made = make_supervisor(home, -1, stops_when_idle=True)._shop
+    made = make_supervisor(home, -1, stops_when_idle=True)._context
     made.store.close()
     return made
 
@@ -223,21 +223,21 @@ def fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GIT_{role}_DATE", "1700000000 +0000")
 
 
-def play(shop: Workshop, ground: Path, *lives: int) -> tuple[Outcome, int]:
+def play(context: EngineContext, ground: Path, *lives: int) -> tuple[Outcome, int]:
     """Bring the train to its end in a fresh copy, by processes that live so long; the last one lives on."""
     repository, store = ground.parent / "project", MemoryStore()
     shutil.rmtree(repository, ignore_errors=True)
     subprocess.run(["cp", "-a", str(ground), str(repository)], check=True)
-    record_wishes(store, str(repository), shop.host)
+    record_wishes(store, str(repository), context.host)
     for life in lives:
-        run_until_killed(shop, store, repository, Life(left=life))
+        run_until_killed(context, store, repository, Life(left=life))
     last = Life()
-    assert run_until_killed(shop, store, repository, last)
+    assert run_until_killed(context, store, repository, last)
     return outcome(store, repository), last.done
 
 
-def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, ground: Path) -> None:
-    expected, writes = play(shop, ground)
+def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(context: EngineContext, ground: Path) -> None:
+    expected, writes = play(context, ground)
     states = {branch: state.split()[0] for branch, state in expected.cars}
     assert states == {
         "first": "landed",
@@ -247,14 +247,14 @@ def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, gr
     }
     assert writes > 15
     for cut in range(1, writes + 1):
-        found, _ = play(shop, ground, cut)
+        found, _ = play(context, ground, cut)
         assert found == expected, f"cut off after write {cut} of {writes}"
 
 
 def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_landed(
-    shop: Workshop, ground: Path
+    context: EngineContext, ground: Path
 ) -> None:
-    play(shop, ground)
+    play(context, ground)
     repository = ground.parent / "project"
     assert "a person's own" in git(repository, "log", "--format=%s", "main")
     files = set(git(repository, "ls-tree", "--name-only", "main").split())
@@ -295,10 +295,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage(shop: Workshop, ground: Path) -> Stage:
+def stage(context: EngineContext, ground: Path) -> Stage:
     store = MemoryStore()
-    record_wishes(store, str(ground), shop.host)
-    made = Stage(TrainDirector(with_life(shop, store, Life())), store, ground)
+    record_wishes(store, str(ground), context.host)
+    made = Stage(TrainDirector(with_life(context, store, Life())), store, ground)
     made.go_on()
     assert made.trials() == [True]
     return made

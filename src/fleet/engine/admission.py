@@ -12,7 +12,7 @@ from fleet.domain.queue import Ledger, Limits, Reach, Refusal, Reservation, day_
 from fleet.domain.run import Run
 from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import QueueState, Tasks
 
@@ -23,14 +23,14 @@ UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing
 class AdmissionControl:
     """The reservations of this host. Each change is one write, which another host's cannot come between."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
-        self._state = QueueState(shop.store)
-        self._lineage = Lineage(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._tasks = Tasks(context.store)
+        self._state = QueueState(context.store)
+        self._lineage = Lineage(context.store)
 
     def limits(self, project: str) -> Limits:
-        return self._shop.settings_for(project).limits()
+        return self._context.settings_for(project).limits()
 
     def enter(self, task: Task, coder: str) -> Refusal | None:
         """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
@@ -77,7 +77,7 @@ class AdmissionControl:
         return Reservation(
             coder=coder,
             project=task.project,
-            host=self._shop.host,
+            host=self._context.host,
             batch=task.batch,
             reserved_usd=round(max(0.0, left), 6),
             shared_budget=spawn.id if spawn and has_shared_budget else "",
@@ -90,7 +90,7 @@ class AdmissionControl:
         return reservation.reserved_usd if reservation and reservation.shared_budget else None
 
     def leave(self, task_id: TaskId) -> None:
-        self._state.change_ledger(lambda ledger: ledger.release(task_id, self._shop.host))
+        self._state.change_ledger(lambda ledger: ledger.release(task_id, self._context.host))
 
     def settle_up(self, task: Task, run: Run) -> int:
         """Drop the reservation and book the cost, both in one write: a kill cannot book it twice.
@@ -102,7 +102,7 @@ class AdmissionControl:
 
         def settled(ledger: Ledger) -> Ledger:
             reservation = ledger.running.get(task.id)
-            if reservation is None or reservation.host != self._shop.host:
+            if reservation is None or reservation.host != self._context.host:
                 return ledger
             freed = ledger.release(task.id, reservation.host).spend(reservation, cost, day_of(time.time()))
             return (
@@ -121,13 +121,13 @@ class AdmissionControl:
         reservations = self._state.ledger().running
         for name, reservation in reservations.items():
             task = self._tasks.peek(name)
-            if reservation.host == self._shop.host and not self._is_in_use(task):
+            if reservation.host == self._context.host and not self._is_in_use(task):
                 self._drop(name, reservation, task)
 
     def _is_in_use(self, task: Task | None) -> bool:
         if task is None:
             return False
-        if task.state is TaskState.IN_PROGRESS and task.owner == self._shop.host:
+        if task.state is TaskState.IN_PROGRESS and task.owner == self._context.host:
             return True
         run = self._run_of(task)
         return run is not None and run.has_work  # its agent is just being ended, and costs until it is
@@ -145,8 +145,8 @@ class AdmissionControl:
 
     def _run_of(self, task: Task) -> Run | None:
         """Return a task's run, if it is one of this host."""
-        run = self._shop.runs.peek(task.run) if task.run else None
-        return run if run is not None and run.host == self._shop.host else None
+        run = self._context.runs.peek(task.run) if task.run else None
+        return run if run is not None and run.host == self._context.host else None
 
 
 def cost_of(run: Run | None) -> float:

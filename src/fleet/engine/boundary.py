@@ -22,7 +22,7 @@ from fleet.domain.boundary import Content, Guarded, Kind, Known, Outside, Weight
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
 from fleet.records.runs import branch_key
@@ -36,31 +36,31 @@ MOST_WORDS = 300
 _UNRECORDED = "unrecorded: "  # in place of the hash of a record
 
 
-def _record_file(shop: Workshop, run: Run, turn: int) -> Path:
-    return shop.home / "boundary" / f"{run.id}-{turn}.json"
+def _record_file(context: EngineContext, run: Run, turn: int) -> Path:
+    return context.home / "boundary" / f"{run.id}-{turn}.json"
 
 
-async def record(shop: Workshop, run: Run, turn: int) -> str:
+async def record(context: EngineContext, run: Run, turn: int) -> str:
     """Write down how everything is before a turn, unless that was done; return the hash of the record."""
     # Not behind the workspaces that are being made for others: most of it is known already.
-    return await asyncio.to_thread(_record, shop, run, turn)
+    return await asyncio.to_thread(_record, context, run, turn)
 
 
-def _record(shop: Workshop, run: Run, turn: int) -> str:
-    file = _record_file(shop, run, turn)
+def _record(context: EngineContext, run: Run, turn: int) -> str:
+    file = _record_file(context, run, turn)
     try:
         return sha256(file.read_bytes()).hexdigest()
     except FileNotFoundError:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        taken = shop.boundary.take(run.project, str(shop.home))
+        taken = context.boundary.take(run.project, str(context.home))
         if not run.is_shared:
-            shop.boundary.pin(shop.place(run), taken)
+            context.boundary.pin(context.place(run), taken)
         # As it is set now: the agent may change that setting, too.
-        taken = replace(taken, is_report_only=not shop.settings_for("").boundary_hold)
+        taken = replace(taken, is_report_only=not context.settings_for("").boundary_hold)
     except (FleetError, OSError) as problem:
         log.warning("boundary.not_recorded", extra={"run_id": run.id, "reason": str(problem)})
-        return f"{_UNRECORDED}{problem}"[:MOST_WORDS] if shop.settings_for("").boundary_hold else ""
+        return f"{_UNRECORDED}{problem}"[:MOST_WORDS] if context.settings_for("").boundary_hold else ""
     content = json.dumps(encode_guarded(taken)).encode()
     _write(file, content)
     return sha256(content).hexdigest()
@@ -73,16 +73,16 @@ def _write(file: Path, content: bytes) -> None:
     draft.replace(file)
 
 
-async def check(shop: Workshop, run: Run, turn: int) -> Run:
+async def check(context: EngineContext, run: Run, turn: int) -> Run:
     """Return a run with all that changed outside of its workspace in a turn; recovery refs are put back."""
     if turn and run.guard:
-        found = await shop.in_git_thread(partial(_look, shop, run, turn))
+        found = await context.in_git_thread(partial(_look, context, run, turn))
         if found:
             added = {one.key: replace(one, turn=turn) for one in found}
-            run = await shop.update(run.id, partial(_with_found, added))
+            run = await context.update(run.id, partial(_with_found, added))
     moved = [one for one in run.outside if one.weight is Weight.RESTORED and one.turn == turn]
     if moved:
-        run = await _put_back(shop, run, moved)
+        run = await _put_back(context, run, moved)
     return run
 
 
@@ -91,36 +91,36 @@ def _with_found(found: Mapping[str, Outside], run: Run) -> Run:
     return replace(run, outside=tuple(outside.values()), guard="")
 
 
-def _look(shop: Workshop, run: Run, turn: int) -> Sequence[Outside]:
+def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
     """Return what changed in a turn; the old values of what holds the run are kept."""
     name = f"turn {turn}"
-    if not shop.boundary.is_there(run.project):  # then there is no result that could be held
+    if not context.boundary.is_there(run.project):  # then there is no result that could be held
         return []
     if run.guard.startswith(_UNRECORDED):
         reason = run.guard.removeprefix(_UNRECORDED)
         return [Outside(kind=Kind.RECORD, name=name, new=f"could not be recorded before: {reason}")]
-    before = _load(shop, run, turn)
+    before = _load(context, run, turn)
     if before is None:
         reason = "the record of how it was before is gone, or was changed"
         return [Outside(kind=Kind.RECORD, name=name, new=reason)]
     try:
-        found = _compare(shop, run, before)
-        if not shop.boundary.is_there(run.project):
+        found = _compare(context, run, before)
+        if not context.boundary.is_there(run.project):
             return []
         if held := [one for one in found if one.weight is Weight.HOLD]:
-            kept = shop.boundary.keep(run.project, str(shop.home), run.id, before, held)
+            kept = context.boundary.keep(run.project, str(context.home), run.id, before, held)
             found = [*kept, *(one for one in found if one.weight is not Weight.HOLD)]
     except (FleetError, OSError) as problem:
         log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
-        if not shop.boundary.is_there(run.project):  # it went away just now
+        if not context.boundary.is_there(run.project):  # it went away just now
             return []
         return [Outside(kind=Kind.RECORD, name=name, new=f"could not be compared: {problem}"[:MOST_WORDS])]
     return found
 
 
-def _load(shop: Workshop, run: Run, turn: int) -> Guarded | None:
+def _load(context: EngineContext, run: Run, turn: int) -> Guarded | None:
     try:
-        content = _record_file(shop, run, turn).read_bytes()
+        content = _record_file(context, run, turn).read_bytes()
     except OSError:
         return None
     if sha256(content).hexdigest() != run.guard:
@@ -131,12 +131,12 @@ def _load(shop: Workshop, run: Run, turn: int) -> Guarded | None:
         return None
 
 
-async def _put_back(shop: Workshop, run: Run, moved: Sequence[Outside]) -> Run:
+async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) -> Run:
     """Point recovery refs to where they pointed; one for which that fails holds the run."""
     failed: dict[str, Outside] = {}
     for one in moved:
         try:
-            await shop.in_git_thread(partial(shop.boundary.put_back, run.project, one))
+            await context.in_git_thread(partial(context.boundary.put_back, run.project, one))
         except FleetError as problem:
             told = f"{one.new}; cannot be put back: {problem.message}"
             failed[one.key] = replace(one, weight=Weight.HOLD, new=told)
@@ -146,12 +146,12 @@ async def _put_back(shop: Workshop, run: Run, moved: Sequence[Outside]) -> Run:
     def with_failed(run: Run) -> Run:
         return replace(run, outside=tuple(failed.get(one.key, one) for one in run.outside))
 
-    return await shop.update(run.id, with_failed)
+    return await context.update(run.id, with_failed)
 
 
-def _compare(shop: Workshop, run: Run, before: Guarded) -> list[Outside]:
-    after = shop.boundary.take(run.project, str(shop.home), before)
-    trains = _Landings(shop, run.project)
+def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]:
+    after = context.boundary.take(run.project, str(context.home), before)
+    trains = _Landings(context, run.project)
     worktrees = {owner: name for name, (owner, _) in {**before.worktrees, **after.worktrees}.items()}
 
     # Branches that it made in an earlier turn.
@@ -162,46 +162,46 @@ def _compare(shop: Workshop, run: Run, before: Guarded) -> list[Outside]:
         return is_branch or ref in made or (run.is_shared and before.head == f"ref: {ref}")
 
     def is_agents_stash(commit: str) -> bool:
-        branch = shop.boundary.stashed_on(run.project, commit)
+        branch = context.boundary.stashed_on(run.project, commit)
         return branch == run.branch or any(not _was_at_rest(one, before.at) for one in runs_on(branch))
 
     def has_author(ref: str, old: str, new: str) -> bool:
         if trains.made(ref, new):
             return True
         branch = ref.removeprefix("refs/heads/")
-        if any(_moved_by(shop, one, worktrees.get(one.id, ""), new, before.at) for one in runs_on(branch)):
+        if any(_moved_by(context, one, worktrees.get(one.id, ""), new, before.at) for one in runs_on(branch)):
             return True
         # A side branch of another agent: a commit that it made has come or gone.
-        return any(shop.boundary.was_made_in(run.project, name, new or old) for name in at_work())
+        return any(context.boundary.was_made_in(run.project, name, new or old) for name in at_work())
 
     def is_agents(branch: str) -> bool:
         """Whether a branch is some run's, or was made during the turn."""
         return f"refs/heads/{branch}" not in before.refs or bool(runs_on(branch))
 
     def runs_on(branch: str) -> Sequence[Run]:
-        return shop.runs.find("branch", branch_key(run.project, branch)) if branch else ()
+        return context.runs.find("branch", branch_key(run.project, branch)) if branch else ()
 
     def at_work() -> Iterator[str]:
         """Worktrees of the other runs that were not at rest during the turn."""
         for owner, name in worktrees.items():
-            other = shop.runs.peek(RunId(owner)) if owner and owner != run.id else None
+            other = context.runs.peek(RunId(owner)) if owner and owner != run.id else None
             if other and not _was_at_rest(other, before.at):
                 yield name
 
     def is_fleets_own(ref: str, old: str, new: str) -> bool:
         _, _, kind, *rest = ref.split("/")
-        other = shop.runs.peek(RunId(rest[0])) if rest else None
+        other = context.runs.peek(RunId(rest[0])) if rest else None
         if other is None:
             return kind != "saved"
         if kind == "before":  # a person restores something, and what that replaces is kept as well
-            return bool(new) and shop.boundary.is_ancestor(run.project, old, new)
+            return bool(new) and context.boundary.is_ancestor(run.project, old, new)
         if other.id == run.id:
             return False
         # Fleet moves and deletes these when a workspace is removed or brought back.
         return not _was_at_rest(other, before.at)
 
     def is_at_rest(name: str) -> bool:
-        other = shop.runs.peek(RunId(name)) if name != run.id else None
+        other = context.runs.peek(RunId(name)) if name != run.id else None
         return other is not None and _was_at_rest(other, before.at)
 
     known = Known(
@@ -209,12 +209,12 @@ def _compare(shop: Workshop, run: Run, before: Guarded) -> list[Outside]:
         has_author=has_author,
         is_agents_stash=is_agents_stash,
         is_fleets_own=is_fleets_own,
-        explain_file=partial(_explain, shop, is_agents),
+        explain_file=partial(_explain, context, is_agents),
         is_at_rest=is_at_rest,
         is_shared=run.is_shared,
-        stamp_of=partial(shop.boundary.stamp_of, run.project),
+        stamp_of=partial(context.boundary.stamp_of, run.project),
     )
-    accepted = AcceptedChanges(shop.store)
+    accepted = AcceptedChanges(context.store)
 
     def weighed(one: Outside) -> Outside:
         is_let = before.is_report_only or accepted.has(run.project, one, before.at)
@@ -226,14 +226,14 @@ def _compare(shop: Workshop, run: Run, before: Guarded) -> list[Outside]:
 class _Landings:
     """Commits that merge trains brought into their targets; read when first asked for."""
 
-    def __init__(self, shop: Workshop, project: str) -> None:
-        self._shop = shop
+    def __init__(self, context: EngineContext, project: str) -> None:
+        self._context = context
         self._project = project
         self._made: set[tuple[str, str]] | None = None
 
     def made(self, ref: str, commit: str) -> bool:
         if self._made is None:
-            trains = Trains(self._shop.store).find("project", self._project)
+            trains = Trains(self._context.store).find("project", self._project)
             self._made = {
                 (train.ref, sha)
                 for train in trains
@@ -246,7 +246,7 @@ class _Landings:
         return bool(commit) and (ref, commit) in self._made
 
 
-def _moved_by(shop: Workshop, other: Run, worktree: str, new: str, since: float) -> bool:
+def _moved_by(context: EngineContext, other: Run, worktree: str, new: str, since: float) -> bool:
     """Whether another run, or fleet for it, made its branch what it is now."""
     if new and new == (other.result.head if other.result else ""):
         return True
@@ -256,7 +256,7 @@ def _moved_by(shop: Workshop, other: Run, worktree: str, new: str, since: float)
         return other.is_removed or other.has_work
     if new == other.base_sha:
         return True
-    if worktree and shop.boundary.was_made_in(other.project, worktree, new):
+    if worktree and context.boundary.was_made_in(other.project, worktree, new):
         return True
     # Its worktree is gone with its log; it was still at work when the turn began.
     return other.is_removed and (other.removed_at or 0.0) > since
@@ -269,13 +269,13 @@ def _was_at_rest(run: Run, since: float) -> bool:
 
 
 def _explain(
-    shop: Workshop, is_agents: Callable[[str], bool], name: str, old: Content, new: Content
+    context: EngineContext, is_agents: Callable[[str], bool], name: str, old: Content, new: Content
 ) -> tuple[str, str, bool]:
     """Say how a file differs, in a few words, and whether that follows from work in a workspace."""
     is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))
     if not is_config or (old.stamp and old.data is None) or (new.stamp and new.data is None):
         return old.stamp[:12], new.stamp[:12], False
-    lost, won = shop.boundary.explain_config(old.data or b"", new.data or b"")
+    lost, won = context.boundary.explain_config(old.data or b"", new.data or b"")
     replaced = {entry.partition("=")[0] for entry in lost}
     is_harmless = old.mode == new.mode and all(
         _is_harmless(entry, is_agents, replaced) for entry in (*lost, *won)
@@ -304,7 +304,7 @@ def _is_harmless(entry: str, is_agents: Callable[[str], bool], replaced: Collect
     return section == "branch" and is_agents(name)
 
 
-def forget(shop: Workshop, run: Run) -> None:
+def forget(context: EngineContext, run: Run) -> None:
     """Delete the records of a run's turns, which nobody needs once their results are recorded."""
-    for file in (shop.home / "boundary").glob(f"{run.id}-*.json"):
+    for file in (context.home / "boundary").glob(f"{run.id}-*.json"):
         file.unlink(missing_ok=True)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from fleet.engine.context import EngineContext
 from fleet.engine.pairs import PairDirector
 from fleet.engine.races import RaceDirector
 from fleet.engine.sprints import SprintDirector
 from fleet.engine.trains import TrainDirector
 from fleet.engine.workflows import WorkflowDirector
-from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, Stale, StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class Sight:
 
 
 class Direction:
-    def __init__(self, shop: Workshop) -> None:
-        self._directors: tuple[Director[Any], ...] = _directors(shop)
+    def __init__(self, context: EngineContext) -> None:
+        self._directors: tuple[Director[Any], ...] = _directors(context)
         self._was_changed = False
 
     def look(self) -> Sight:
@@ -80,11 +80,11 @@ class Direction:
         return False
 
 
-def _directors(shop: Workshop) -> tuple[Director[Any], ...]:
+def _directors(context: EngineContext) -> tuple[Director[Any], ...]:
     return (
-        WorkflowDirector(shop),
-        TrainDirector(shop),
-        PairDirector(shop),
-        SprintDirector(shop),
-        RaceDirector(shop),
+        WorkflowDirector(context),
+        TrainDirector(context),
+        PairDirector(context),
+        SprintDirector(context),
+        RaceDirector(context),
     )

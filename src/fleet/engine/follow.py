@@ -19,10 +19,10 @@ from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
 from fleet.domain.turn import Story
 from fleet.domain.watch import Halt, Watch, judge_live, look_within
 from fleet.engine.clock import Stopwatch
+from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.lines import LineReader
 from fleet.engine.log import Position, RunLog, shorten
 from fleet.engine.tmux import submit
-from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -53,21 +53,23 @@ def turn_start(turn: int, prompt: str, *, fresh: bool, is_pasted: bool = False) 
     return Event(kind=Kind.TURN_START, text=prompt[:PROMPT_SHOWN], data=data)
 
 
-async def await_end(shop: Workshop, run_id: RunId, folder: str, *, timeout_seconds: float) -> AgentProcess:
+async def await_end(
+    context: EngineContext, run_id: RunId, folder: str, *, timeout_seconds: float
+) -> AgentProcess:
     """Wait for a helper process of a run (its setup) to end; stop it when asked to, or out of time."""
     deadline = time.monotonic() + timeout_seconds
     while True:
-        process = await shop.shim.state(folder)
+        process = await context.shim.state(folder)
         if process.has_ended:
             return process
-        run = await shop.get(run_id)
+        run = await context.get(run_id)
         if run.wanted is not Wanted.RUN or time.monotonic() > deadline:
-            return await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
-        await wait_for_change(shop, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
+            return await context.shim.stop(folder, grace_seconds=context.grace_seconds(run))
+        await wait_for_change(context, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
 
 
 async def wait_for_change(
-    shop: Workshop,
+    context: EngineContext,
     run_id: RunId,
     folder: str,
     known: dict[str, int],
@@ -76,9 +78,9 @@ async def wait_for_change(
 ) -> None:
     """Return when the folder or the process may have changed, or somebody wants something of the run."""
     watched = [one for one in (process.agent, process.shim) if one]
-    nudge = shop.nudge_of(run_id)
+    nudge = context.nudge_of(run_id)
     changed = asyncio.ensure_future(
-        shop.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
+        context.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
     )
     nudged = asyncio.ensure_future(nudge.wait())
     try:
@@ -105,7 +107,7 @@ class Follower:
 
     def __init__(
         self,
-        shop: Workshop,
+        context: EngineContext,
         run: Run,
         history: RunLog,
         folder: str,
@@ -114,8 +116,8 @@ class Follower:
         is_blank: bool,
         told_session: Callable[[], str],
     ) -> None:
-        coder = shop.coder(run)
-        self._shop = shop
+        coder = context.coder(run)
+        self._context = context
         self._told_session = told_session  # the one that the CLI was told to use, if it can be told
         self._coder = coder
         self._run_id = run.id
@@ -128,13 +130,13 @@ class Follower:
         # Anew with each supervisor: its restart is not the agent's fault.
         self._heard_at = time.monotonic()
         self._measured_at = time.monotonic()
-        self._in_state = Stopwatch(shop.clock)
+        self._in_state = Stopwatch(context.clock)
         signals = coder.facts.signals_turns
-        self._screen = _Screen(shop, history, first_pasted, signals=signals, is_blank=is_blank)
+        self._screen = _Screen(context, history, first_pasted, signals=signals, is_blank=is_blank)
 
     def _readers(self) -> tuple[LineReader, LineReader]:
         """Return readers that stand where the log ends."""
-        transport, position, coder = self._shop.transport, self._history.position, self._coder
+        transport, position, coder = self._context.transport, self._history.position, self._coder
         out = LineReader(transport, f"{self._folder}/out", position.out, coder.read)
         return out, LineReader(transport, f"{self._folder}/hooks", position.hooks, coder.read_hook)
 
@@ -150,13 +152,13 @@ class Follower:
             except Unavailable as problem:
                 log.warning("follow.blind", extra={"run_id": self._run_id, "reason": problem.message})
                 with contextlib.suppress(FleetError):
-                    await self._shop.become(self._run_id, RunState.UNKNOWN, reason=problem.message)
+                    await self._context.become(self._run_id, RunState.UNKNOWN, reason=problem.message)
                 await asyncio.sleep(RETRY_SECONDS)
                 # What was read and could not be written down is read again.
                 self._out, self._hooks = self._readers()
 
     async def _follow(self) -> AgentProcess:
-        shop = self._shop
+        context = self._context
         # As recorded at its start. If it has ended since, waiting for it returns at once.
         process = AgentProcess(phase=Phase.RUNNING, agent=self._agent)
         has_waited, looked_at = self._agent is None, time.monotonic()
@@ -164,17 +166,17 @@ class Follower:
             grew = await self._read()
             if grew:
                 self._heard_at = time.monotonic()
-            run = await self._keep_record(await shop.get(self._run_id))
+            run = await self._keep_record(await context.get(self._run_id))
             if process.has_ended:
                 return await self._finish(run, process)
             if self._is_to_stop(run):
                 process = await self._end(run)
             elif await self._is_over_limit(run):
-                process = await shop.shim.stop(self._folder, grace_seconds=shop.grace_seconds(run))
+                process = await context.shim.stop(self._folder, grace_seconds=context.grace_seconds(run))
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
                 # it may be another's than the agent's.
-                process = await shop.shim.state(self._folder, patience_seconds=END_SECONDS)
+                process = await context.shim.state(self._folder, patience_seconds=END_SECONDS)
                 looked_at, has_waited = time.monotonic(), False
             elif grew:
                 if not self._out.is_behind:
@@ -200,14 +202,14 @@ class Follower:
 
         Its exit code could not tell: one that was killed by somebody else has the same.
         """
-        shim = self._shop.shim
+        shim = self._context.shim
         if run.wanted is Wanted.RUN and not self._story.is_broken_off:
             process = await shim.state(self._folder)
             if process.has_ended:
                 return process
             text = f"its agent is ended, to go on in mode {run.mode_wanted}"
             await self._add([Event(kind=Kind.NOTE, text=text, data={"broken_off": True})])
-        return await shim.stop(self._folder, grace_seconds=self._shop.grace_seconds(run))
+        return await shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
 
     async def _wait(self, run: Run, process: AgentProcess) -> None:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}
@@ -216,11 +218,11 @@ class Follower:
         if run.task is not None:
             due = look_within(self._story, self._watch(run), **self._times(run))
             patience = min(patience, LOOK_AGAIN_SECONDS if due is None else due + 0.1)
-        await wait_for_change(self._shop, self._run_id, self._folder, known, process, patience)
+        await wait_for_change(self._context, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
         """Read to the end, after ending whatever the agent left running: that could write for ever."""
-        await self._shop.shim.stop(self._folder, grace_seconds=self._shop.grace_seconds(run))
+        await self._context.shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
         while await self._read():
             pass
         if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
@@ -241,13 +243,15 @@ class Follower:
 
     async def _catch_up(self) -> list[Event]:
         """Leave out what is too much to be read, so that its end is: there the turn is closed."""
-        size = await self._shop.transport.size(f"{self._folder}/out")
+        size = await self._context.transport.size(f"{self._folder}/out")
         return self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
 
     async def _read_report(self) -> Sequence[Event]:
         if not self._coder.facts.report:
             return ()
-        return self._coder.read(await self._shop.transport.read(f"{self._folder}/{self._coder.facts.report}"))
+        return self._coder.read(
+            await self._context.transport.read(f"{self._folder}/{self._coder.facts.report}")
+        )
 
     async def _add(self, events: list[Event]) -> None:
         position = Position(out=self._out.offset, hooks=self._hooks.offset)
@@ -267,7 +271,7 @@ class Follower:
             return Halt(cause=self._story.cause, reason=self._story.reason)
         if run.task is None or run.mode is not Mode.HEADLESS:
             return None
-        usd = self._shop.priced(run, self._story).cost_usd or 0.0
+        usd = self._context.priced(run, self._story).cost_usd or 0.0
         return judge_live(self._story, self._watch(run), **self._times(run), spent_usd=usd)
 
     def _times(self, run: Run) -> Times:
@@ -275,7 +279,7 @@ class Follower:
         return Times(silent_for=silent_for, worked_for=self._in_state.since(run.state_since))
 
     def _watch(self, run: Run) -> Watch:
-        settings = self._shop.settings_for(run.project)
+        settings = self._context.settings_for(run.project)
         window = self._story.context_window or self._coder.facts.context_window
         return Watch(
             silence_seconds=settings.silence_seconds,
@@ -286,8 +290,8 @@ class Follower:
         )
 
     async def _judge_size(self, run: Run) -> Halt | None:
-        most = self._shop.settings_for(run.project).max_output_mb << 20
-        size = self._shop.transport.size
+        most = self._context.settings_for(run.project).max_output_mb << 20
+        size = self._context.transport.size
         if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
             return None
         reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
@@ -305,7 +309,7 @@ class Follower:
         diff = await self._measure(run, now, is_due=state is RunState.WAITING)
         reason = _reason_of(story) if state is RunState.WAITING else ""
         also = partial(_with_story, story=story, diff=diff)
-        return await self._shop.become(self._run_id, state, reason=reason, also=also)
+        return await self._context.become(self._run_id, state, reason=reason, also=also)
 
     async def _measure(self, run: Run, now: float, *, is_due: bool) -> Diff:
         """Ask git how much was changed, now and then: an agent that is silent costs nothing."""
@@ -313,8 +317,8 @@ class Follower:
             return run.diff
         self._measured_at = now
         try:
-            return await self._shop.in_git_thread(
-                partial(self._shop.workspaces_of(run).measure, self._shop.place(run))
+            return await self._context.in_git_thread(
+                partial(self._context.workspaces_of(run).measure, self._context.place(run))
             )
         except FleetError as problem:
             log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})
@@ -361,9 +365,9 @@ class _Screen:
     """
 
     def __init__(
-        self, shop: Workshop, history: RunLog, first_pasted: int, *, signals: bool, is_blank: bool
+        self, context: EngineContext, history: RunLog, first_pasted: int, *, signals: bool, is_blank: bool
     ) -> None:
-        self._shop = shop
+        self._context = context
         self._history = history
         self._signals = signals
         self._first_pasted = first_pasted  # prompts before it came with the process itself
@@ -402,11 +406,11 @@ class _Screen:
 
     async def _next_turn(self, run: Run) -> None:
         turn = run.turn + 1
-        text = await self._shop.prompt(run.id, turn)
+        text = await self._context.prompt(run.id, turn)
         if text is None:
             return
         state = RunState.RUNNING if text else run.state
-        newest = await self._shop.update(run.id, lambda run: _at_turn(run, turn, state))
+        newest = await self._context.update(run.id, lambda run: _at_turn(run, turn, state))
         if newest.turn != turn:
             return  # it is to end by now, and the prompt waits for what comes after
         told = () if state is run.state else (Event(kind=Kind.STATE, text=state),)
@@ -422,9 +426,9 @@ class _Screen:
             return
         self._tried_at = time.monotonic()
         self._is_blank = False
-        screen = self._shop.tmux(run)
+        screen = self._context.tmux(run)
         if not self._has_pasted and (run.turn != self._inherited or self._enters or not self._signals):
-            await submit(screen, await self._shop.prompt(run.id, run.turn) or "")
+            await submit(screen, await self._context.prompt(run.id, run.turn) or "")
             self._has_pasted, self._enters = True, 1
         elif self._enters < MOST_ENTERS:
             await screen.press_enter()

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fleet.domain.cause import Cause
 from fleet.domain.run import Run, Wanted
 from fleet.domain.turn import Verdict
+from fleet.engine.context import EngineContext
 from fleet.engine.follow import await_end
 from fleet.engine.steps import agent_environment
-from fleet.engine.workshop import Workshop
 
 GATE_SHOWN = 4000  # bytes of a gate's last words that its agent gets to read
 
@@ -23,40 +23,40 @@ class Gates:
     refusal: str = ""
 
 
-async def is_to_be_gated(shop: Workshop, run: Run, verdict: Verdict) -> bool:
+async def is_to_be_gated(context: EngineContext, run: Run, verdict: Verdict) -> bool:
     """Tell whether it is time for the gates: the turn ended well, and the agent says that it is done."""
     if verdict.cause is not Cause.NONE or run.wanted is not Wanted.RUN:
         return False
-    return run.task is None or await shop.is_to_be_closed(run.task)
+    return run.task is None or await context.is_to_be_closed(run.task)
 
 
-async def ask_gates(shop: Workshop, run: Run, job: int) -> Gates:
+async def ask_gates(context: EngineContext, run: Run, job: int) -> Gates:
     """Run the gates one after the other, in the workspace, until one says no."""
-    commands = await shop.gates_of(run)
+    commands = await context.gates_of(run)
     for number, command in enumerate(commands, 1):
         # Its name tells the command: one that was changed meanwhile is asked anew.
         name = f"gate-{job}-{number}-{zlib.crc32(command.encode()):08x}"
-        if refusal := await _ask_gate(shop, run, command, name):
+        if refusal := await _ask_gate(context, run, command, name):
             return Gates(summary=f"gate {number} of {len(commands)} said no", refusal=refusal)
     return Gates(summary=f"all of {len(commands)} gates said yes" if commands else "")
 
 
-async def _ask_gate(shop: Workshop, run: Run, command: str, name: str) -> str:
+async def _ask_gate(context: EngineContext, run: Run, command: str, name: str) -> str:
     """Run a gate, or go on with one that was begun; return what it said against the work, or ""."""
-    folder = str(shop.run_folder(run.id) / name)
-    await shop.shim.start(
+    folder = str(context.run_folder(run.id) / name)
+    await context.shim.start(
         folder,
         argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
-        env=agent_environment(shop, run),
+        env=agent_environment(context, run),
         cwd=run.workspace,
         stdin=None,
         marker=run.id,
     )
-    patience = shop.settings_for(run.project).gate_seconds
-    process = await await_end(shop, run.id, folder, timeout_seconds=patience)
-    await shop.shim.stop(folder, grace_seconds=0)  # and whatever it left running
+    patience = context.settings_for(run.project).gate_seconds
+    process = await await_end(context, run.id, folder, timeout_seconds=patience)
+    await context.shim.stop(folder, grace_seconds=0)  # and whatever it left running
     if process.code == 0:
         return ""
-    size = await shop.transport.size(f"{folder}/out")
-    tail = await shop.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
+    size = await context.transport.size(f"{folder}/out")
+    tail = await context.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
     return f"`{command}` ended with exit code {process.code}\n{tail.decode(errors='replace').strip()}"

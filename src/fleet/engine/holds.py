@@ -7,28 +7,28 @@ from collections.abc import Mapping
 from fleet.domain.task import Task
 from fleet.domain.wait import Wait
 from fleet.engine.clock import Waits
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.records.tasks import Hold, QueueState
 
 
 class Holds:
     """As they were when this look at the queue began, with what it added."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._state = QueueState(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._state = QueueState(context.store)
         self._known: Mapping[str, Hold] = {}
-        self._waits = Waits(shop.clock)
+        self._waits = Waits(context.clock)
 
     def read(self) -> None:
         self._known = self._state.holds()
         for hold in self._known.values():
-            if hold.wait.is_ahead(self._shop.clock.wall()):
+            if hold.wait.is_ahead(self._context.clock.wall()):
                 self._move(hold)
 
     def _move(self, hold: Hold) -> None:
         """Record a hold on the clock as it is now, which was set back since the hold was decided."""
-        now, left = self._shop.clock.wall(), self.left(hold)
+        now, left = self._context.clock.wall(), self.left(hold)
         moved = self._state.move_hold(hold, hold.wait.moved_to(now, left))
         self._known = {**self._known, hold.coder: moved}
 
@@ -49,5 +49,5 @@ class Holds:
 
     def fallback(self, task: Task, coder: str) -> str:
         """Return the coder that may go on in place of another; "" if there is none just now."""
-        name = self._shop.settings_for(task.project).coder_fallback(coder)
+        name = self._context.settings_for(task.project).coder_fallback(coder)
         return "" if self.on(name) else name

@@ -19,8 +19,8 @@ from fleet.domain.ids import RunId
 from fleet.domain.job import Job, next_job
 from fleet.domain.run import Run
 from fleet.engine import settlement, steps
+from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.room import FullDisk, free_bytes, full_disk_behind
-from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import FleetError, Stale, StoreAway, StoreUnusable
 
 Answer = TypeVar("Answer")
@@ -37,8 +37,8 @@ LONGEST_RUSH_SECONDS = 1.0  # some take their time: their projects have much to 
 class Jobs:
     """The jobs of one supervisor. It holds its home's lock, so nobody else does any of them."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
         self._rush = _Rush()
         self._going: dict[RunId, asyncio.Task[None]] = {}
         self._waiting: set[RunId] = set()  # for room on a disk, as their records say
@@ -64,7 +64,7 @@ class Jobs:
 
     def _over(self, run_id: RunId) -> None:
         del self._going[run_id]
-        self._shop.nudge_supervisor()  # to see what follows from it
+        self._context.nudge_supervisor()  # to see what follows from it
 
     async def _serve(self, run: RunId, job: int, kind: Job) -> None:
         try:
@@ -72,7 +72,7 @@ class Jobs:
             self._reported.pop(run, None)
         except Exception as problem:  # the store is away, say: the run is as it was, and is tried again
             self._report(run, problem)
-            self._shop.forget(run)
+            self._context.forget(run)
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _report(self, run: RunId, problem: Exception) -> None:
@@ -97,7 +97,7 @@ class Jobs:
         failure = ""
         try:
             if await self._patiently(run, partial(self._start, run, job)):
-                await self._patiently(run, partial(steps.follow, self._shop, run))
+                await self._patiently(run, partial(steps.follow, self._context, run))
         except StoreUnusable:
             raise  # that passes, and is not the run's failure
         except Exception as error:  # whatever else went wrong, the run ends with a result
@@ -112,24 +112,24 @@ class Jobs:
     async def _start(self, run: RunId, job: int) -> bool:
         """Prepare and launch; tell whether there is an agent to follow."""
         with self._rush.one_more():
-            is_up = await steps.prepare(self._shop, run, job) and await steps.launch(self._shop, run)
+            is_up = await steps.prepare(self._context, run, job) and await steps.launch(self._context, run)
         await self._rush.until_over()
         return is_up
 
     async def _settle(self, run: RunId, job: int, failure: str) -> None:
-        await self._patiently(run, partial(settlement.settle, self._shop, run, job, failure))
+        await self._patiently(run, partial(settlement.settle, self._context, run, job, failure))
 
     async def _change_workspace(
-        self, change: Callable[[Workshop, RunId, int], Awaitable[None]], run: RunId, job: int
+        self, change: Callable[[EngineContext, RunId, int], Awaitable[None]], run: RunId, job: int
     ) -> None:
         await asyncio.sleep(0)  # agents come first, also those whose jobs are begun in the same look
         await self._rush.until_over()
         try:
-            await self._patiently(run, partial(change, self._shop, run, job))
+            await self._patiently(run, partial(change, self._context, run, job))
         except StoreUnusable:
             raise
         except Exception as error:  # the run stays as it was, and says why
-            await self._patiently(run, partial(steps.give_up, self._shop, run, job, _told(run, error)))
+            await self._patiently(run, partial(steps.give_up, self._context, run, job, _told(run, error)))
 
     async def _patiently(self, run: RunId, part: Part[Answer]) -> Answer:
         """Do a part of a job; wait for a shared database that is away, and for room on a full disk.
@@ -145,10 +145,10 @@ class Jobs:
                 await self._stop_waiting(run)
                 return answer
             except (StoreAway, Stale) as problem:
-                if not self._shop.is_sharing:
+                if not self._context.is_sharing:
                     raise
                 log.warning("store.away", extra={"run_id": run, "reason": problem.message})
-                self._shop.forget(run)
+                self._context.forget(run)
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as problem:
                 disk = await self._full_disk(run, problem)
@@ -160,8 +160,8 @@ class Jobs:
     async def _full_disk(self, run_id: RunId, problem: Exception) -> FullDisk | None:
         if isinstance(problem, StoreUnusable):
             return None
-        run = await self._shop.get(run_id)
-        return full_disk_behind(problem, (run.workspace, run.project, str(self._shop.home)))
+        run = await self._context.get(run_id)
+        return full_disk_behind(problem, (run.workspace, run.project, str(self._context.home)))
 
     async def _wait_for_room(self, run_id: RunId, disk: FullDisk, seconds: float) -> None:
         """Wait until there is more room, a wish about the run has changed, or some time has passed."""
@@ -169,8 +169,8 @@ class Jobs:
             log.warning("disk.full", extra={"run_id": run_id, "reason": f"it waits for {disk}"})
             self._waiting.add(run_id)
         with suppress(StoreUnusable):  # it may be on the same disk; that it waits is in the log
-            await self._shop.update(run_id, lambda run: replace(run, waits_for=str(disk)))
-        nudge, deadline = self._shop.nudge_of(run_id), time.monotonic() + seconds
+            await self._context.update(run_id, lambda run: replace(run, waits_for=str(disk)))
+        nudge, deadline = self._context.nudge_of(run_id), time.monotonic() + seconds
         while time.monotonic() < deadline and free_bytes(disk.folder) < disk.free + MORE_ROOM:
             nudge.clear()
             with suppress(TimeoutError):
@@ -181,7 +181,7 @@ class Jobs:
     async def _stop_waiting(self, run_id: RunId) -> None:
         if run_id not in self._waiting:
             return
-        await self._shop.update(run_id, lambda run: replace(run, waits_for=""))
+        await self._context.update(run_id, lambda run: replace(run, waits_for=""))
         self._waiting.discard(run_id)
         log.info("disk.has_room", extra={"run_id": run_id})
 

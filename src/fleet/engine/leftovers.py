@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleet.domain.task import Task, TaskState
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.files.private import make_private, tighten_folder
 from fleet.records.tasks import Tasks
@@ -16,54 +16,54 @@ from fleet.records.tasks import Tasks
 log = logging.getLogger(__name__)
 
 
-def set_aside(shop: Workshop) -> None:
+def set_aside(context: EngineContext) -> None:
     """Take them out of the way, which is quick. Call it before there are jobs, which may want the names."""
     try:
-        for folder in (*_of_trials(shop), *_of_inputs(shop)):
-            make_private(_aside(shop))
-            folder.rename(_aside(shop) / os.urandom(16).hex())
+        for folder in (*_of_trials(context), *_of_inputs(context)):
+            make_private(_aside(context))
+            folder.rename(_aside(context) / os.urandom(16).hex())
     except (FleetError, OSError) as problem:  # they are in nobody's way: the next supervisor tries again
         log.warning("leftovers.kept", extra={"reason": str(problem)})
 
 
-def tighten(shop: Workshop) -> None:
+def tighten(context: EngineContext) -> None:
     """Close the folders to others that an earlier version left open, and with them all that is in them."""
     for name in ("runs", "tasks", "trials", "inputs", "leftovers", "workspaces"):
-        tighten_folder(shop.home / name)
+        tighten_folder(context.home / name)
 
 
-def delete(shop: Workshop) -> None:
+def delete(context: EngineContext) -> None:
     """Delete what was set aside; it may take its time."""
-    for folder in _folders(_aside(shop)):
+    for folder in _folders(_aside(context)):
         try:
-            shop.checkouts.discard(str(folder))
+            context.checkouts.discard(str(folder))
         except FleetError as problem:
             log.warning("leftovers.kept", extra={"reason": problem.message})
 
 
-def _aside(shop: Workshop) -> Path:
-    return shop.home / "leftovers"
+def _aside(context: EngineContext) -> Path:
+    return context.home / "leftovers"
 
 
 # What the store does not know is kept: it may be known, and under way, in another store of the same home.
 
 
-def _of_trials(shop: Workshop) -> Iterator[Path]:
-    for folder in _folders(shop.home / "trials"):
-        if (trial := shop.trials.peek(folder.name)) is not None and trial.has_ended:
+def _of_trials(context: EngineContext) -> Iterator[Path]:
+    for folder in _folders(context.home / "trials"):
+        if (trial := context.trials.peek(folder.name)) is not None and trial.has_ended:
             yield folder
 
 
-def _of_inputs(shop: Workshop) -> Iterator[Path]:
-    tasks = Tasks(shop.store)
-    for folder in _folders(shop.home / "inputs"):
+def _of_inputs(context: EngineContext) -> Iterator[Path]:
+    tasks = Tasks(context.store)
+    for folder in _folders(context.home / "inputs"):
         task = tasks.peek(folder.name)
-        if task is not None and task.state is TaskState.CLOSED and not _is_at_work(shop, task):
+        if task is not None and task.state is TaskState.CLOSED and not _is_at_work(context, task):
             yield folder
 
 
-def _is_at_work(shop: Workshop, task: Task) -> bool:
-    run = shop.runs.peek(task.run) if task.run else None
+def _is_at_work(context: EngineContext, task: Task) -> bool:
+    run = context.runs.peek(task.run) if task.run else None
     return run is not None and run.has_work
 
 

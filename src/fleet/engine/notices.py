@@ -15,7 +15,7 @@ from fleet.domain.pair import Pair, PairState
 from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Train, TrainState
 from fleet.domain.workflow import StageState, Workflow, told_of_questions
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.records.pairs import Pairs
 from fleet.records.tasks import Hold, QueueState, Tasks
@@ -47,13 +47,13 @@ class _Tries:
 
 
 class Notices:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
-        self._pairs = Pairs(shop.store)
-        self._workflows = Workflows(shop.store)
-        self._trains = Trains(shop.store)
-        self._state = QueueState(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._tasks = Tasks(context.store)
+        self._pairs = Pairs(context.store)
+        self._workflows = Workflows(context.store)
+        self._trains = Trains(context.store)
+        self._state = QueueState(context.store)
         self._tries: dict[str, _Tries] = {}
 
     def send_due(self) -> None:
@@ -71,13 +71,13 @@ class Notices:
                 self._tries[notice.about] = _Tries(count=tried.count + 1, next_at=now + pause)
 
     def _due(self) -> Iterator[Notice]:
-        for task in self._tasks.find("untold", self._shop.host):
+        for task in self._tasks.find("untold", self._context.host):
             yield _about_task(task)
-        for pair in self._pairs.find("untold", self._shop.host):
+        for pair in self._pairs.find("untold", self._context.host):
             yield _about_pair(pair)
-        for workflow in self._workflows.find("untold", self._shop.host):
+        for workflow in self._workflows.find("untold", self._context.host):
             yield _about_workflow(workflow)
-        for train in self._trains.find("untold", self._shop.host):
+        for train in self._trains.find("untold", self._context.host):
             yield _about_train(train)
         for hold in self._state.holds().values():
             if not hold.until and not hold.is_told:
@@ -97,7 +97,7 @@ class Notices:
 
     def _send(self, notice: Notice) -> bool:
         try:
-            settings = self._shop.settings_for(notice.project)
+            settings = self._context.settings_for(notice.project)
             outcomes = [_run_command(settings, notice), _post(settings, notice)]
         except FleetError as problem:  # a broken configuration
             log.error("notice.failed", extra={"about": notice.about, "reason": problem.message})

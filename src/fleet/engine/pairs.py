@@ -39,7 +39,7 @@ from fleet.domain.pair_prompts import (
 from fleet.domain.review import Review, read_review
 from fleet.domain.run import Result, Role, Run, RunState, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, InvalidInput, Stale
 from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
@@ -52,13 +52,13 @@ _WELL = (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
 
 
 class PairDirector:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._pairs = Pairs(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._pairs = Pairs(context.store)
+        self._tasks = Tasks(context.store)
 
     def live(self) -> Sequence[Pair]:
-        return [pair for pair in self._pairs.find("work", self._shop.host) if not self._asks_person(pair)]
+        return [pair for pair in self._pairs.find("work", self._context.host) if not self._asks_person(pair)]
 
     def _asks_person(self, pair: Pair) -> bool:
         """Whether a task of it asks, or is held: the person who decides that wakes us."""
@@ -117,13 +117,13 @@ class PairDirector:
         self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=model))
         run = self._run_of(task)
         if model and run is not None:
-            self._shop.runs.update(run.id, lambda run: replace(run, model=model))
+            self._context.runs.update(run.id, lambda run: replace(run, model=model))
         return self._ask(task, pair.asked, more_prompt(pair), anew=anew_prompt(pair))
 
     def _ask(self, task: Task, number: int, prompt: str, *, anew: str) -> bool:
         """Ask a task's agent for more in its session, or a fresh one where it cannot go on with that."""
-        run, host, now = self._run_of(task), self._shop.host, time.time()
-        if run is not None and self._shop.can_resume(run):
+        run, host, now = self._run_of(task), self._context.host, time.time()
+        if run is not None and self._context.can_resume(run):
             given = run.prompts
             asked = self._tasks.update(
                 task.id, lambda task: task.ask_more(number, prompt, anew=anew, owner=host, given=given)
@@ -166,7 +166,7 @@ class PairDirector:
 
     def _after_review(self, pair: Pair, task: Task, result: Result) -> Pair:
         doer = self._tasks.get(pair.doer_task)
-        if self._shop.merging.tip(pair.project, f"refs/heads/{doer.branch}") != pair.head:
+        if self._context.merging.tip(pair.project, f"refs/heads/{doer.branch}") != pair.head:
             return branch_moved(pair)
         try:
             review: Review = read_review(result.summary, ticket_of(pair))
@@ -180,16 +180,16 @@ class PairDirector:
     def _changed(self, pair: Pair) -> Changed:
         if not pair.seen:
             return {}
-        return changed_lines(self._shop.history.diff(pair.project, pair.seen, pair.head, context=0))
+        return changed_lines(self._context.history.diff(pair.project, pair.seen, pair.head, context=0))
 
     def _material(self, pair: Pair) -> Material:
-        diff, base = self._shop.history.diff, pair.review_base or pair.base
+        diff, base = self._context.history.diff, pair.review_base or pair.base
         run = self._run_of(self._tasks.get(pair.doer_task))
         result = _good_result(run)
         return Material(
             diff=diff(pair.project, base, pair.head),
             since=diff(pair.project, pair.seen, pair.head) if pair.seen else "",
-            gates=_gate_words(self._shop.run_folder(run.id), pair.gates) if run else "",
+            gates=_gate_words(self._context.run_folder(run.id), pair.gates) if run else "",
             summary=result.summary if result else "",
         )
 
@@ -221,10 +221,10 @@ class PairDirector:
             wanted = Wanted.CLEAN if run.has_ended and not run.has_work else Wanted.STOP
             return run if run.is_removed else run.want(wanted, delete_branch=with_branch)
 
-        self._shop.runs.update(run.id, unwanted)
+        self._context.runs.update(run.id, unwanted)
 
     def _run_of(self, task: Task) -> Run | None:
-        return self._shop.runs.peek(task.run) if task.run else None
+        return self._context.runs.peek(task.run) if task.run else None
 
 
 def _good_result(run: Run | None) -> Result | None:

@@ -29,12 +29,12 @@ from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.clock import Clock, Waits
+from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.holds import Holds
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.room import is_no_room
 from fleet.engine.starts import Starts
 from fleet.engine.verdicts import Verdicts
-from fleet.engine.workshop import RETRY_SECONDS, Workshop
 from fleet.errors import Conflict, Fenced, FleetError, NotFound, Stale, StoreUnusable
 from fleet.records.tasks import QueueState, Tasks
 
@@ -54,23 +54,23 @@ class Outlook:
 
 
 class Queue:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
-        self._state = QueueState(shop.store)
-        self._admission = AdmissionControl(shop)
-        self._questions = TaskQuestions(shop.store, shop.task_folder)
-        self._artifacts = Artifacts(shop.store, shop.host, shop.task_folder)
-        self._holds = Holds(shop)
-        self._waits = Waits(shop.clock)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._tasks = Tasks(context.store)
+        self._state = QueueState(context.store)
+        self._admission = AdmissionControl(context)
+        self._questions = TaskQuestions(context.store, context.task_folder)
+        self._artifacts = Artifacts(context.store, context.host, context.task_folder)
+        self._holds = Holds(context)
+        self._waits = Waits(context.clock)
         self._verdicts = Verdicts(
-            shop,
+            context,
             admission=self._admission,
             holds=self._holds,
             questions=self._questions,
             artifacts=self._artifacts,
         )
-        self._starts = Starts(shop, self._admission, self._verdicts)
+        self._starts = Starts(context, self._admission, self._verdicts)
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
@@ -79,24 +79,24 @@ class Queue:
 
     def look(self) -> Outlook:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
-        self._shop.clock.now()  # seen now and then, so that it is noticed when the clock is set back
+        self._context.clock.now()  # seen now and then, so that it is noticed when the clock is set back
         self._holds.read()
         self._was_changed = False
         if self._is_first_look:
             self._clean_up_after_the_last_one()
             self._is_first_look = False
-        for task in self._tasks.find("asks", self._shop.host):
+        for task in self._tasks.find("asks", self._context.host):
             self._one(self._hear_answer, task)
         self._admission.drop_stale()
-        for run in self._shop.runs.find("work", self._shop.host):
+        for run in self._context.runs.find("work", self._context.host):
             self._give_up_if_superseded(run)
         for task in self._owned():
             self._one(self._advance, task)
         self._announce()
-        waiting = _Waiting(self._shop.clock)
+        waiting = _Waiting(self._context.clock)
         if not self.is_draining and self._state.paused() is None:
             self._dispatch(waiting)
-        owned = self._tasks.find("owner", self._shop.host)
+        owned = self._tasks.find("owner", self._context.host)
         active = [task for task in owned if not self._waits_for_person(task)]
         for task in active:
             waiting.for_seconds(self._left(task))
@@ -110,14 +110,14 @@ class Queue:
 
     def holds_any(self) -> bool:
         """Whether a task counts on this host: it is under way here, or waits for a person."""
-        return any(self._tasks.page(index, self._shop.host, limit=1) for index in ("owner", "asks"))
+        return any(self._tasks.page(index, self._context.host, limit=1) for index in ("owner", "asks"))
 
     def _is_busy(self, active: Sequence[Task], waiting: _Waiting) -> bool:
         """Tell whether a supervisor must stay up for the queue."""
         if self.is_draining:  # what waits for its time is left to the next one
             return any(not self._is_waiting(task) for task in active)
         # Where hosts share the work, one that left while a task waits for a person would be taken for dead.
-        is_counted_on = self._shop.is_sharing and self.holds_any()
+        is_counted_on = self._context.is_sharing and self.holds_any()
         return bool(active) or waiting.next_at is not None or is_counted_on
 
     def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
@@ -156,8 +156,8 @@ class Queue:
 
     def _clean_up_after_the_last_one(self) -> None:
         """Remove the workspaces of runs whose judge was killed right after the verdict."""
-        for run in self._shop.runs.each("shown", "yes"):
-            is_ours = run.task is not None and run.host == self._shop.host
+        for run in self._context.runs.each("shown", "yes"):
+            is_ours = run.task is not None and run.host == self._context.host
             # What a person brought back (`fleet undo`) was removed before.
             if not is_ours or not run.has_workspace or run.removed_at is not None:
                 continue
@@ -172,23 +172,23 @@ class Queue:
         task = self._tasks.peek(run.task)
         if task is None or not task.is_attempt(run.id, run.token):
             log.warning("run.superseded", extra={"run_id": run.id, "task_id": run.task})
-            self._shop.runs.update(run.id, lambda run: run.want(Wanted.STOP))
+            self._context.runs.update(run.id, lambda run: run.want(Wanted.STOP))
 
     # tasks that are held here
 
     def _owned(self) -> list[Task]:
         """Return the tasks of this host; those without a slot last, so that they get what the others free."""
         running = self._state.ledger().running
-        return sorted(self._tasks.find("owner", self._shop.host), key=lambda task: task.id not in running)
+        return sorted(self._tasks.find("owner", self._context.host), key=lambda task: task.id not in running)
 
     def _waits_for_person(self, task: Task) -> bool:
         """Whether a person must look first at what changed outside of its run's workspace."""
-        run = self._shop.runs.peek(task.run) if task.is_held and task.run else None
+        run = self._context.runs.peek(task.run) if task.is_held and task.run else None
         return run is not None and bool(run.held) and not run.has_work
 
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
-        run = self._shop.runs.peek(task.run) if task.run else None
+        run = self._context.runs.peek(task.run) if task.run else None
         if run is not None and run.prompts >= task.turn and not self._starts.is_given(task, run):
             task = self._starts.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
@@ -224,7 +224,7 @@ class Queue:
 
     def _left(self, task: Task) -> float:
         """Return for how many seconds a task is to wait. What a clock that was set back says is corrected."""
-        wait, now = task.wait, self._shop.clock.wall()
+        wait, now = task.wait, self._context.clock.wall()
         if not wait.until:
             return 0.0
         left = self._waits.left(task.id, wait)
@@ -234,8 +234,8 @@ class Queue:
 
     def _is_disk_low(self) -> bool:
         """Tell whether agents must wait for space; that is nobody's failure."""
-        least = self._shop.settings_for("").min_free_mb
-        return shutil.disk_usage(self._shop.home).free >> 20 < least
+        least = self._context.settings_for("").min_free_mb
+        return shutil.disk_usage(self._context.home).free >> 20 < least
 
     # ready tasks
 
@@ -243,7 +243,7 @@ class Queue:
         """Start ready tasks while there is room."""
         if self._is_disk_low():
             if not self._was_low:
-                log.error("disk.full", extra={"home": str(self._shop.home)})
+                log.error("disk.full", extra={"home": str(self._context.home)})
             self._was_low = True
             waiting.for_seconds(DISK_SECONDS)
             return
@@ -275,7 +275,7 @@ class Queue:
             return
         if refusal := self._admission.enter(task, coder):
             if refusal.is_daily:
-                waiting.for_seconds(_seconds_to_tomorrow(self._shop.clock.wall()))
+                waiting.for_seconds(_seconds_to_tomorrow(self._context.clock.wall()))
             if refusal.is_final:
                 self._tasks.update_noted(
                     task.id, partial(_never, task, refusal.reason), "block", refusal.reason
@@ -299,10 +299,10 @@ class Queue:
 
     def _can_do(self, task: Task, coder: str) -> bool:
         """Tell whether this host has what a task needs; if not, it is left to the others."""
-        if not self._shop.is_sharing:
+        if not self._context.is_sharing:
             return True
         try:
-            binary = self._shop.coder_for(coder, task.project).facts.binary
+            binary = self._context.coder_for(coder, task.project).facts.binary
         except FleetError:
             return False
         has_programs = Path(task.project).is_dir() and shutil.which(binary) is not None
@@ -312,7 +312,7 @@ class Queue:
         model = self._model_of(task, coder)
         run_id = new_run_id()
         now = time.time()
-        folder = self._shop.task_folder(task.id)
+        folder = self._context.task_folder(task.id)
         self._artifacts.bring(task.id)
         self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
@@ -321,7 +321,7 @@ class Queue:
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
                 raise Fenced(task.id, task.token, newest.token)
-            held = newest.take(self._shop.host, run_id, prompt="", coder=coder, model=model, now=now)
+            held = newest.take(self._context.host, run_id, prompt="", coder=coder, model=model, now=now)
             last_end = newest.reason if newest.failures else ""
             prompt = (
                 tell(held, last_end=last_end)
@@ -358,31 +358,31 @@ class Queue:
                 yield task
 
     def _limits_of_all(self) -> Limits:
-        return Limits(ageing_seconds=self._shop.settings_for("").ageing_seconds)
+        return Limits(ageing_seconds=self._context.settings_for("").ageing_seconds)
 
     def _coder_of(self, task: Task) -> str:
-        return task.coder or self._shop.settings_for(task.project).coder_default
+        return task.coder or self._context.settings_for(task.project).coder_default
 
     def _model_of(self, task: Task, coder: str) -> str:
         is_own = coder == self._coder_of(task)
         return (
             (task.model if is_own else "")
             or task.tier
-            or self._shop.settings_for(task.project).coder_model_for(coder)
+            or self._context.settings_for(task.project).coder_model_for(coder)
         )
 
     def _is_for_us(self, task: Task) -> bool:
-        if task.base_host not in ("", self._shop.host):
+        if task.base_host not in ("", self._context.host):
             return False
-        return all(need in self._shop.host_labels for need in task.needs)
+        return all(need in self._context.host_labels for need in task.needs)
 
     def _hear_answer(self, task: Task) -> None:
         """Go on with a task whose question was answered."""
         answers = self._questions.unheard(task)
         if task.question not in {question.id for question in answers}:
             return
-        run = self._shop.runs.peek(task.run) if task.run else None
-        if run is None or not self._shop.can_resume(run):  # the next agent gets the answers with its task
+        run = self._context.runs.peek(task.run) if task.run else None
+        if run is None or not self._context.can_resume(run):  # the next agent gets the answers with its task
             self._tasks.update(task.id, lambda newest: _given_back(newest, task.question))
             return
         told, given = tell_answers(answers), run.prompts

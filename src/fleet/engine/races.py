@@ -29,7 +29,7 @@ from fleet.domain.run import Diff
 from fleet.domain.scorecard import Duel, Outcome, Scorecard, Trials, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
 from fleet.records.races import ASKS, WORK, Races
 from fleet.records.tasks import Tasks
@@ -40,16 +40,16 @@ CANCELLED = "its race was cancelled"
 
 
 class RaceDirector:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._races = Races(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._races = Races(context.store)
+        self._tasks = Tasks(context.store)
 
     def live(self) -> Sequence[Race]:
         """Return the races that go on here, and those whose candidates were answered meanwhile."""
-        asking = self._races.find(ASKS, self._shop.host)
+        asking = self._races.find(ASKS, self._context.host)
         answered = [race for race in asking if not _are_asking(self._fates(race))]
-        return [*self._races.find(WORK, self._shop.host), *answered]
+        return [*self._races.find(WORK, self._context.host), *answered]
 
     def advance(self, work: Race) -> bool:
         if not work.is_wanted:
@@ -94,11 +94,11 @@ class RaceDirector:
     def _fates(self, race: Race) -> list[Fate]:
         tasks = [self._tasks.peek(task_id(race, number)) for number in range(1, race.size + 1)]
         return [
-            fate_of(task, self._shop.runs.peek(task.run) if task and task.run else None) for task in tasks
+            fate_of(task, self._context.runs.peek(task.run) if task and task.run else None) for task in tasks
         ]
 
     def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Entry, ...]:
-        base_tree = self._shop.comparing.compare(race.project, race.base, race.base).tree
+        base_tree = self._context.comparing.compare(race.project, race.base, race.base).tree
         entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
         return without_doubles(entries)
 
@@ -115,7 +115,7 @@ class RaceDirector:
             return replace(entry, out=f"git cannot read it: {problem.reason}")
 
     def _examined(self, race: Race, entry: Entry, base_tree: str) -> Entry:
-        comparing, project = self._shop.comparing, race.project
+        comparing, project = self._context.comparing, race.project
         found = comparing.compare(project, race.base, entry.commit)
         protection = Protection(race.protect, race.all_gates)
         paths = {change.path for change in found.changes if protection.covers(change.path)}
@@ -142,13 +142,13 @@ class RaceDirector:
 
     def _trials_of(self, race: Race) -> list[Trial]:
         """Return those trials of a race that there are."""
-        return [found for trial in all_trials(race) if (found := self._shop.trials.peek(trial.id))]
+        return [found for trial in all_trials(race) if (found := self._context.trials.peek(trial.id))]
 
     def _ensure_trials(self, wanted: Sequence[Trial]) -> bool:
         """Wish for trials; tell whether any of them was not wished for before."""
-        missing = [trial for trial in wanted if self._shop.trials.peek(trial.id) is None]
+        missing = [trial for trial in wanted if self._context.trials.peek(trial.id) is None]
         for trial in missing:
-            self._shop.trials.ensure(replace(trial, created_at=time.time()))
+            self._context.trials.ensure(replace(trial, created_at=time.time()))
         return bool(missing)
 
     def _finish(self, race: Race, card: Scorecard) -> bool:
@@ -185,7 +185,7 @@ class RaceDirector:
     def _duel_task(self, race: Race, duel: Duel) -> Task:
         commits = {entry.number: entry.commit for entry in race.entries}
         first, second = (
-            self._shop.comparing.patch_text(race.project, race.base, commits[number]) for number in duel
+            self._context.comparing.patch_text(race.project, race.base, commits[number]) for number in duel
         )
         return duel_task(race, duel, first=first, second=second, now=time.time())
 
@@ -194,7 +194,7 @@ class RaceDirector:
         if task.state is TaskState.BLOCKED:
             self._close(task, "a judge that does not answer is no judge")
             return None
-        run = self._shop.runs.peek(task.run) if task.run else None
+        run = self._context.runs.peek(task.run) if task.run else None
         return read_vote(duel, run.result.summary) if run and run.result else None
 
     # cancelling
@@ -203,7 +203,7 @@ class RaceDirector:
         for task in self._tasks_of(race):
             self._close(task, CANCELLED)
         for trial in self._trials_of(race):
-            self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
+            self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
         self._races.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
         return True
 

@@ -20,8 +20,8 @@ from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.rebuilding import Remains, newest, rebuild
 from fleet.domain.run import Result, Run
 from fleet.domain.task import Task, TaskState
+from fleet.engine.context import RUN_FILE
 from fleet.engine.follow import turn_start
-from fleet.engine.workshop import RUN_FILE
 from fleet.ports.store import Record, Store
 from fleet.ports.traces import Trace, Traces
 from fleet.records.runs import BRANCH, RUN_CODEC, Runs, branch_key, decode_result, encode_event

@@ -18,10 +18,10 @@ from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.turn import Story, Verdict, judge_turn
 from fleet.domain.usage import Usage
 from fleet.engine import boundary, cgroups
+from fleet.engine.context import EngineContext
 from fleet.engine.gates import Gates, ask_gates, is_to_be_gated
 from fleet.engine.room import is_no_room
 from fleet.engine.steps import reason_of, setup_folder, told_session
-from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 from fleet.files.private import open_private
 from fleet.ports.workspace import Changes
@@ -34,38 +34,38 @@ STOPPED = "stopped on request"
 SWITCHED = {Mode.TMUX: "taken over by a person", Mode.HEADLESS: "handed back"}
 
 
-async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> None:
+async def settle(context: EngineContext, run_id: RunId, job: int, failure: str = "") -> None:
     """Ask git what came of it, record the result, and close the job."""
-    run = await shop.get(run_id)
+    run = await context.get(run_id)
     if run.job > job:
         return  # done before
-    turn = (await shop.log(run_id)).opened if run.is_underway else 0
-    run = await shop.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
+    turn = (await context.log(run_id)).opened if run.is_underway else 0
+    run = await context.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
     failure = run.state_reason  # also one from before it was cut off
-    process = await _end_processes(shop, run, turn)
-    run = await boundary.check(shop, run, turn)
+    process = await _end_processes(context, run, turn)
+    run = await boundary.check(context, run, turn)
     held = why_held(run.outside)
-    changes, trouble = await _collect(shop, run)
-    superseded = await shop.why_superseded(run)
+    changes, trouble = await _collect(context, run)
+    superseded = await context.why_superseded(run)
     verdict = (
         Verdict(status=RunState.KILLED, reason=superseded)
         if superseded
-        else await _judge(shop, run, process, bool(changes.commits or changes.files), failure or trouble)
+        else await _judge(context, run, process, bool(changes.commits or changes.files), failure or trouble)
     )
     if verdict.status is RunState.FAILED and turn:
-        verdict = await _with_last_error(shop, run_id, turn, verdict)
+        verdict = await _with_last_error(context, run_id, turn, verdict)
     gates = Gates()
-    if await is_to_be_gated(shop, run, verdict):
-        gates = await ask_gates(shop, run, job)
-        run = await shop.get(run_id)  # gates take their time: a person may have ended it meanwhile
-        verdict = await _after_gates(shop, run, verdict, gates)
-        superseded = await shop.why_superseded(run)
-    story = (await shop.log(run_id)).story
-    pushed = await _push(shop, run, bool(changes.commits) and not held)
-    result = _result(run, verdict, story, changes, gates, pushed, shop.priced(run, story))
-    session = await _session_after(shop, run, story, verdict)
+    if await is_to_be_gated(context, run, verdict):
+        gates = await ask_gates(context, run, job)
+        run = await context.get(run_id)  # gates take their time: a person may have ended it meanwhile
+        verdict = await _after_gates(context, run, verdict, gates)
+        superseded = await context.why_superseded(run)
+    story = (await context.log(run_id)).story
+    pushed = await _push(context, run, bool(changes.commits) and not held)
+    result = _result(run, verdict, story, changes, gates, pushed, context.priced(run, story))
+    session = await _session_after(context, run, story, verdict)
     # A prompt that could not even be started counts as done: it failed.
-    done = await _past_blanks(shop, run, run.turn if turn else run.turn + 1)
+    done = await _past_blanks(context, run, run.turn if turn else run.turn + 1)
 
     def ended(run: Run) -> Run:
         run = run.in_mode(run.mode_wanted or run.mode)
@@ -87,21 +87,21 @@ async def settle(shop: Workshop, run_id: RunId, job: int, failure: str = "") -> 
             wanted=Wanted.STOP if superseded else run.wanted,  # then its work is kept under a recovery ref
         ).without_nothing()
 
-    await _keep_in_folder(shop, run_id, result)
-    await shop.note(await shop.become(run_id, verdict.status, reason=verdict.reason, also=ended))
+    await _keep_in_folder(context, run_id, result)
+    await context.note(await context.become(run_id, verdict.status, reason=verdict.reason, also=ended))
     cgroups.drop(run_id)
-    boundary.forget(shop, run)
+    boundary.forget(context, run)
     if run.task is not None:
-        await shop.in_git_thread(partial(shop.checkouts.discard, str(shop.inputs_folder(run.task))))
-    shop.forget(run_id)
+        await context.in_git_thread(partial(context.checkouts.discard, str(context.inputs_folder(run.task))))
+    context.forget(run_id)
 
 
 def _with_failure(failure: str, run: Run) -> Run:
     return replace(run, state_reason=failure) if failure else run
 
 
-async def _after_gates(shop: Workshop, run: Run, verdict: Verdict, gates: Gates) -> Verdict:
-    if superseded := await shop.why_superseded(run):
+async def _after_gates(context: EngineContext, run: Run, verdict: Verdict, gates: Gates) -> Verdict:
+    if superseded := await context.why_superseded(run):
         return Verdict(status=RunState.KILLED, reason=superseded)
     if run.wanted is Wanted.STOP:
         return Verdict(status=RunState.KILLED, reason=STOPPED)
@@ -130,11 +130,11 @@ def _result(
     )
 
 
-async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
+async def _with_last_error(context: EngineContext, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
     """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
-    path = f"{shop.turn_folder(run_id, turn)}/err"
-    size = await shop.transport.size(path)
-    tail = await shop.transport.read(path, offset=max(0, size - LAST_WORDS))
+    path = f"{context.turn_folder(run_id, turn)}/err"
+    size = await context.transport.size(path)
+    tail = await context.transport.read(path, offset=max(0, size - LAST_WORDS))
     lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
     if not lines or lines[-1] in verdict.reason:
         return verdict
@@ -142,15 +142,15 @@ async def _with_last_error(shop: Workshop, run_id: RunId, turn: int, verdict: Ve
     return replace(verdict, reason=f"{verdict.reason} (last words: {said})")
 
 
-async def _past_blanks(shop: Workshop, run: Run, turn: int) -> int:
+async def _past_blanks(context: EngineContext, run: Run, turn: int) -> int:
     """Return the turn, or the last of blank ones after it: headless, there is nothing to do for those."""
     if (run.mode_wanted or run.mode) is Mode.HEADLESS:
-        while turn < run.prompts and await shop.prompt(run.id, turn + 1) == "":
+        while turn < run.prompts and await context.prompt(run.id, turn + 1) == "":
             turn += 1
     return turn
 
 
-async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdict) -> str:
+async def _session_after(context: EngineContext, run: Run, story: Story, verdict: Verdict) -> str:
     """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to.
 
     A turn after which a gate said no was one, too.
@@ -159,37 +159,37 @@ async def _session_after(shop: Workshop, run: Run, story: Story, verdict: Verdic
     is_good = verdict.status in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
     if not is_good and verdict.cause is not Cause.GATE:
         return known
-    if run.mode is Mode.TMUX and await _was_never_asked(shop, run):
+    if run.mode is Mode.TMUX and await _was_never_asked(context, run):
         return ""  # the CLIs keep no session in which nothing was said
-    return known or told_session(shop, run)
+    return known or told_session(context, run)
 
 
-async def _was_never_asked(shop: Workshop, run: Run) -> bool:
+async def _was_never_asked(context: EngineContext, run: Run) -> bool:
     """Whether neither we nor a person at the screen gave it anything to do."""
     for turn in range(1, run.turn + 1):
-        if await shop.prompt(run.id, turn):
+        if await context.prompt(run.id, turn):
             return False
-    if not shop.coder(run).facts.signals_turns:
+    if not context.coder(run).facts.signals_turns:
         return False  # nobody can tell
 
     def was_prompted() -> bool:
-        return any(body["kind"] == Kind.PROMPTED for _, body in shop.runs.events(run.id))
+        return any(body["kind"] == Kind.PROMPTED for _, body in context.runs.events(run.id))
 
-    return not await shop.in_git_thread(was_prompted)
+    return not await context.in_git_thread(was_prompted)
 
 
-async def _end_processes(shop: Workshop, run: Run, turn: int) -> AgentProcess:
+async def _end_processes(context: EngineContext, run: Run, turn: int) -> AgentProcess:
     """Leave no process of the run behind, whatever the agent left running, and let none start late."""
     if run.workspace_state is WorkspaceState.MADE:
-        await shop.shim.stop(setup_folder(shop, run), grace_seconds=0)
-    folder = shop.turn_folder(run.id, turn or run.turn + 1)
-    process = await shop.shim.stop(folder, grace_seconds=shop.grace_seconds(run))
+        await context.shim.stop(setup_folder(context, run), grace_seconds=0)
+    folder = context.turn_folder(run.id, turn or run.turn + 1)
+    process = await context.shim.stop(folder, grace_seconds=context.grace_seconds(run))
     if run.mode is Mode.TMUX:
-        await shop.tmux(run).end()
+        await context.tmux(run).end()
     return process if turn else AgentProcess(phase=Phase.NEVER)
 
 
-async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
+async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
     """Save what was left uncommitted; return what was done, or why git cannot tell.
 
     What was written is in the workspace all the same: better to say so than to try for ever.
@@ -197,68 +197,70 @@ async def _collect(shop: Workshop, run: Run) -> tuple[Changes, str]:
     nothing = Changes(diff=run.diff)
     if not run.has_workspace:
         return nothing, ""
-    place = shop.place(run)
+    place = context.place(run)
 
     def ask_git() -> Changes:
-        workspaces = shop.workspaces_of(run)
+        workspaces = context.workspaces_of(run)
         workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
         return workspaces.changes(place)
 
     try:
-        return await shop.in_git_thread(ask_git), ""
+        return await context.in_git_thread(ask_git), ""
     except (FleetError, OSError) as problem:
         if is_no_room(problem):
             raise
         return nothing, f"git could not tell what was done: {reason_of(problem)}"
 
 
-async def _judge(shop: Workshop, run: Run, process: AgentProcess, has_changes: bool, failure: str) -> Verdict:
+async def _judge(
+    context: EngineContext, run: Run, process: AgentProcess, has_changes: bool, failure: str
+) -> Verdict:
     if run.wanted is Wanted.STOP:
         return Verdict(status=RunState.KILLED, reason=STOPPED)
     if failure:
         return Verdict(status=RunState.FAILED, reason=failure, cause=Cause.SETUP)
     try:
-        closes_stream = shop.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
+        closes_stream = context.coder(run).facts.closes_stream and run.mode is Mode.HEADLESS
     except FleetError as problem:  # the coder was taken out of the configuration meanwhile
         return Verdict(status=RunState.FAILED, reason=reason_of(problem), cause=Cause.SETUP)
-    story = (await shop.log(run.id)).story
+    story = (await context.log(run.id)).story
     if run.mode_wanted is not None and run.is_to_switch and story.ended_by_switch:
         status = RunState.COMPLETED if has_changes else RunState.COMPLETED_NO_CHANGES
         return Verdict(status=status, reason=SWITCHED[run.mode_wanted])
     return judge_turn(story, process, has_changes=has_changes, closes_stream=closes_stream)
 
 
-async def _push(shop: Workshop, run: Run, has_commits: bool) -> str:
+async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
     """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone.
 
     The ref names the token: a host that lost its task meanwhile writes over nobody's work.
     """
-    remote = shop.settings_for(run.project).push_to
+    remote = context.settings_for(run.project).push_to
     if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"
-    push = partial(shop.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+    push = partial(context.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
     try:
-        await shop.in_git_thread(push)
+        await context.in_git_thread(push)
     except FleetError as problem:
         log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
         return ""
     return ref
 
 
-async def _keep_in_folder(shop: Workshop, run_id: RunId, result: Result) -> None:
+async def _keep_in_folder(context: EngineContext, run_id: RunId, result: Result) -> None:
     """Put the result and the events beside the raw output, for people and scripts."""
-    folder = shop.run_folder(run_id)
+    folder = context.run_folder(run_id)
     text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
-    await shop.transport.write(f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace"))
+    await context.transport.write(f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace"))
 
-    await shop.in_git_thread(partial(_write_events, shop, run_id, folder / "events.jsonl"))
+    await context.in_git_thread(partial(_write_events, context, run_id, folder / "events.jsonl"))
 
 
-def _write_events(shop: Workshop, run_id: RunId, path: Path) -> None:
+def _write_events(context: EngineContext, run_id: RunId, path: Path) -> None:
     """Write the log out line by line: it may be far bigger than what we want in memory."""
     draft = path.with_suffix(".draft")
     with open_private(draft) as file:
-        for number, body in shop.runs.events(run_id):
+        for number, body in context.runs.events(run_id):
             file.write(json.dumps({"seq": number, **body}) + "\n")
     draft.replace(path)

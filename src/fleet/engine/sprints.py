@@ -25,7 +25,7 @@ from fleet.domain.phases import (
     pair_ended,
     write_feedback,
 )
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import Conflict
 from fleet.records.pairs import Pairs
 from fleet.records.sprints import Sprints
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class SprintDirector:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._sprints = Sprints(shop.store)
-        self._pairs = Pairs(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._sprints = Sprints(context.store)
+        self._pairs = Pairs(context.store)
+        self._tasks = Tasks(context.store)
 
     def live(self) -> Sequence[Sprint]:
-        found = self._sprints.find("work", self._shop.host)
+        found = self._sprints.find("work", self._context.host)
         return [sprint for sprint in found if sprint.has_ended or not self._waits_for_person(sprint)]
 
     def _waits_for_person(self, sprint: Sprint) -> bool:
@@ -68,12 +68,12 @@ class SprintDirector:
     def _has_workspace(self, pair: Pair) -> bool:
         """Whether the doer's workspace is still to be removed: until then its branch is not ours to move."""
         task = self._tasks.peek(pair.doer_task)
-        run = self._shop.runs.peek(task.run) if task and task.run else None
+        run = self._context.runs.peek(task.run) if task and task.run else None
         return run is not None and run.has_work
 
     def _after(self, sprint: Sprint, pair: Pair) -> Sprint:
         """Return the sprint after a pair of it, with the files that tell of it upon what it did."""
-        read = self._shop.history.read
+        read = self._context.history.read
         plan_text = (read(sprint.project, pair.head, PLAN) if pair.head else None) or ""
         after = pair_ended(sprint, pair, plan_text)
         if not pair.head or not after.plan:
@@ -96,26 +96,26 @@ class SprintDirector:
         feedback = write_feedback(pair, title, pair.ended_at or pair.created_at)
         files = control_files(sprint, feedback)
         word = "passed" if pair.is_good else "did not pass"
-        return self._shop.history.write(
+        return self._context.history.write(
             sprint.project, pair.head, files, f"Note that {title} {word} its review"
         )
 
     def _without_control_files(self, sprint: Sprint, commit: str) -> str:
         """Return a commit with these files as they were before all of it: whoever merges it wants none."""
         message = "Remove the files that told of the plan and its progress"
-        return self._shop.history.restore(sprint.project, commit, sprint.base, CONTROL_FILES, message)
+        return self._context.history.restore(sprint.project, commit, sprint.base, CONTROL_FILES, message)
 
     def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> str:
         """Point a ref to a commit, unless it is there already; return why not, if it cannot be.
 
         One that was left behind earlier is brought forward; one with commits of somebody else stays.
         """
-        merging, project = self._shop.merging, sprint.project
+        merging, project = self._context.merging, sprint.project
         tip = merging.tip(project, ref)
         if tip == commit:
             return ""
         try:
-            if tip != before and not (tip and self._shop.repositories.contains(project, tip, commit)):
+            if tip != before and not (tip and self._context.repositories.contains(project, tip, commit)):
                 raise Conflict(f"{ref} was moved by somebody else")
             merging.land(project, ref, commit, before=tip, why="fleet: a phase passed its review")
         except Conflict as conflict:

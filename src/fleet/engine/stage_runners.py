@@ -20,7 +20,7 @@ from fleet.domain.task import Input, Task, TaskState
 from fleet.domain.trial import Trial, TrialState
 from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
 from fleet.engine.admission import cost_of
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, Stale
 from fleet.records.pairs import Pairs
 from fleet.records.races import Races
@@ -68,13 +68,13 @@ class StageRunner(Protocol):
 class AgentRunner:
     """A task of the queue: it waits for room and money, and is tried again, like any other."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._tasks = Tasks(context.store)
 
     def begin(self, order: StageOrder) -> None:
         stage, now = order.stage, time.time()
-        effort = self._shop.coder_for(stage.coder, order.workflow.project).facts.effort_flags
+        effort = self._context.coder_for(stage.coder, order.workflow.project).facts.effort_flags
         task = Task(
             id=order.name,
             title=f"{order.workflow.name}: {stage.name}",
@@ -92,7 +92,7 @@ class AgentRunner:
             turn_seconds=stage.seconds,
             budget_usd=stage.budget_usd,
             base=order.start,
-            base_host=self._shop.host,
+            base_host=self._context.host,
             base_ref=order.pushed,
             batch=order.workflow.id,
             part_of=order.workflow.id,
@@ -112,7 +112,7 @@ class AgentRunner:
         if task.question:
             is_asking = task.state is TaskState.BLOCKED
             return OrderStatus(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
-        run = self._shop.runs.peek(task.run) if task.run else None
+        run = self._context.runs.peek(task.run) if task.run else None
         is_shared = run is not None and run.is_shared
         return OrderStatus(outcomes=(_of_task(task, run, run.base_sha if run and is_shared else start),))
 
@@ -154,10 +154,10 @@ def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
 class PairRunner:
     """A doer whose work another one reviews."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._pairs = Pairs(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._pairs = Pairs(context.store)
+        self._tasks = Tasks(context.store)
 
     def begin(self, order: StageOrder) -> None:
         stage, workflow = order.stage, order.workflow
@@ -168,7 +168,7 @@ class PairRunner:
                 prompt=order.prompt,
                 project=workflow.project,
                 cwd=workflow.project,
-                host=self._shop.host,
+                host=self._context.host,
                 base=order.start,
                 doer=parse_who(f"{stage.coder}{model}"),
                 reviewer=parse_who(stage.reviewer),
@@ -192,7 +192,7 @@ class PairRunner:
 
     def _outcome(self, pair: Pair, start: str) -> Outcome:
         doer = self._tasks.peek(pair.doer_task)
-        run = self._shop.runs.peek(doer.run) if doer and doer.run else None
+        run = self._context.runs.peek(doer.run) if doer and doer.run else None
         notes = tuple(f"{one.file}: {one.claim}" for one in open_in(pair.findings))
         return Outcome(
             status=str(pair.state) if pair.is_good else "failed",
@@ -217,10 +217,10 @@ class PairRunner:
 class RaceRunner:
     """Several attempts, the best of which goes on."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._races = Races(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._races = Races(context.store)
+        self._tasks = Tasks(context.store)
 
     def begin(self, order: StageOrder) -> None:
         stage, workflow = order.stage, order.workflow
@@ -230,7 +230,7 @@ class RaceRunner:
             cwd=workflow.project,
             prompt=order.prompt,
             base=order.start,
-            host=self._shop.host,
+            host=self._context.host,
             created_at=time.time(),
             size=stage.racers,
             gates=stage.gates,
@@ -257,7 +257,7 @@ class RaceRunner:
         if best is None:
             return Outcome(status="failed", reason=race.reason, start=start, head=start, cost_usd=cost)
         task = self._tasks.peek(race_task(race, best.number))
-        run = self._shop.runs.peek(task.run) if task and task.run else None
+        run = self._context.runs.peek(task.run) if task and task.run else None
         return Outcome(
             status="completed",
             summary=read_report(run.result.summary).summary if run and run.result else "",
@@ -279,23 +279,23 @@ class RaceRunner:
 class GateRunner:
     """A trial of what the stages before it have left."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
 
     def begin(self, order: StageOrder) -> None:
-        self._shop.trials.ensure(
+        self._context.trials.ensure(
             Trial(
                 id=TrialId(order.name),
                 project=order.workflow.project,
                 commit=order.start,
                 commands=order.stage.gates,
-                host=self._shop.host,
+                host=self._context.host,
                 created_at=time.time(),
             )
         )
 
     def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        trial = self._shop.trials.peek(name)
+        trial = self._context.trials.peek(name)
         if trial is None:
             return None
         if not trial.has_ended:
@@ -313,16 +313,16 @@ class GateRunner:
         return OrderStatus(outcomes=(outcome,))
 
     def cancel(self, name: TaskId) -> None:
-        trial = self._shop.trials.peek(name)
+        trial = self._context.trials.peek(name)
         if trial is not None and trial.state is TrialState.WAITING:
-            self._shop.trials.update(name, lambda trial: replace(trial, is_wanted=False))
+            self._context.trials.update(name, lambda trial: replace(trial, is_wanted=False))
 
 
 class WorkflowRunner:
     """A workflow within a workflow."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._workflows = Workflows(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._workflows = Workflows(context.store)
 
     def begin(self, order: StageOrder) -> None:
         parent = order.workflow

@@ -10,9 +10,9 @@ from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Mode, Run
 from fleet.domain.task import Task
 from fleet.engine.admission import AdmissionControl
+from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.engine.verdicts import Verdicts
-from fleet.engine.workshop import Workshop
 from fleet.errors import CoderMissing, FleetError, OverLimit, Stale, StoreUnusable
 from fleet.ports.store import Record
 from fleet.records.runs import BRANCH, branch_key
@@ -20,9 +20,9 @@ from fleet.records.tasks import Tasks
 
 
 class Starts:
-    def __init__(self, shop: Workshop, admission: AdmissionControl, verdicts: Verdicts) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext, admission: AdmissionControl, verdicts: Verdicts) -> None:
+        self._context = context
+        self._tasks = Tasks(context.store)
         self._admission = admission
         self._verdicts = verdicts
 
@@ -38,19 +38,19 @@ class Starts:
             self._verdicts.block(task, reason_of(problem))
             return
         self._write_prompt(task, run)
-        self._shop.runs.add(run)
+        self._context.runs.add(run)
         self._tasks.note(task.id, "started", f"run {run.id}, token {task.token}, {run.coder} on {run.branch}")
 
     def _run_for(self, task: Task) -> Run:
         now = time.time()
-        settings = self._shop.settings_for(task.project)
-        coder = self._shop.coder_for(task.coder_used, task.project)
+        settings = self._context.settings_for(task.project)
+        coder = self._context.coder_for(task.coder_used, task.project)
         if shutil.which(coder.facts.binary) is None:
             raise CoderMissing(coder.facts.name, coder.facts.binary, coder.facts.install)
         start = self._foundation(task)
         # What was pushed need not be here yet: it is fetched before the workspace is made.
         base = "HEAD" if start.base_ref else start.base or "HEAD"
-        repository = self._shop.repositories.inspect(task.project, base, [task.branch])
+        repository = self._context.repositories.inspect(task.project, base, [task.branch])
         assert task.run
         return Run(
             id=task.run,
@@ -73,12 +73,12 @@ class Starts:
             base_ref=start.base_ref or base,
             base_sha=start.base or repository.base_sha,
             state_since=now,
-            host=self._shop.host,
+            host=self._context.host,
         )
 
     def _is_crowded(self, task: Task) -> bool:
         """Whether another agent works in the same checkout of the user; its end brings the next look."""
-        runs = self._shop.runs.find("project", task.project)
+        runs = self._context.runs.find("project", task.project)
         return any(run.is_shared and run.has_work and run.task != task.id for run in runs)
 
     def _foundation(self, task: Task) -> Task:
@@ -89,7 +89,7 @@ class Starts:
         """
         if task.base:
             return task
-        contains = self._shop.repositories.contains
+        contains = self._context.repositories.contains
         unmerged = [dep for dep in self.done_deps(task) if not contains(task.project, dep.base, "HEAD")]
         for dep in unmerged:
             if all(contains(task.project, other.base, dep.base) for other in unmerged if other is not dep):
@@ -110,11 +110,11 @@ class Starts:
 
     def _can_have(self, task: Task) -> bool:
         """Tell whether the commit that a task stands at is here, or can be fetched."""
-        if task.base_host == self._shop.host:
+        if task.base_host == self._context.host:
             return True
-        if task.base_ref and self._shop.settings_for(task.project).push_to:
+        if task.base_ref and self._context.settings_for(task.project).push_to:
             return True
-        return self._shop.repositories.contains(task.project, task.base, task.base)
+        return self._context.repositories.contains(task.project, task.base, task.base)
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
@@ -127,27 +127,27 @@ class Starts:
     def _claim_branch(self, run: Run) -> None:
         """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""
         key = branch_key(run.project, run.branch)
-        held = self._shop.store.get(BRANCH, key)
+        held = self._context.store.get(BRANCH, key)
         if held is None or held.body["run"] != run.id:
             version = held.version if held else ""
             body = {"run": run.id, "at": time.time()}
-            self._shop.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
+            self._context.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
 
     def prompt(self, task: Task, run: Run) -> None:
         self._write_prompt(task, run)
-        self._shop.runs.update(run.id, lambda run: replace(run, prompts=max(run.prompts, task.turn)))
+        self._context.runs.update(run.id, lambda run: replace(run, prompts=max(run.prompts, task.turn)))
         self._tasks.note(task.id, "prompted", task.prompt.partition("\n")[0])
 
     def _write_prompt(self, task: Task, run: Run) -> None:
         try:
-            self._shop.runs.add_prompt(run.id, task.turn, task.prompt)
+            self._context.runs.add_prompt(run.id, task.turn, task.prompt)
         except Stale:
             if not self.is_given(task, run):  # else it was cut off right after this before
                 self.renumber(task, run)
                 raise
 
     def is_given(self, task: Task, run: Run) -> bool:
-        return self._shop.runs.prompt(run.id, task.turn) == task.prompt
+        return self._context.runs.prompt(run.id, task.turn) == task.prompt
 
     def renumber(self, task: Task, run: Run) -> Task:
         """Put a task's prompt behind a person's own, who had the number first."""

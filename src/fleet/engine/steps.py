@@ -26,8 +26,8 @@ from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
 from fleet.engine import boundary, cgroups
+from fleet.engine.context import EngineContext
 from fleet.engine.follow import Follower, await_end, turn_start
-from fleet.engine.workshop import Workshop
 from fleet.errors import (
     BranchTaken,
     DiskFull,
@@ -45,49 +45,49 @@ log = logging.getLogger(__name__)
 TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 
 
-async def prepare(shop: Workshop, run_id: RunId, job: int) -> bool:
+async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
     """Make the workspace and set it up. Return whether an agent may be started in it."""
-    run = await shop.get(run_id)
+    run = await context.get(run_id)
     if run.job > job or run.state is RunState.SETTLING:
         return False  # it came that far before it was cut off
     if run.is_underway:
         return True
-    run = await shop.become(run_id, RunState.PREPARING, also=partial(_with_places, shop))
+    run = await context.become(run_id, RunState.PREPARING, also=partial(_with_places, context))
     if run.wanted is not Wanted.RUN:
         return False
-    settings = shop.settings_for(run.project)
-    _check_disk(shop.home, settings)
-    await shop.note(run)
-    await _lay_out_inputs(shop, run)
+    settings = context.settings_for(run.project)
+    _check_disk(context.home, settings)
+    await context.note(run)
+    await _lay_out_inputs(context, run)
     if run.workspace_state is WorkspaceState.READY:
         return True
-    await _make(shop, run, settings)
+    await _make(context, run, settings)
     if settings.setup_commands and not run.quick and not run.is_shared:
-        await _set_up(shop, run, settings)
+        await _set_up(context, run, settings)
     return True
 
 
-async def _make(shop: Workshop, run: Run, settings: Settings) -> None:
-    await _obtain_base(shop, run, settings.push_to)
+async def _make(context: EngineContext, run: Run, settings: Settings) -> None:
+    await _obtain_base(context, run, settings.push_to)
     root = Path(run.workspace).parent
-    if root.is_relative_to(shop.home):
+    if root.is_relative_to(context.home):
         make_private(root)
     try:
-        make = partial(shop.workspaces_of(run).make, shop.place(run), copy=settings.credential_files)
-        await asyncio.gather(shop.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
+        make = partial(context.workspaces_of(run).make, context.place(run), copy=settings.credential_files)
+        await asyncio.gather(context.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
-        await shop.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
+        await context.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise
 
 
-async def _obtain_base(shop: Workshop, run: Run, remote: str) -> None:
+async def _obtain_base(context: EngineContext, run: Run, remote: str) -> None:
     """Fetch a base that another host pushed. One that is here already needs no network."""
     if not run.base_ref.startswith("refs/fleet/tasks/"):
         return
-    is_here = partial(shop.repositories.contains, run.project, run.base_sha, run.base_sha)
-    if remote and not await shop.in_git_thread(is_here):
-        await shop.in_git_thread(partial(shop.repositories.obtain, run.project, remote, run.base_ref))
-    if not await shop.in_git_thread(is_here):
+    is_here = partial(context.repositories.contains, run.project, run.base_sha, run.base_sha)
+    if remote and not await context.in_git_thread(is_here):
+        await context.in_git_thread(partial(context.repositories.obtain, run.project, remote, run.base_ref))
+    if not await context.in_git_thread(is_here):
         raise NotFound(
             f"commit {run.base_sha[:12]}, which it begins from, is neither here nor in {run.base_ref}"
             + (f" of {remote!r}" if remote else ""),
@@ -95,33 +95,33 @@ async def _obtain_base(shop: Workshop, run: Run, remote: str) -> None:
         )
 
 
-async def _lay_out_inputs(shop: Workshop, run: Run) -> None:
+async def _lay_out_inputs(context: EngineContext, run: Run) -> None:
     """Put copies of what a task's agent is to read where it finds them, and where it cannot change them."""
-    for one in await shop.inputs_of(run):
-        make_private(shop.inputs_folder(run.task or TaskId("")))
-        folder = str(shop.inputs_folder(run.task or TaskId("")) / one.name)
-        make = partial(shop.checkouts.make, run.project, one.commit, folder)
-        await shop.in_git_thread(make)
-        await shop.in_git_thread(partial(shop.checkouts.lock, folder))
+    for one in await context.inputs_of(run):
+        make_private(context.inputs_folder(run.task or TaskId("")))
+        folder = str(context.inputs_folder(run.task or TaskId("")) / one.name)
+        make = partial(context.checkouts.make, run.project, one.commit, folder)
+        await context.in_git_thread(make)
+        await context.in_git_thread(partial(context.checkouts.lock, folder))
 
 
-def _with_places(shop: Workshop, run: Run) -> Run:
+def _with_places(context: EngineContext, run: Run) -> Run:
     """Say where the workspace will be. It counts as made before it is: a kill in between finds it."""
     if run.wanted is not Wanted.RUN:
         return run
-    run = _with_screen(shop, run)
+    run = _with_screen(context, run)
     if run.has_workspace:
         return run
-    root = shop.settings_for(run.project).workspaces_root(Path(run.project))
+    root = context.settings_for(run.project).workspaces_root(Path(run.project))
     own = str(root / workspace_name(run.branch, run.id))
     return replace(run, workspace_state=WorkspaceState.MADE, workspace=run.project if run.is_shared else own)
 
 
-def _with_screen(shop: Workshop, run: Run) -> Run:
+def _with_screen(context: EngineContext, run: Run) -> Run:
     """Name the screen of a run that is to have one."""
     if run.mode is not Mode.TMUX or run.tmux:
         return run
-    prefix = shop.settings_for(run.project).tmux_prefix
+    prefix = context.settings_for(run.project).tmux_prefix
     return replace(run, tmux=tmux_name(prefix, run.branch, run.id))
 
 
@@ -131,27 +131,27 @@ def _check_disk(home: Path, settings: Settings) -> None:
         raise DiskFull(str(home), free, settings.min_free_mb)
 
 
-async def _set_up(shop: Workshop, run: Run, settings: Settings) -> None:
+async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
     """Run the project's setup commands once, their output kept; a failing one fails the run."""
-    folder = setup_folder(shop, run)
-    await shop.shim.start(
+    folder = setup_folder(context, run)
+    await context.shim.start(
         folder,
         argv=("sh", "-c", _setup_script(settings.setup_commands)),
-        env=agent_environment(shop, run),
+        env=agent_environment(context, run),
         cwd=run.workspace,
         stdin=None,
         marker=run.id,
     )
-    process = await await_end(shop, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
-    if process.code != 0 and (await shop.get(run.id)).wanted is Wanted.RUN:
-        said = (await shop.transport.read(f"{folder}/err")).decode(errors="replace")
+    process = await await_end(context, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
+    if process.code != 0 and (await context.get(run.id)).wanted is Wanted.RUN:
+        said = (await context.transport.read(f"{folder}/err")).decode(errors="replace")
         failed = said.rpartition("fleet-setup: ")[2].strip()
         raise SetupFailed(failed or "setup", process.code or -1, f"{folder}/out")
 
 
-def setup_folder(shop: Workshop, run: Run) -> str:
+def setup_folder(context: EngineContext, run: Run) -> str:
     """Each job has a setup of its own: one that failed can be tried again with the next prompt."""
-    return str(shop.run_folder(run.id) / f"setup-{run.job}")
+    return str(context.run_folder(run.id) / f"setup-{run.job}")
 
 
 def _setup_script(commands: Sequence[str]) -> str:
@@ -165,24 +165,24 @@ def _setup_script(commands: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-async def launch(shop: Workshop, run_id: RunId) -> bool:
+async def launch(context: EngineContext, run_id: RunId) -> bool:
     """Start the agent on its next prompt, unless it was started; return whether there is one."""
-    run = await shop.get(run_id)
+    run = await context.get(run_id)
     if run.is_underway:
         return True
     if run.wanted is not Wanted.RUN:
         return False
-    history, turn = await shop.log(run_id), run.turn + 1
-    prompt = await shop.prompt(run_id, turn)
+    history, turn = await context.log(run_id), run.turn + 1
+    prompt = await context.prompt(run_id, turn)
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
-    folder = shop.turn_folder(run_id, turn)
-    if _is_gone(run) and (await shop.shim.state(folder)).phase is Phase.ABSENT:
+    folder = context.turn_folder(run_id, turn)
+    if _is_gone(run) and (await context.shim.state(folder)).phase is Phase.ABSENT:
         raise WorkspaceGone(run.branch, run.workspace)
-    run = await _in_wanted_mode(shop, run, folder)
-    guard = asyncio.ensure_future(boundary.record(shop, run, turn))  # while the agent's files are written
-    plan = shop.coder(run).launch(_turn_for(shop, run, prompt, folder))
-    process = await _start(shop, run, turn, plan, prompt, guard)
+    run = await _in_wanted_mode(context, run, folder)
+    guard = asyncio.ensure_future(boundary.record(context, run, turn))  # while the agent's files are written
+    plan = context.coder(run).launch(_turn_for(context, run, prompt, folder))
+    process = await _start(context, run, turn, plan, prompt, guard)
     opening = turn_start(turn, prompt, fresh=True, is_pasted=plan.paste)
     events = (opening,) if history.turn < turn else ()
 
@@ -197,7 +197,7 @@ async def launch(shop: Workshop, run_id: RunId) -> bool:
             result=None,
         )
 
-    await shop.note(await shop.become(run_id, RunState.RUNNING, also=started, events=events))
+    await context.note(await context.become(run_id, RunState.RUNNING, also=started, events=events))
     return True
 
 
@@ -205,25 +205,28 @@ def _is_gone(run: Run) -> bool:
     return not (run.is_shared or os.path.isdir(run.workspace))  # noqa: PTH112  of any name
 
 
-async def _in_wanted_mode(shop: Workshop, run: Run, folder: str) -> Run:
+async def _in_wanted_mode(context: EngineContext, run: Run, folder: str) -> Run:
     """Switch a run whose agent is still to be started; one that was started is ended first."""
-    if not run.is_to_switch or (await shop.shim.state(folder)).phase is not Phase.ABSENT:
+    if not run.is_to_switch or (await context.shim.state(folder)).phase is not Phase.ABSENT:
         return run
 
     def switched(run: Run) -> Run:
-        return _with_screen(shop, run.in_mode(run.mode_wanted or run.mode))
+        return _with_screen(context, run.in_mode(run.mode_wanted or run.mode))
 
-    return await shop.update(run.id, switched)
+    return await context.update(run.id, switched)
 
 
-def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
-    settings = shop.settings_for(run.project)
+def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Turn:
+    settings = context.settings_for(run.project)
     return Turn(
         prompt=prompt,
         folder=folder,
         workspace=run.workspace,
-        git_folders=(*shop.workspaces_of(run).git_folders(shop.place(run)), *_task_folders(shop, run)),
-        hook=("sh", str(shop.hook_script), f"{folder}/hooks"),
+        git_folders=(
+            *context.workspaces_of(run).git_folders(context.place(run)),
+            *_task_folders(context, run),
+        ),
+        hook=("sh", str(context.hook_script), f"{folder}/hooks"),
         mode=run.mode,
         role=run.role,
         model=run.model,
@@ -236,29 +239,29 @@ def _turn_for(shop: Workshop, run: Run, prompt: str, folder: str) -> Turn:
     )
 
 
-def told_session(shop: Workshop, run: Run) -> str:
-    return shop.coder(run).launch(_turn_for(shop, run, "", "")).session
+def told_session(context: EngineContext, run: Run) -> str:
+    return context.coder(run).launch(_turn_for(context, run, "", "")).session
 
 
-def _task_folders(shop: Workshop, run: Run) -> tuple[str, ...]:
+def _task_folders(context: EngineContext, run: Run) -> tuple[str, ...]:
     if run.task is None:
         return ()
-    inputs = shop.inputs_folder(run.task)
-    return (str(shop.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
+    inputs = context.inputs_folder(run.task)
+    return (str(context.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
 
 
 async def _start(
-    shop: Workshop, run: Run, turn: int, plan: Launch, prompt: str, guard: Awaitable[str]
+    context: EngineContext, run: Run, turn: int, plan: Launch, prompt: str, guard: Awaitable[str]
 ) -> AgentProcess:
-    folder = shop.turn_folder(run.id, turn)
-    await shop.transport.write(f"{folder}/prompt", prompt.encode())
+    folder = context.turn_folder(run.id, turn)
+    await context.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
-        await shop.transport.write(f"{folder}/{name}", content)
-    environment = agent_environment(shop, run) | dict(plan.env)
-    secrets = await _token_for(shop, run, await guard)
+        await context.transport.write(f"{folder}/{name}", content)
+    environment = agent_environment(context, run) | dict(plan.env)
+    secrets = await _token_for(context, run, await guard)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
-        return await shop.shim.start(
+        return await context.shim.start(
             folder,
             argv=plan.argv,
             env=environment,
@@ -268,7 +271,7 @@ async def _start(
             cgroup=group,
             secrets=secrets,
         )
-    await shop.shim.prepare(
+    await context.shim.prepare(
         folder,
         argv=plan.argv,
         env=environment,
@@ -278,25 +281,25 @@ async def _start(
         cgroup=group,
         secrets=secrets,
     )
-    process = await shop.shim.state(folder)
+    process = await context.shim.state(folder)
     if process.phase is Phase.ABSENT:
-        await shop.tmux(run).start(shop.shim.pane_argv(folder), run.workspace)
-        process = await shop.shim.await_start(folder)
+        await context.tmux(run).start(context.shim.pane_argv(folder), run.workspace)
+        process = await context.shim.await_start(folder)
     if process.phase in (Phase.ABSENT, Phase.STARTING):
         raise LaunchFailed("the agent did not come up in its tmux session")
     return process
 
 
-def agent_environment(shop: Workshop, run: Run) -> dict[str, str]:
-    return _task_environment(shop, run) | {
+def agent_environment(context: EngineContext, run: Run) -> dict[str, str]:
+    return _task_environment(context, run) | {
         "FLEET_RUN": run.id,
-        "FLEET_HOME": str(shop.home),
+        "FLEET_HOME": str(context.home),
         "FLEET_BRANCH": run.branch,
-        "FLEET_RUN_DIR": str(shop.run_folder(run.id)),
+        "FLEET_RUN_DIR": str(context.run_folder(run.id)),
     }
 
 
-async def _token_for(shop: Workshop, run: Run, guard: str) -> dict[str, str]:
+async def _token_for(context: EngineContext, run: Run, guard: str) -> dict[str, str]:
     """Return the variable by which the agent's own calls are known as this run's; its hash is recorded first.
 
     A start that is repeated gives out another one: whichever reaches the agent, its hash is there.
@@ -306,15 +309,15 @@ async def _token_for(shop: Workshop, run: Run, guard: str) -> dict[str, str]:
     def known(run: Run) -> Run:
         return replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:], guard=guard)
 
-    await shop.update(run.id, known)
+    await context.update(run.id, known)
     return {TOKEN: token}
 
 
-def _task_environment(shop: Workshop, run: Run) -> dict[str, str]:
+def _task_environment(context: EngineContext, run: Run) -> dict[str, str]:
     """Return what an agent needs to work on a task: its files, and the command to close it or to ask."""
     if run.task is None:
         return {}
-    folder = shop.task_folder(run.task)
+    folder = context.task_folder(run.task)
     # Last on the path: the command must be found, and nothing of the project's be hidden by it.
     path = os.environ.get("PATH", "") + os.pathsep + str(Path(sys.executable).parent)
     return {
@@ -325,36 +328,38 @@ def _task_environment(shop: Workshop, run: Run) -> dict[str, str]:
     }
 
 
-async def follow(shop: Workshop, run_id: RunId) -> None:
+async def follow(context: EngineContext, run_id: RunId) -> None:
     """Read the agent's output into events until it has ended."""
-    run = await shop.get(run_id)
-    history = await shop.log(run_id)
+    run = await context.get(run_id)
+    history = await context.log(run_id)
     opened = history.opened
-    folder = shop.turn_folder(run_id, opened)
-    prompt = await shop.prompt(run_id, run.turn) or ""
+    folder = context.turn_folder(run_id, opened)
+    prompt = await context.prompt(run_id, run.turn) or ""
     if history.turn < run.turn:  # the record was written and the log was not
         await history.add(turn_start(run.turn, prompt, fresh=False))
     is_blank = run.mode is Mode.TMUX and run.turn == opened and not prompt
     first_pasted = opened if history.is_opening_pasted else opened + 1
     follower = Follower(
-        shop,
+        context,
         run,
         history,
         folder,
         first_pasted=first_pasted,
         is_blank=is_blank,
-        told_session=partial(told_session, shop, run),
+        told_session=partial(told_session, context, run),
     )
     await follower.until_ended()
 
 
-async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
+async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
     """Save the workspace, remove it, and close the job."""
-    run = await shop.get(run_id)
+    run = await context.get(run_id)
     if run.job > job:
         return
-    take_away = partial(shop.workspaces_of(run).remove, shop.place(run), delete_branch=run.delete_branch)
-    ref = await shop.in_git_thread(take_away)
+    take_away = partial(
+        context.workspaces_of(run).remove, context.place(run), delete_branch=run.delete_branch
+    )
+    ref = await context.in_git_thread(take_away)
 
     def removed(run: Run) -> Run:
         return replace(
@@ -367,16 +372,18 @@ async def remove(shop: Workshop, run_id: RunId, job: int) -> None:
             waits_for="",
         )
 
-    await shop.note(await shop.update(run_id, removed))
-    shop.forget(run_id)
+    await context.note(await context.update(run_id, removed))
+    context.forget(run_id)
 
 
-async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
+async def restore(context: EngineContext, run_id: RunId, job: int) -> None:
     """Bring a removed workspace back, and close the job."""
-    run = await shop.get(run_id)
+    run = await context.get(run_id)
     if run.job > job:
         return
-    await shop.in_git_thread(partial(shop.workspaces_of(run).restore, shop.place(run), run.saved_ref))
+    await context.in_git_thread(
+        partial(context.workspaces_of(run).restore, context.place(run), run.saved_ref)
+    )
 
     def restored(run: Run) -> Run:
         wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted
@@ -389,8 +396,8 @@ async def restore(shop: Workshop, run_id: RunId, job: int) -> None:
             waits_for="",
         )
 
-    await shop.note(await shop.update(run_id, restored))
-    shop.forget(run_id)
+    await context.note(await context.update(run_id, restored))
+    context.forget(run_id)
 
 
 def _own_reason(run: Run) -> str:
@@ -398,16 +405,16 @@ def _own_reason(run: Run) -> str:
     return run.result.reason if run.result else run.state_reason
 
 
-async def give_up(shop: Workshop, run_id: RunId, job: int, reason: str) -> None:
+async def give_up(context: EngineContext, run_id: RunId, job: int, reason: str) -> None:
     """Close a job that cannot be done: the run is as it was, and says why."""
-    await (await shop.log(run_id)).add(Event(kind=Kind.ERROR, text=reason))
+    await (await context.log(run_id)).add(Event(kind=Kind.ERROR, text=reason))
 
     def as_before(run: Run) -> Run:
         wanted = Wanted.RUN if run.has_workspace else Wanted.STOP
         return replace(run, wanted=wanted, job=max(run.job, job + 1), state_reason=reason)
 
-    await shop.update(run_id, as_before)
-    shop.forget(run_id)
+    await context.update(run_id, as_before)
+    context.forget(run_id)
 
 
 def reason_of(error: Exception) -> str:

@@ -18,13 +18,13 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import leftovers
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
+from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
 from fleet.engine.direction import Direction, Sight
 from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Outlook, Queue
 from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
 from fleet.engine.trials import Bench
-from fleet.engine.workshop import RETRY_SECONDS, RUN_FILE, Workshop
 from fleet.errors import FleetError
 
 log = logging.getLogger(__name__)
@@ -46,15 +46,15 @@ LOOK_EVERY_SECONDS = 15.0  # the safety net under the wake-ups
 
 class Supervisor:
     def __init__(
-        self, workshop: Workshop, link: HomeSupervisorLink, fifo: int, *, idle_seconds: float | None
+        self, context: EngineContext, link: HomeSupervisorLink, fifo: int, *, idle_seconds: float | None
     ) -> None:
-        self._shop = workshop
-        self._queue = Queue(workshop)
-        self._direction = Direction(workshop)
+        self._context = context
+        self._queue = Queue(context)
+        self._direction = Direction(context)
         self._sight = Sight(is_busy=False, has_moved=False)
-        self._bench = Bench(workshop)
-        self._jobs = Jobs(workshop)
-        self._notices = Notices(workshop)
+        self._bench = Bench(context)
+        self._jobs = Jobs(context)
+        self._notices = Notices(context)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
@@ -73,21 +73,21 @@ class Supervisor:
 
     async def serve(self) -> None:
         """Work until told to stop or, if there is an idle limit, until nothing was to do for that long."""
-        self._shop.nudge_supervisor = self._woken.set
-        if self._shop.is_sharing:
-            take_name(self._shop.store, self._shop.host, home_id_of(self._shop.home))
-        await self._shop.shim.install()
-        leftovers.tighten(self._shop)
-        leftovers.set_aside(self._shop)
+        self._context.nudge_supervisor = self._woken.set
+        if self._context.is_sharing:
+            take_name(self._context.store, self._context.host, home_id_of(self._context.home))
+        await self._context.shim.install()
+        leftovers.tighten(self._context)
+        leftovers.set_aside(self._context)
         await self._note_runs()
         self._listen()
-        if self._shop.wishes is not None:
+        if self._context.wishes is not None:
             self._sharing = [
                 asyncio.create_task(self._keep_beating(), name="heartbeat"),
-                asyncio.create_task(self._keep_listening(self._shop.wishes), name="wishes"),
+                asyncio.create_task(self._keep_listening(self._context.wishes), name="wishes"),
             ]
         self._sweeping = asyncio.ensure_future(
-            self._shop.in_git_thread(partial(leftovers.delete, self._shop))
+            self._context.in_git_thread(partial(leftovers.delete, self._context))
         )
         self._sweeping.add_done_callback(partial(_log_problem, "leftovers.kept"))
         self._link.mark_up()
@@ -108,10 +108,10 @@ class Supervisor:
 
     async def _note_runs(self) -> None:
         """Write the files that an earlier version of fleet has not written for the runs under way."""
-        for run in await self._shop.working():
-            folder = self._shop.run_folder(run.id)
+        for run in await self._context.working():
+            folder = self._context.run_folder(run.id)
             if folder.is_dir() and not (folder / RUN_FILE).exists():
-                await self._shop.note(run)
+                await self._context.note(run)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -151,16 +151,16 @@ class Supervisor:
 
     async def _look(self) -> None:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
-        if not self._shop.home.is_dir():
-            log.error("home.gone", extra={"home": str(self._shop.home)})
+        if not self._context.home.is_dir():
+            log.error("home.gone", extra={"home": str(self._context.home)})
             self.stop()
             return
         try:
-            await self._shop.in_queue_thread(self._look_at_work)
+            await self._context.in_queue_thread(self._look_at_work)
             if self._sight.has_moved:
                 self._woken.set()
-            working = await self._shop.working()
-            self._bench.see_to(await self._shop.trying())
+            working = await self._context.working()
+            self._bench.see_to(await self._context.trying())
         except Exception as problem:  # the store is away for a while: the next look tries again
             if str(problem) != self._blind_for:
                 self._blind_for = str(problem)
@@ -190,7 +190,7 @@ class Supervisor:
     async def _checkpoint_if_quiet(self) -> None:
         """Leave nothing in the store's log of changes while nobody writes: there it is easily damaged."""
         try:
-            stamp = self._shop.store.stamp() if not self._shop.is_sharing else self._checkpointed
+            stamp = self._context.store.stamp() if not self._context.is_sharing else self._checkpointed
         except FleetError:  # the look has said so
             return
         is_quiet, self._stamp = stamp == self._stamp or not self._is_busy, stamp
@@ -199,8 +199,8 @@ class Supervisor:
 
     async def _checkpoint(self) -> None:
         try:
-            await self._shop.in_queue_thread(self._shop.store.checkpoint)
-            self._checkpointed = self._stamp = self._shop.store.stamp()
+            await self._context.in_queue_thread(self._context.store.checkpoint)
+            self._checkpointed = self._stamp = self._context.store.stamp()
         except FleetError as problem:
             log.error("store.not_at_rest", extra={"reason": problem.message})
 
@@ -209,22 +209,22 @@ class Supervisor:
         for task in self._sharing:
             task.cancel()
         await asyncio.gather(*self._sharing, return_exceptions=True)
-        if not self._shop.is_sharing:
+        if not self._context.is_sharing:
             return
-        beats = Heartbeats(self._shop.store, self._shop.host, lease_seconds=self._shop.lease_seconds)
+        beats = Heartbeats(self._context.store, self._context.host, lease_seconds=self._context.lease_seconds)
 
         def leave() -> None:
             if not self._queue.holds_any():
                 beats.leave()
 
         try:
-            await self._shop.in_beat_thread(leave)
+            await self._context.in_beat_thread(leave)
         except FleetError as problem:  # the database is away: then others take us for dead, at worst
             log.warning("goodbye.failed", extra={"reason": problem.message})
 
     async def _keep_beating(self) -> None:
         """Say that this host lives, and take over from those that do not."""
-        store, host, lease_seconds = self._shop.store, self._shop.host, self._shop.lease_seconds
+        store, host, lease_seconds = self._context.store, self._context.host, self._context.lease_seconds
         beats, claims = Heartbeats(store, host, lease_seconds=lease_seconds), Claims(store)
 
         def beat() -> bool:
@@ -234,7 +234,7 @@ class Supervisor:
 
         while True:
             try:
-                if await self._shop.in_beat_thread(beat):
+                if await self._context.in_beat_thread(beat):
                     self._woken.set()
             except Exception as problem:  # the database is away: others may take us for dead, and we go on
                 log.error("heartbeat.failed", extra={"reason": str(problem)})
@@ -249,13 +249,13 @@ class Supervisor:
     def _tell(self) -> None:
         """Tell people what needs them, beside everything else: a slow hook holds nothing up."""
         if self._telling is None or self._telling.done():
-            self._telling = asyncio.ensure_future(self._shop.in_notice_thread(self._notices.send_due))
+            self._telling = asyncio.ensure_future(self._context.in_notice_thread(self._notices.send_due))
             self._telling.add_done_callback(partial(_log_problem, "notice.failed"))
 
     def _pass_on(self, run: Run) -> None:
         wish = (run.wanted, run.mode_wanted, run.prompts)
         if self._seen.get(run.id, wish) != wish:
-            self._shop.nudge_of(run.id).set()
+            self._context.nudge_of(run.id).set()
         self._seen[run.id] = wish
 
     def _is_idle(self) -> bool:

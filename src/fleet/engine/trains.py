@@ -17,8 +17,8 @@ from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Joint, Look, Train, TrainState
 from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
-from fleet.engine.workshop import Workshop
 from fleet.errors import Conflict, FleetError, OverLimit, Stale, Unavailable
 from fleet.records.tasks import Tasks
 from fleet.records.trains import Trains
@@ -28,14 +28,14 @@ BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BL
 
 
 class TrainDirector:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._trains = Trains(shop.store)
-        self._tasks = Tasks(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._trains = Trains(context.store)
+        self._tasks = Tasks(context.store)
 
     def live(self) -> Sequence[Train]:
         """Return the trains of this host; of several into one target only the oldest has its turn."""
-        found = self._trains.find("work", self._shop.host)
+        found = self._trains.find("work", self._context.host)
         oldest = {(train.project, train.target): train for train in reversed(found)}
         return list(oldest.values())
 
@@ -75,7 +75,7 @@ class TrainDirector:
         tip = self._tip_of_target(train)
         if tip == train.base:
             return train
-        contains = self._shop.repositories.contains
+        contains = self._context.repositories.contains
         for count in range(len(train.stack), 0, -1):
             if contains(train.project, train.stack[count - 1].commit, tip):
                 self._unlock(train)  # whoever landed it was killed right after that
@@ -95,10 +95,10 @@ class TrainDirector:
 
     def _unlock(self, train: Train) -> None:
         if train.with_checkout:
-            self._shop.merging.unlock(train.project, train.ref)
+            self._context.merging.unlock(train.project, train.ref)
 
     def _tip_of_target(self, train: Train) -> str:
-        tip = self._shop.merging.tip(train.project, train.ref)
+        tip = self._context.merging.tip(train.project, train.ref)
         if not tip:
             raise FleetError(f"there is no branch {train.target!r} any more")
         return tip
@@ -113,7 +113,7 @@ class TrainDirector:
             return Look(trouble=f"it is held: {run.held} (`fleet boundary show {run.branch}`)")
         # A batch means what its tasks came to, on whatever branch that is by now.
         head = run.branch if run and not car.is_named and not car.source else car.head
-        tip = self._shop.merging.tip(train.project, f"refs/heads/{head}")
+        tip = self._context.merging.tip(train.project, f"refs/heads/{head}")
         return Look(
             tip=tip,
             trouble="" if tip else f"there is no branch {head!r}",
@@ -122,9 +122,9 @@ class TrainDirector:
 
     def _newest_run(self, car: Car) -> Run | None:
         """Return the run whose work a car is: of a task of a batch, the last attempt."""
-        run = self._shop.runs.peek(car.run) if car.run else None
+        run = self._context.runs.peek(car.run) if car.run else None
         task = self._tasks.peek(run.task) if run and run.task and not car.is_named else None
-        return (self._shop.runs.peek(task.run) if task and task.run else None) or run
+        return (self._context.runs.peek(task.run) if task and task.run else None) or run
 
     def _is_at_work(self, run: Run) -> bool:
         task = self._tasks.peek(run.task) if run.task else None
@@ -133,7 +133,7 @@ class TrainDirector:
 
     def _can_be_mended(self, run: Run) -> bool:
         """Whether an agent can be asked to: its own, or another one where the queue had it made."""
-        return run.host == self._shop.host and (run.task is not None or self._can_hear(run))
+        return run.host == self._context.host and (run.task is not None or self._can_hear(run))
 
     # a round
 
@@ -143,13 +143,13 @@ class TrainDirector:
 
         def join(onto: str, tip: str, car: Car) -> Joint:
             message = f"Merge branch '{car.branch}' into {train.target}"
-            merged = self._shop.merging.merge(train.project, onto, tip, message)
+            merged = self._context.merging.merge(train.project, onto, tip, message)
             return Joint(commit=merged.commit, files=merged.conflicts, reason=merged.reason)
 
         base = self._tip_of_target(train)
         stacked = trains.assemble(train, base, lambda car: self._look(train, car), join)
         for link in stacked.stack:  # its agent may have committed since it was named
-            changed = self._shop.merging.protected_changes(train.project, base, link.tip, train.gates)
+            changed = self._context.merging.protected_changes(train.project, base, link.tip, train.gates)
             stacked = stacked.with_car(replace(stacked.car(link.branch), protected=changed))
         return stacked
 
@@ -160,7 +160,7 @@ class TrainDirector:
             return train
         names = ", ".join(link.branch for link in train.stack[:count])
         try:
-            self._shop.merging.land(
+            self._context.merging.land(
                 train.project,
                 train.ref,
                 train.stack[count - 1].commit,
@@ -178,7 +178,7 @@ class TrainDirector:
         if not commit:
             return train
         for number in range(1, trains.TRIES + 1):
-            trial = self._shop.trials.ensure(self._trial(train, commit, number))
+            trial = self._context.trials.ensure(self._trial(train, commit, number))
             if not trial.has_ended:
                 return train
             if trial.state is not TrialState.ENDED:
@@ -194,19 +194,19 @@ class TrainDirector:
             project=train.project,
             commit=commit,
             commands=train.gates,
-            host=self._shop.host,
+            host=self._context.host,
             created_at=train.created_at,
         )
 
     def _stop_trials(self, train: Train) -> None:
         """Have no gate run on for a train that does not care any more what it says."""
-        for trial in self._shop.trials.find("work", self._shop.host):
+        for trial in self._context.trials.find("work", self._context.host):
             if trial.id.startswith(f"{train.id}-"):
-                self._shop.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
+                self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
 
     def _said(self, train: Train, commit: str) -> str:
         """Return the last words of the gate that said no to a commit."""
-        trial = self._shop.trials.get(self._trial(train, commit, trains.TRIES).id)
+        trial = self._context.trials.get(self._trial(train, commit, trains.TRIES).id)
         return next((_words(answer) for answer in trial.answers if not answer.is_yes), "")
 
     def _send_culprit_back(self, train: Train) -> Train:
@@ -225,7 +225,7 @@ class TrainDirector:
         return train
 
     def _hear(self, train: Train, car: Car) -> Car:
-        run = self._shop.runs.get(car.run or "")
+        run = self._context.runs.get(car.run or "")
         if car.task:
             return self._hear_task(train, car, car.task)
         if car.asked:
@@ -242,20 +242,20 @@ class TrainDirector:
     def _can_hear(self, run: Run) -> bool:
         """Whether its own agent can be asked. A run of a task whose turn is over is ended if it is."""
         is_there = run.wanted is Wanted.RUN and not run.is_removed and run.task is None
-        return is_there and (not run.has_ended or self._shop.can_resume(run))
+        return is_there and (not run.has_ended or self._context.can_resume(run))
 
     def _hear_run(self, train: Train, car: Car, run: Run) -> Car:
         if run.wanted is not Wanted.RUN:
             return trains.given_up(car, "its agent was ended")
-        given = self._shop.runs.prompt(run.id, car.asked)
+        given = self._context.runs.prompt(run.id, car.asked)
         if given is None:
             with suppress(Stale):
-                self._shop.runs.add_prompt(run.id, car.asked, car.prompt)
-            given = self._shop.runs.prompt(run.id, car.asked)
+                self._context.runs.add_prompt(run.id, car.asked, car.prompt)
+            given = self._context.runs.prompt(run.id, car.asked)
         if given != car.prompt:  # somebody else had the number first
             return replace(car, asked=max(run.prompts, car.asked) + 1)
         if run.prompts < car.asked:
-            run = self._shop.runs.update(
+            run = self._context.runs.update(
                 run.id, lambda run: replace(run, prompts=max(run.prompts, car.asked))
             )
         if run.turn < car.asked or not run.is_at_rest:
@@ -281,7 +281,7 @@ class TrainDirector:
             coder=run.coder,
             model=run.model,
             base=car.tip,
-            base_host=self._shop.host,
+            base_host=self._context.host,
             part_of=train.id,
             batch=train.id,
             ends_with_turn=True,
@@ -289,11 +289,11 @@ class TrainDirector:
 
     def _come_again(self, train: Train, car: Car, branch: str) -> Car:
         """Return the car in its old place, if its agent has done something about it."""
-        tip = self._shop.merging.tip(train.project, f"refs/heads/{branch}")
+        tip = self._context.merging.tip(train.project, f"refs/heads/{branch}")
         if tip in ("", car.tip):
             return trains.given_up(car, "its agent changed nothing")
         since = (car.tip, self._tip_of_target(train))
-        if marked := self._shop.merging.leftover_markers(train.project, tip, since=since):
+        if marked := self._context.merging.leftover_markers(train.project, tip, since=since):
             return trains.given_up(car, f"its agent left conflict markers in {', '.join(map(repr, marked))}")
         return trains.returned(car, source="" if branch == car.branch else branch)
 

@@ -16,9 +16,9 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl, cost_of
 from fleet.engine.artifacts import Artifacts
+from fleet.engine.context import EngineContext
 from fleet.engine.holds import Holds
 from fleet.engine.questions import TaskQuestions, tell_answers
-from fleet.engine.workshop import Workshop
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
 from fleet.records.tasks import Tasks
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 class Verdicts:
     def __init__(
         self,
-        shop: Workshop,
+        context: EngineContext,
         *,
         admission: AdmissionControl,
         holds: Holds,
         questions: TaskQuestions,
         artifacts: Artifacts,
     ) -> None:
-        self._shop = shop
-        self._tasks = Tasks(shop.store)
+        self._context = context
+        self._tasks = Tasks(context.store)
         self._admission = admission
         self._holds = holds
         self._questions = questions
@@ -50,11 +50,11 @@ class Verdicts:
         asked = self._questions.asked(task, told=result.question)
         ending = Ending(
             result=result,
-            now=self._shop.clock.now(),
-            can_resume=self._shop.can_resume(run),
+            now=self._context.clock.now(),
+            can_resume=self._context.can_resume(run),
             resets_at=self._resets_at(run),
             question=asked.text if asked else self._trouble(task),
-            plan=str(self._shop.task_folder(task.id) / PLAN),
+            plan=str(self._context.task_folder(task.id) / PLAN),
             has_fallback=bool(self._holds.fallback(task, task.coder_used)),
             is_budget_spent=self._is_spent(task, run),
         )
@@ -73,7 +73,7 @@ class Verdicts:
 
     def _settle_up(self, task: Task, run: Run) -> None:
         """Free the task's slot and book its cost; a coder that keeps crashing is held back."""
-        crashes, most = self._admission.settle_up(task, run), self._shop.settings_for("").max_crashes
+        crashes, most = self._admission.settle_up(task, run), self._context.settings_for("").max_crashes
         if most and crashes >= most:
             self._holds.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
 
@@ -83,7 +83,7 @@ class Verdicts:
         It is not judged before: that needs no slot.
         """
         reason = f"held: {run.held} (fleet boundary show {quote(run.branch)})"
-        cost, now = cost_of(run), self._shop.clock.wall()
+        cost, now = cost_of(run), self._context.clock.wall()
         self._settle_up(task, run)
         if task.is_held and (task.reason, task.run_usd) == (reason, cost):
             return
@@ -99,7 +99,7 @@ class Verdicts:
         """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
         if task.close_reason is not None or task.ends_with_turn:
             return ""
-        plan = read_plan(read_plain(self._shop.task_folder(task.id) / PLAN))
+        plan = read_plan(read_plain(self._context.task_folder(task.id) / PLAN))
         return (
             f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
         )
@@ -114,7 +114,7 @@ class Verdicts:
     def apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), cost_of(run)
         pushed = run.result.pushed if run and run.result else ""
-        now = self._shop.clock.wall()
+        now = self._context.clock.wall()
 
         def applied(task: Task) -> Task:
             is_further = bool(head) and (head != task.base or bool(pushed))
@@ -128,7 +128,7 @@ class Verdicts:
                 spent_usd=task.spent_usd + cost - task.run_usd,
                 run_usd=cost,
                 base=head if is_further else task.base,
-                base_host=("" if pushed else self._shop.host) if is_further else task.base_host,
+                base_host=("" if pushed else self._context.host) if is_further else task.base_host,
                 base_ref=pushed if is_further else task.base_ref,
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
@@ -160,16 +160,16 @@ class Verdicts:
         """Return a wait as it is recorded: on the wall clock, which may have been set back."""
         if not until:
             return Wait(since=0.0, until=0.0)
-        wall = self._shop.clock.wall()
+        wall = self._context.clock.wall()
         later = Wait(since=wall, until=until, is_stated=decision.is_stated)
-        return later.moved_to(wall, max(0.0, until - self._shop.clock.now()))
+        return later.moved_to(wall, max(0.0, until - self._context.clock.now()))
 
     def _resets_at(self, run: Run) -> float | None:
         """Return when a limit ends; what was stated before the clock was set back is that long ahead now."""
         stated = run.result.resets_at if run.result else None
         if stated is None or run.ended_at is None:
             return stated
-        wait, now = Wait(since=run.ended_at, until=stated), self._shop.clock.now()
+        wait, now = Wait(since=run.ended_at, until=stated), self._context.clock.now()
         return now + wait.left(now) if wait.is_ahead(now) else stated
 
     def block(self, task: Task, reason: str, *, run: Run | None = None) -> None:
@@ -178,9 +178,9 @@ class Verdicts:
 
     def clean(self, run_id: RunId | None) -> None:
         """Have the workspace of an ended run removed; its branch stays."""
-        run = self._shop.runs.peek(run_id) if run_id else None
+        run = self._context.runs.peek(run_id) if run_id else None
         if run is not None and run.has_ended:
-            self._shop.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
+            self._context.runs.update(run.id, lambda run: run.want(Wanted.CLEAN))
 
     def _head_of(self, run: Run | None) -> str:
         """Return the commit that a run's branch stands at; "" if there is none."""
@@ -190,13 +190,13 @@ class Verdicts:
             return run.result.head
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            found = self._shop.repositories.inspect(run.project, ref, ())
+            found = self._context.repositories.inspect(run.project, ref, ())
         except FleetError:
             return ""
         return found.base_sha
 
     def _patience(self, task: Task) -> Patience:
-        settings = self._shop.settings_for(task.project)
+        settings = self._context.settings_for(task.project)
         return Patience(
             max_failures=max(1, task.attempts or settings.max_failures),
             backoff_seconds=settings.backoff_seconds,

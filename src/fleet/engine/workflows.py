@@ -29,6 +29,7 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
+from fleet.engine.context import EngineContext
 from fleet.engine.stage_runners import (
     AgentRunner,
     GateRunner,
@@ -40,7 +41,6 @@ from fleet.engine.stage_runners import (
     WorkflowRunner,
 )
 from fleet.engine.steps import reason_of
-from fleet.engine.workshop import Workshop
 from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
 from fleet.records.collection import encode_value
 from fleet.records.workflows import Workflows
@@ -64,19 +64,19 @@ What these stages left is in git:
 
 
 class WorkflowDirector:
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self._workflows = Workflows(shop.store)
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._workflows = Workflows(context.store)
         self._runners: Mapping[Kind, StageRunner] = {
-            Kind.AGENT: AgentRunner(shop),
-            Kind.GATE: GateRunner(shop),
-            Kind.PAIR: PairRunner(shop),
-            Kind.RACE: RaceRunner(shop),
-            Kind.WORKFLOW: WorkflowRunner(shop),
+            Kind.AGENT: AgentRunner(context),
+            Kind.GATE: GateRunner(context),
+            Kind.PAIR: PairRunner(context),
+            Kind.RACE: RaceRunner(context),
+            Kind.WORKFLOW: WorkflowRunner(context),
         }
 
     def live(self) -> Sequence[Workflow]:
-        return self._workflows.find("work", self._shop.host)
+        return self._workflows.find("work", self._context.host)
 
     def advance(self, work: Workflow) -> bool:
         """Hear what came of running stages, then skip, start or end what follows from it."""
@@ -138,7 +138,7 @@ class WorkflowDirector:
         if not work.is_unkept(index, outcome):
             return outcome
         branch = work.kept_branch(index, work.progress[index].tries)
-        ref, merging = f"refs/heads/{branch}", self._shop.merging
+        ref, merging = f"refs/heads/{branch}", self._context.merging
         try:
             if merging.tip(work.project, ref) != outcome.head:  # else it was kept before a kill
                 why = f"fleet: tried by workflow {work.id}"
@@ -228,7 +228,7 @@ class WorkflowDirector:
         if work.progress[index].round > 1 and own:
             return own[-1].head
         if stage.strategy is Strategy.SHARED:
-            return self._shop.merging.tip(work.project, "HEAD")
+            return self._context.merging.tip(work.project, "HEAD")
         heads = [
             outcome.head for need in stage.needs for outcome in work.progress[need].outcomes if outcome.head
         ]
@@ -239,7 +239,9 @@ class WorkflowDirector:
     def _merged(self, work: Workflow, heads: Sequence[str]) -> str:
         commit = heads[0]
         for head in heads[1:]:
-            merged = self._shop.merging.merge(work.project, commit, head, f"Merge for workflow {work.name}")
+            merged = self._context.merging.merge(
+                work.project, commit, head, f"Merge for workflow {work.name}"
+            )
             if not merged.commit:
                 told = merged.reason or f"in each other's way in {', '.join(merged.conflicts)}"
                 raise Failed(f"what it builds on cannot be merged: {told}")
@@ -283,7 +285,7 @@ class WorkflowDirector:
     def _diff(self, work: Workflow, outcome: Outcome) -> str:
         if outcome.head in ("", outcome.start):
             return ""
-        text = self._shop.history.diff(work.project, outcome.start, outcome.head)
+        text = self._context.history.diff(work.project, outcome.start, outcome.head)
         if len(text) <= MOST_DIFF:
             return text
         left_out = len(text) - MOST_DIFF
@@ -304,7 +306,7 @@ class WorkflowDirector:
         )
 
     def _has(self, work: Workflow, commit: str, earlier: str) -> bool:
-        return self._shop.repositories.contains(work.project, earlier, commit)
+        return self._context.repositories.contains(work.project, earlier, commit)
 
     def _told_of(self, name: TaskId, stage: Stage, inputs: Sequence[Input]) -> str:
         """Tell where to find inputs: in folders that are laid out for a task's agent, and in git for all."""
@@ -312,7 +314,7 @@ class WorkflowDirector:
             return ""
         if stage.kind is not Kind.AGENT:
             return BRANCHES.format(lines="\n".join(f"- {one.of}: {one.told}" for one in inputs))
-        folder = self._shop.inputs_folder(name)
+        folder = self._context.inputs_folder(name)
         return INPUTS.format(
             lines="\n".join(f"- {one.of}: {folder / one.name} ({one.told})" for one in inputs)
         )

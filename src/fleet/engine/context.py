@@ -1,4 +1,4 @@
-"""What the engine's steps work with, and the few things they all do with it."""
+"""The engine's context: the stores, ports and settings that its steps share, and what they all do."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that pass
 
 
 @dataclass(kw_only=True)
-class Workshop:
-    """The engine's tools. One per supervisor."""
+class EngineContext:
+    """What every part of the engine works with. One per supervisor."""
 
     home: Path
     host: str

@@ -1,4 +1,4 @@
-"""The engine's tools without a supervisor, for tests that drive one part of the engine by hand."""
+"""An engine context without a supervisor, for tests that drive one part of the engine by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleet.adapters.workspaces.merging import GitMerging
 from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.adapters.workspaces.shared import UserCheckout
 from fleet.bootstrap import SettingsCache
-from fleet.engine.workshop import Workshop
+from fleet.engine.context import EngineContext
 from fleet.ports.store import Store
 from fleet.shim import HOOK, script_path
 from fleet.shim.local import LocalShim
@@ -28,11 +28,11 @@ async def _no_wishes() -> AsyncIterator[str]:
     yield ""
 
 
-def make_workshop(home: Path, store: Store, host: str = "here", *, is_sharing: bool = False) -> Workshop:
+def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bool = False) -> EngineContext:
     home.mkdir(parents=True, exist_ok=True)
     settings = SettingsCache(home)
     transport = LocalTransport()
-    return Workshop(
+    return EngineContext(
         home=home,
         host=host,
         store=store,
