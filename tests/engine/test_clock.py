@@ -158,10 +158,10 @@ def test_a_rate_limited_task_goes_on_in_time_though_the_clock_was_set_back_a_day
     assert length == (resets_in or 300)
     hands.wall -= DAY
     queue = fleet.start_supervisor() if is_restarted else queue
-    outlook = queue.look()
+    queue_pass = queue.look()
     assert not fleet.is_prompted_again()
     assert fleet.task.not_before == pytest.approx(hands.wall + length), "what is shown is true again"
-    assert outlook.next_at == pytest.approx(hands.monotonic + length)
+    assert queue_pass.next_at == pytest.approx(hands.monotonic + length)
     hands.pass_seconds(length + 1)
     queue.look()
     assert fleet.is_prompted_again()

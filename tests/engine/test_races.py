@@ -32,7 +32,7 @@ from fleet.domain.race import (
 from fleet.domain.scorecard import Score, Standing, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
-from fleet.engine.races import RaceDirector
+from fleet.engine.races import RaceReconciler
 from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
 from fleet.ports.comparing import Comparison
 from fleet.records.races import Races
@@ -615,7 +615,7 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
     task = Task(id=task_id(race, 1), title="x", created_at=1.0, updated_at=1.0)
     Tasks(store).add(task.close("it is done", 2.0))
     with nullcontext() if ends else pytest.raises(type(problem)):
-        RaceDirector(context).advance(race)
+        RaceReconciler(context).advance(race)
     assert Races(store).get(race.id).has_ended is ends
 
 

@@ -1,6 +1,6 @@
 """A merge train that is cut off after any of its writes: whoever goes on brings it to the same end.
 
-The director is the real one, on real git. Around it stand an agent and a gate without processes, so that all
+The reconciler is the real one, on real git. Around it are an agent and a gate without processes, so that all
 places to be killed at can be tried one by one.
 """
 
@@ -23,7 +23,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by
 from fleet.domain.trial import Answer, TrialState
 from fleet.engine.context import EngineContext
-from fleet.engine.trains import TrainDirector
+from fleet.engine.trains import TrainReconciler
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
 from fleet.records.trains import Trains
@@ -75,7 +75,7 @@ class Mortal:
         return call
 
 
-# the world around the director
+# the world around the reconciler
 
 
 @pytest.fixture
@@ -159,11 +159,11 @@ def answer_prompts(store: MemoryStore, repository: Path) -> None:
 
 def run_until_killed(context: EngineContext, store: MemoryStore, repository: Path, life: Life) -> bool:
     """Direct the train as a supervisor does; tell whether it came to its end."""
-    director = TrainDirector(with_life(context, store, life))
+    reconciler = TrainReconciler(with_life(context, store, life))
     for _ in range(200):
         try:
-            live = director.live()
-            has_moved = any(director.advance(train) for train in live)
+            live = reconciler.live()
+            has_moved = any(reconciler.advance(train) for train in live)
         except Killed:
             return False
         if not live:
@@ -272,7 +272,7 @@ def test_what_a_person_pushed_in_between_is_in_the_target_and_so_is_all_that_lan
 class Stage:
     """A train that waits for its gate, and who directs it."""
 
-    director: TrainDirector
+    reconciler: TrainReconciler
     store: MemoryStore
     repository: Path
 
@@ -283,7 +283,7 @@ class Stage:
 
     def go_on(self) -> None:
         """Take every step that can be taken while no gate and no agent says anything."""
-        while any(self.director.advance(train) for train in self.director.live()):
+        while any(self.reconciler.advance(train) for train in self.reconciler.live()):
             pass
 
     def change(self, change: Callable[[Train], Train]) -> None:
@@ -298,7 +298,7 @@ class Stage:
 def stage(context: EngineContext, ground: Path) -> Stage:
     store = MemoryStore()
     record_wishes(store, str(ground), context.host)
-    made = Stage(TrainDirector(with_life(context, store, Life())), store, ground)
+    made = Stage(TrainReconciler(with_life(context, store, Life())), store, ground)
     made.go_on()
     assert made.trials() == [True]
     return made

@@ -275,7 +275,7 @@ def _names(parts: set[str] | frozenset[str]) -> frozenset[str]:
 
 
 def step(train: Train, world: World) -> Train:
-    """Take one step of a train, as the director does; things happen in between."""
+    """Take one step of a train, as the reconciler does; things happen in between."""
     away = [car for car in train.cars if car.state is CarState.SENT_BACK]
     if away and world.dice.random() < 0.5:
         return train.with_car(world.mend(world.dice.choice(away)))

@@ -51,7 +51,7 @@ _GATE = re.compile(r"gate-(?P<job>\d+)-(?P<number>\d+)-[0-9a-f]+")
 _WELL = (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
 
 
-class PairDirector:
+class PairReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._pairs = Pairs(context.store)

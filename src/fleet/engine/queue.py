@@ -46,8 +46,8 @@ PAGE = 100  # ready tasks of one priority that are looked at together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What is left after a look."""
+class QueuePass:
+    """What is left after a pass over the queue."""
 
     is_busy: bool  # tasks are under way, or wait for something that will come
     next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody wakes us
@@ -77,7 +77,7 @@ class Queue:
         self._was_changed = False  # a task, under our hands
         self._is_first_look = True
 
-    def look(self) -> Outlook:
+    def look(self) -> QueuePass:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
         self._context.clock.now()  # seen now and then, so that it is noticed when the clock is set back
         self._holds.read()
@@ -106,7 +106,7 @@ class Queue:
             waiting.for_seconds(DISK_SECONDS)
         if self._was_changed:
             waiting.for_seconds(RETRY_SECONDS)
-        return Outlook(is_busy=self._is_busy(active, waiting), next_at=waiting.next_at)
+        return QueuePass(is_busy=self._is_busy(active, waiting), next_at=waiting.next_at)
 
     def holds_any(self) -> bool:
         """Whether a task counts on this host: it is under way here, or waits for a person."""

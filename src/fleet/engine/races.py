@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 CANCELLED = "its race was cancelled"
 
 
-class RaceDirector:
+class RaceReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._races = Races(context.store)

@@ -34,7 +34,7 @@ from fleet.records.tasks import Tasks
 log = logging.getLogger(__name__)
 
 
-class SprintDirector:
+class SprintReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._sprints = Sprints(context.store)

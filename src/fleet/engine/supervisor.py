@@ -19,10 +19,10 @@ from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import leftovers
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
-from fleet.engine.direction import Direction, Sight
 from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
-from fleet.engine.queue import Outlook, Queue
+from fleet.engine.queue import Queue, QueuePass
+from fleet.engine.reconcilers import Pass, Reconcilers
 from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
 from fleet.engine.trials import Bench
 from fleet.errors import FleetError
@@ -40,7 +40,7 @@ WISHES = (
     "race/",
     "train/",
 )  # kinds of records that may be wishes of other hosts
-MOST_ROUNDS = 3  # of queue and directors in one look; those who wait for jobs to begin come next
+MOST_ROUNDS = 3  # of queue and reconcilers in one look; those who wait for jobs to begin come next
 LOOK_EVERY_SECONDS = 15.0  # the safety net under the wake-ups
 
 
@@ -50,15 +50,15 @@ class Supervisor:
     ) -> None:
         self._context = context
         self._queue = Queue(context)
-        self._direction = Direction(context)
-        self._sight = Sight(is_busy=False, has_moved=False)
+        self._reconcilers = Reconcilers(context)
+        self._last_pass = Pass(is_busy=False, has_moved=False)
         self._bench = Bench(context)
         self._jobs = Jobs(context)
         self._notices = Notices(context)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
-        self._outlook = Outlook(is_busy=False)
+        self._last_queue_pass = QueuePass(is_busy=False)
         self._link = link
         self._fifo = fifo  # of the link, open since before this program was loaded
         self._idle_seconds = idle_seconds
@@ -138,9 +138,9 @@ class Supervisor:
     async def _wait(self) -> None:
         if self._is_stopping:
             return
-        patience = RETRY_SECONDS if self._sight.was_changed else LOOK_EVERY_SECONDS
-        if self._outlook.next_at is not None:
-            patience = min(patience, max(0.0, self._outlook.next_at - time.monotonic()) + 0.01)
+        patience = RETRY_SECONDS if self._last_pass.was_changed else LOOK_EVERY_SECONDS
+        if self._last_queue_pass.next_at is not None:
+            patience = min(patience, max(0.0, self._last_queue_pass.next_at - time.monotonic()) + 0.01)
         if self._idle_seconds is not None:
             patience = min(patience, max(0.1, self._idle_seconds))
         try:
@@ -157,7 +157,7 @@ class Supervisor:
             return
         try:
             await self._context.in_queue_thread(self._look_at_work)
-            if self._sight.has_moved:
+            if self._last_pass.has_moved:
                 self._woken.set()
             working = await self._context.working()
             self._bench.see_to(await self._context.trying())
@@ -173,8 +173,10 @@ class Supervisor:
             self._pass_on(run)
             self._jobs.ensure(run)
         self._is_busy = bool(working or self._jobs.is_any or self._bench.is_busy)
-        is_directing = self._sight.is_busy and not self._queue.is_draining  # else it is left to the next one
-        self._is_busy = self._is_busy or is_directing or self._outlook.is_busy
+        is_directing = (
+            self._last_pass.is_busy and not self._queue.is_draining
+        )  # else it is left to the next one
+        self._is_busy = self._is_busy or is_directing or self._last_queue_pass.is_busy
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
         self._seen = {run.id: self._seen[run.id] for run in working}
@@ -182,9 +184,9 @@ class Supervisor:
     def _look_at_work(self) -> None:
         """Hear what came of the tasks, bring further what is made of them, and start what that wants."""
         for _ in range(MOST_ROUNDS):
-            self._outlook = self._queue.look()
-            self._sight = self._direction.look()
-            if not self._sight.has_moved:
+            self._last_queue_pass = self._queue.look()
+            self._last_pass = self._reconcilers.look()
+            if not self._last_pass.has_moved:
                 return
 
     async def _checkpoint_if_quiet(self) -> None:

@@ -27,7 +27,7 @@ SAID_KEPT = 3000  # letters of a gate's last words that an agent is told
 BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BLOCKED: "is blocked"}
 
 
-class TrainDirector:
+class TrainReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._trains = Trains(context.store)

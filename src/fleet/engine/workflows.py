@@ -63,7 +63,7 @@ What these stages left is in git:
 {lines}"""
 
 
-class WorkflowDirector:
+class WorkflowReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._workflows = Workflows(context.store)

@@ -1,6 +1,6 @@
-"""What is made of several tasks and trials is directed here: it is looked at, and brought further.
+"""Reconcilers for workflows, merge trains, pairs, sprints and races: each brings its records further.
 
-Like the queue, a director keeps nothing: it reads records, decides by pure functions, and changes one
+Like the queue, a reconciler keeps nothing: it reads records, decides by pure functions, and changes one
 record at a time by compare-and-set. What it starts has a name that follows from what it is started for, so
 that starting it again, after a kill between two writes, starts nothing twice.
 """
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fleet.engine.context import EngineContext
-from fleet.engine.pairs import PairDirector
-from fleet.engine.races import RaceDirector
-from fleet.engine.sprints import SprintDirector
-from fleet.engine.trains import TrainDirector
-from fleet.engine.workflows import WorkflowDirector
+from fleet.engine.pairs import PairReconciler
+from fleet.engine.races import RaceReconciler
+from fleet.engine.sprints import SprintReconciler
+from fleet.engine.trains import TrainReconciler
+from fleet.engine.workflows import WorkflowReconciler
 from fleet.errors import Conflict, FleetError, Stale, StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Named(Protocol):
 Work = TypeVar("Work", bound=Named)
 
 
-class Director(Protocol[Work]):
+class Reconciler(Protocol[Work]):
     """Brings one kind of work further. Its calls block for a while."""
 
     def live(self) -> Sequence[Work]:
@@ -44,30 +44,32 @@ class Director(Protocol[Work]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Pass:
+    """What one pass over all reconcilers found."""
+
     is_busy: bool  # something is under way
     has_moved: bool  # it is worth to look again at once
     was_changed: bool = False  # by somebody else, under our hands: it is worth to look again soon
 
 
-class Direction:
+class Reconcilers:
     def __init__(self, context: EngineContext) -> None:
-        self._directors: tuple[Director[Any], ...] = _directors(context)
+        self._reconcilers: tuple[Reconciler[Any], ...] = _all_reconcilers(context)
         self._was_changed = False
 
-    def look(self) -> Sight:
+    def look(self) -> Pass:
         """Bring everything further that can be."""
         is_busy = has_moved = self._was_changed = False
-        for director in self._directors:
-            for work in director.live():
+        for reconciler in self._reconcilers:
+            for work in reconciler.live():
                 is_busy = True
-                has_moved = self._advance(director, work) or has_moved
-        return Sight(is_busy=is_busy, has_moved=has_moved, was_changed=self._was_changed)
+                has_moved = self._advance(reconciler, work) or has_moved
+        return Pass(is_busy=is_busy, has_moved=has_moved, was_changed=self._was_changed)
 
-    def _advance(self, director: Director[Any], work: Named) -> bool:
+    def _advance(self, reconciler: Reconciler[Any], work: Named) -> bool:
         """Bring one work further; what is wrong with it must not stop the others."""
         try:
-            return director.advance(work)
+            return reconciler.advance(work)
         except StoreUnusable:
             raise  # it is not about this work
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
@@ -80,11 +82,11 @@ class Direction:
         return False
 
 
-def _directors(context: EngineContext) -> tuple[Director[Any], ...]:
+def _all_reconcilers(context: EngineContext) -> tuple[Reconciler[Any], ...]:
     return (
-        WorkflowDirector(context),
-        TrainDirector(context),
-        PairDirector(context),
-        SprintDirector(context),
-        RaceDirector(context),
+        WorkflowReconciler(context),
+        TrainReconciler(context),
+        PairReconciler(context),
+        SprintReconciler(context),
+        RaceReconciler(context),
     )
