@@ -21,8 +21,8 @@ import pytest
 from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
 from fleet.services import installing, toml_edits
 from fleet.services.clients import CLIENTS, Launch, Places, Scope
+from fleet.services.config_edits import Change
 from fleet.services.installing import SKILLS, Installer
-from fleet.services.placements import Change
 
 LAUNCH = Launch(command="/opt/fleet", args=("mcp",), env={"FLEET_HOME": "/data/fleet"})
 

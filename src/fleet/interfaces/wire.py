@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
     from fleet.records.tasks import Hold
+    from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
     from fleet.services.loads import Load
     from fleet.services.logs import Entry
     from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
-    from fleet.services.placements import Change
     from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row

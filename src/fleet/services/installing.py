@@ -23,13 +23,13 @@ from fleet.services.clients import (
     clients_in_use,
     status_line,
 )
-from fleet.services.placements import (
+from fleet.services.config_edits import (
     Change,
+    ConfigEdit,
+    EditRegister,
     KeptCopies,
-    Placement,
-    Register,
     place_of,
-    plan_placement,
+    plan_edit,
     plan_removal,
     remove_folders,
     write_change,
@@ -58,7 +58,7 @@ class Installer:
         self._places = places
         self._launch = launch
         self._is_found = is_found
-        self._register = Register(self._folder / "placements.json")
+        self._register = EditRegister(self._folder / "placements.json")
         self._copies = KeptCopies(self._folder / "before")
 
     # putting in
@@ -77,7 +77,7 @@ class Installer:
             known = self._register.load()
             wanted = self._wanted(chosen, scope, skills, known)
             plans = [
-                partial(plan_placement, piece, known.get(place), names, project, self._copies)
+                partial(plan_edit, piece, known.get(place), names, project, self._copies)
                 for place, (piece, names) in wanted.items()
             ]
             return self._do(plans, known, is_dry)
@@ -149,21 +149,21 @@ class Installer:
                 self._tidy(known)
             return done
 
-    def _less(self, placement: Placement, clients: set[str]) -> Change:
-        left = tuple(name for name in placement.clients if name not in clients)
-        change = plan_removal(placement, self._copies)
+    def _less(self, edit: ConfigEdit, clients: set[str]) -> Change:
+        left = tuple(name for name in edit.clients if name not in clients)
+        change = plan_removal(edit, self._copies)
         if not left:
             return change
         note = f"{', '.join(left)} read{'s' if len(left) == 1 else ''} it, too"
-        return replace(change, verb="keep", note=note, placement=replace(placement, clients=left))
+        return replace(change, verb="keep", note=note, edit=replace(edit, clients=left))
 
-    def _tidy(self, known: dict[str, Placement]) -> None:
+    def _tidy(self, known: dict[str, ConfigEdit]) -> None:
         if not known and self._folder.is_dir():
             shutil.rmtree(self._folder)
 
     # both
 
-    def _do(self, plans: Sequence[Plan], known: dict[str, Placement], is_dry: bool) -> list[Change]:
+    def _do(self, plans: Sequence[Plan], known: dict[str, ConfigEdit], is_dry: bool) -> list[Change]:
         """Read every file before any is written; write down what is to be done before it is.
 
         So whoever is killed in between can do it again.
@@ -173,22 +173,22 @@ class Installer:
             return planned
         self._write_down(planned, known)
         done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
-        places = [place_of(change.file) for change in done if not change.placement]
+        places = [place_of(change.file) for change in done if not change.edit]
         gone = [known.pop(place) for place in places if place in known]
-        for placement in sorted(gone, key=lambda one: -len(one.folders)):
-            remove_folders(placement.folders)
+        for edit in sorted(gone, key=lambda one: -len(one.folders)):
+            remove_folders(edit.folders)
         self._write_down([_settled(change) for change in done], known)
         self._copies.forget_others({one.before for one in known.values()})
         return done
 
-    def _write_down(self, changes: Iterable[Change], known: dict[str, Placement]) -> None:
+    def _write_down(self, changes: Iterable[Change], known: dict[str, ConfigEdit]) -> None:
         for change in changes:
             self._copies.keep(change.before)
-            if change.placement:
-                known[place_of(change.file)] = change.placement
+            if change.edit:
+                known[place_of(change.file)] = change.edit
         self._register.save(known)
 
-    def _carry_out(self, change: Change, plan: Plan, known: dict[str, Placement]) -> Change:
+    def _carry_out(self, change: Change, plan: Plan, known: dict[str, ConfigEdit]) -> Change:
         """Make a change; if somebody else was quicker, plan it anew from what they wrote."""
         for _ in range(TRIES):
             if not change.is_made or write_change(change):
@@ -219,7 +219,7 @@ class Installer:
 
 def _settled(change: Change) -> Change:
     """Return a change that was made: what was there before it is not in the file any more."""
-    return replace(change, placement=change.placement and replace(change.placement, was=None))
+    return replace(change, edit=change.edit and replace(change.edit, was=None))
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:

@@ -14,7 +14,7 @@ from fleet.interfaces.cli.common import confirm, json_option, named_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleet.services.placements import Change
+    from fleet.services.config_edits import Change
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -152,8 +152,8 @@ def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
         note = f" ({change.note})" if change.note else ""
         who = ", ".join(change.clients)
         render.out(render.printable(f"{words[change.verb]:9}  {change.file}  {change.what}, {who}{note}"))
-        if is_dry and change.is_made and change.placement and change.placement.path:
-            path, value = change.placement.path, change.placement.value
+        if is_dry and change.is_made and change.edit and change.edit.path:
+            path, value = change.edit.path, change.edit.value
             render.out(render.printable(f"{'':11}{'.'.join(path)} = {render.json_text(value)}"))
 
 

@@ -1,4 +1,4 @@
-"""What was put into files of other programs, and how it gets out again: to the byte, if nobody else wrote."""
+"""Edits of other programs' config files, and how to undo them: to the byte, if nobody else wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABSENT = ""  # instead of the hash of a file that is not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class ConfigEdit:
     """One piece of ours in one file, and all that is needed to take it out."""
 
     file: str
@@ -41,14 +41,14 @@ class Placement:
     inserted: str = ""  # the text that was added, in one piece
     made: int = 0  # how many levels that lead to it are ours, too
     folders: tuple[str, ...] = ()  # that had to be made, the outermost first
-    was: Placement | None = None  # what is in the file until this one is
+    was: ConfigEdit | None = None  # what is in the file until this one is
 
     @staticmethod
-    def read(told: dict[str, Any]) -> Placement:
+    def read(told: dict[str, Any]) -> ConfigEdit:
         lists = {name: tuple(told[name]) for name in ("path", "clients", "folders")}
-        was = Placement.read(told["was"]) if told["was"] else None
+        was = ConfigEdit.read(told["was"]) if told["was"] else None
         fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"]), "was": was}
-        return Placement(**fields)
+        return ConfigEdit(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Change:
     planned_from: str = ""  # the hash of the file as it was read
     content: bytes | None = field(default=None, repr=False)  # of the file from now on; None: no file
     before: bytes | None = field(default=None, repr=False)  # the file without anything of ours, to be kept
-    placement: Placement | None = field(default=None, repr=False)  # from now on; None: nothing of ours
+    edit: ConfigEdit | None = field(default=None, repr=False)  # from now on; None: nothing of ours
 
     @property
     def is_made(self) -> bool:
@@ -72,7 +72,7 @@ class Change:
     @property
     def mode(self) -> int:
         """The mode of a file that is new."""
-        return 0o644 if self.placement and self.placement.project else 0o600
+        return 0o644 if self.edit and self.edit.project else 0o600
 
 
 def place_of(file: str | Path) -> str:
@@ -87,8 +87,8 @@ def hash_of(content: bytes | None) -> str:
 # putting in
 
 
-def plan_placement(
-    piece: Piece, known: Placement | None, clients: Sequence[str], project: str, kept: KeptCopies
+def plan_edit(
+    piece: Piece, known: ConfigEdit | None, clients: Sequence[str], project: str, kept: KeptCopies
 ) -> Change:
     """Return what has to be done so that a piece is in its file. Raises `InvalidInput` for a broken file.
 
@@ -104,13 +104,13 @@ def plan_placement(
     held = _held(known, content)
     if found == piece.value:
         same = replace(held or known, clients=named, was=None)
-        return _changed(piece, named, "same", placement=same)
+        return _changed(piece, named, "same", edit=same)
     if held is None:
         same = replace(known, clients=named)
-        return _changed(piece, named, "keep", _CHANGED, placement=same)
+        return _changed(piece, named, "keep", _CHANGED, edit=same)
     freed = _freed(held, content, kept)
     if freed is MISSING:
-        return _changed(piece, named, "keep", "it cannot be changed alone", placement=held)
+        return _changed(piece, named, "keep", "it cannot be changed alone", edit=held)
     return replace(_add(piece, content, freed, named, project, held), verb="update")
 
 
@@ -127,14 +127,12 @@ def _changed(
     verb: str,
     note: str = "",
     *,
-    placement: Placement | None = None,
+    edit: ConfigEdit | None = None,
 ) -> Change:
-    return Change(
-        file=str(piece.file), what=piece.what, clients=clients, verb=verb, note=note, placement=placement
-    )
+    return Change(file=str(piece.file), what=piece.what, clients=clients, verb=verb, note=note, edit=edit)
 
 
-def _found(piece: Piece | Placement, content: bytes | None) -> Json | Missing:
+def _found(piece: Piece | ConfigEdit, content: bytes | None) -> Json | Missing:
     """Return what is where the piece goes."""
     if content is None:
         return MISSING
@@ -145,7 +143,7 @@ def _found(piece: Piece | Placement, content: bytes | None) -> Json | Missing:
         return _value_at(piece, text)
 
 
-def _value_at(piece: Piece | Placement, text: str) -> Json | Missing:
+def _value_at(piece: Piece | ConfigEdit, text: str) -> Json | Missing:
     return _edits(piece.format).value_at(text, piece.path) if text.strip() else MISSING
 
 
@@ -155,14 +153,14 @@ def _add(
     freed: bytes | None,
     clients: tuple[str, ...],
     project: str,
-    known: Placement | None,
+    known: ConfigEdit | None,
 ) -> Change:
     """Plan to put a piece into a file, which has nothing of ours in `freed`."""
     _require_writable(piece.file)
     text = "" if freed is None else _decoded(str(piece.file), freed)
     new, inserted = _with_piece(piece, text)
     real = piece.file.resolve()
-    placement = Placement(
+    edit = ConfigEdit(
         file=str(piece.file),
         real=known.real if known else str(real),
         format=piece.format,
@@ -178,7 +176,7 @@ def _add(
         folders=known.folders if known else _missing_folders(real),
         was=known and replace(known, was=None),
     )
-    added = _changed(piece, clients, "add", placement=placement)
+    added = _changed(piece, clients, "add", edit=edit)
     return replace(added, planned_from=hash_of(content), content=new.encode(), before=freed)
 
 
@@ -212,27 +210,27 @@ def _edits(format_: Format) -> Any:  # a module cannot be a type
 # taking out
 
 
-def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
+def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
     """Return what has to be done so that a piece is not in its file any more.
 
     What is not as we have put it there is somebody else's, and stays.
     """
-    found = read_content(placement.file)
+    found = read_content(edit.file)
 
     def change(verb: str, note: str = "", content: bytes | None = None) -> Change:
         return Change(
-            file=placement.file,
-            what=placement.what,
-            clients=placement.clients,
+            file=edit.file,
+            what=edit.what,
+            clients=edit.clients,
             verb=verb,
             note=note,
             planned_from=hash_of(found),
             content=content,
         )
 
-    if hash_of(found) == placement.before or _found(placement, found) is MISSING:
+    if hash_of(found) == edit.before or _found(edit, found) is MISSING:
         return change("same", "it is not there any more")
-    held = _held(placement, found)
+    held = _held(edit, found)
     if held is None:
         return change("keep", "it was changed since, and is yours now")
     freed = _freed(held, found, kept)
@@ -241,7 +239,7 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
         freed = _cut(held, found)
     if freed is MISSING:
         return change("keep", "it cannot be taken out alone")
-    _require_writable(Path(placement.file))
+    _require_writable(Path(edit.file))
     if hash_of(found) == held.after:
         return change("remove", content=freed)
     if held.before == ABSENT and not is_theirs and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
@@ -249,32 +247,32 @@ def plan_removal(placement: Placement, kept: KeptCopies) -> Change:
     return change("remove", "the file was changed since: only what is fleet's is taken out", freed)
 
 
-def _held(placement: Placement, content: bytes | None) -> Placement | None:
+def _held(edit: ConfigEdit, content: bytes | None) -> ConfigEdit | None:
     """Return the placement whose piece is there: this one, or the one before if this never came so far."""
-    found = _found(placement, content)
-    either = (one for one in (placement, placement.was) if one)
+    found = _found(edit, content)
+    either = (one for one in (edit, edit.was) if one)
     return next((one for one in either if one.value == found), None)
 
 
-def _freed(held: Placement, content: bytes | None, kept: KeptCopies) -> bytes | Missing | None:
+def _freed(held: ConfigEdit, content: bytes | None, kept: KeptCopies) -> bytes | Missing | None:
     """Return a file without ours, to the byte if nobody else wrote; `MISSING` if that cannot be done."""
     return kept.content_of(held.before) if hash_of(content) == held.after else _cut(held, content)
 
 
-def _cut(held: Placement, content: bytes | None) -> bytes | Missing:
+def _cut(held: ConfigEdit, content: bytes | None) -> bytes | Missing:
     if content is None or held.format is Format.TEXT:
         return MISSING
     text = taken_out(held, _decoded(held.file, content))
     return MISSING if text is None else text.encode()
 
 
-def taken_out(held: Placement, text: str) -> str | None:
+def taken_out(held: ConfigEdit, text: str) -> str | None:
     """Return a text without ours, in which all else is as it is; None if its layout does not allow that."""
     with _named(held.file, held.format):
         return next((rest for rest in _cuts(held, text) if _is_all_else_there(held, text, rest)), None)
 
 
-def _cuts(held: Placement, text: str) -> Iterable[str]:
+def _cuts(held: ConfigEdit, text: str) -> Iterable[str]:
     """Yield texts that may do: without the very letters that were added, then without what they became."""
     if held.inserted and text.count(held.inserted) == 1:
         yield text.replace(held.inserted, "")
@@ -284,7 +282,7 @@ def _cuts(held: Placement, text: str) -> Iterable[str]:
         yield rest
 
 
-def _is_all_else_there(held: Placement, text: str, rest: str) -> bool:
+def _is_all_else_there(held: ConfigEdit, text: str, rest: str) -> bool:
     comments_in = _edits(held.format).comments_in
     try:
         is_gone = _value_at(held, rest) is MISSING
@@ -295,7 +293,7 @@ def _is_all_else_there(held: Placement, text: str, rest: str) -> bool:
         return False
 
 
-def _others(held: Placement, text: str) -> Json:
+def _others(held: ConfigEdit, text: str) -> Json:
     """Return all that a text says besides ours."""
     if not text.strip():
         return {}
@@ -430,37 +428,37 @@ class KeptCopies:
         return content
 
 
-def _joined(one: Placement, other: Placement, place: str) -> Placement:
+def _joined(one: ConfigEdit, other: ConfigEdit, place: str) -> ConfigEdit:
     """Return what two placements are since the user has linked one's file to the other's."""
     held = one if one.real == place else other
     return replace(held, clients=tuple(dict.fromkeys((*one.clients, *other.clients))))
 
 
-class Register:
-    """All placements, in a file of fleet's home."""
+class EditRegister:
+    """All edits, in a file of fleet's home."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def load(self) -> dict[str, Placement]:
-        """Return placements by the place of their file."""
+    def load(self) -> dict[str, ConfigEdit]:
+        """Return edits by the place of their file."""
         content = read_content(str(self._file))
         if content is None:
             return {}
         try:
             told = cast("Sequence[dict[str, Any]]", json.loads(content))
-            read = [Placement.read(entry) for entry in told]
+            read = [ConfigEdit.read(entry) for entry in told]
         except (ValueError, TypeError, KeyError) as problem:
             raise Unavailable(f"{self._file} cannot be read: {problem}", hint="restore it") from problem
-        known: dict[str, Placement] = {}
+        known: dict[str, ConfigEdit] = {}
         for one in read:
             place = place_of(one.file)
             known[place] = _joined(known[place], one, place) if place in known else one
         return known
 
-    def save(self, placements: dict[str, Placement]) -> None:
-        if not placements:
+    def save(self, edits: dict[str, ConfigEdit]) -> None:
+        if not edits:
             self._file.unlink(missing_ok=True)
             return
-        told = [asdict(placement) for placement in placements.values()]
+        told = [asdict(edit) for edit in edits.values()]
         replace_file(self._file, json.dumps(told, indent=1).encode())
