@@ -719,7 +719,7 @@ def purge_home() -> Sequence[Path]:
 
 def activity() -> str:
     """Return the fleet in a line; "" if nothing goes on. Nothing is made or started for it."""
-    from fleet.services.roster import activity_of
+    from fleet.services.run_summaries import activity_of
 
     home = home_folder()
     if not (home / "fleet.db").exists() and not database_url(home):

@@ -20,7 +20,7 @@ from fleet.domain.usage import Usage
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.progress import describe
 from fleet.records.runs import Runs
-from fleet.services.roster import Roster
+from fleet.services.run_summaries import RunSummaries
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
 from tests.support import System, make_repository, wait_for
 
@@ -34,24 +34,24 @@ VARIED = (
 )
 
 
-def test_a_glance_says_the_same_as_the_run(tmp_path: Path) -> None:
+def test_a_summary_says_the_same_as_the_run(tmp_path: Path) -> None:
     record(tmp_path, *VARIED)
     store = open_store(tmp_path)
-    glances = {glance.id: glance for glance in Roster(store).look(everything=True)}
+    summaries = {summary.id: summary for summary in RunSummaries(store).look(everything=True)}
     for run in Runs(store).find():
-        glance = glances[run.id]
+        summary = summaries[run.id]
         for name in ("project", "branch", "coder", "model", "state", "state_since", "state_reason", "host"):
-            assert getattr(glance, name) == getattr(run, name)
+            assert getattr(summary, name) == getattr(run, name)
         for name in ("workspace", "started_at", "is_removed", "has_work", "is_live", "said"):
-            assert getattr(glance, name) == getattr(run, name)
-        assert glance.batch == (run.batch or "")
-        assert (glance.files, glance.added, glance.removed) == (
+            assert getattr(summary, name) == getattr(run, name)
+        assert summary.batch == (run.batch or "")
+        assert (summary.files, summary.added, summary.removed) == (
             run.diff.files,
             run.diff.added,
             run.diff.removed,
         )
-        assert (glance.tokens, glance.cost_usd) == (run.usage.total_tokens, run.usage.cost_usd)
-        assert (glance.agent and glance.agent["pid"]) == (run.agent and run.agent.pid)
+        assert (summary.tokens, summary.cost_usd) == (run.usage.total_tokens, run.usage.cost_usd)
+        assert (summary.agent and summary.agent["pid"]) == (run.agent and run.agent.pid)
     store.close()
 
 

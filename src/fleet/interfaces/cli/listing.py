@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fleet.ports.store import Store
     from fleet.services.loads import Load
-    from fleet.services.roster import Glance, Roster
+    from fleet.services.run_summaries import RunSummaries, RunSummary
 
 HEADINGS = (
     "project",
@@ -69,69 +69,73 @@ def list_agents(
       fleet list --json | jq '.[] | select(.state == "failed") | .branch'
     """
     from fleet.bootstrap import home_folder, open_store
-    from fleet.services.roster import Roster
+    from fleet.services.run_summaries import RunSummaries
 
     home = home_folder()
     if repair:
         _repair_store(home)
     store = open_store(home)
     try:
-        roster = Roster(store)
+        runs = RunSummaries(store)
         if repair:
             _repair(home, store)
         folder = "." if here else None
-        glances = roster.look(everything=everything, folder=folder)
-        _wake(home, glances)
+        summaries = runs.look(everything=everything, folder=folder)
+        _wake(home, summaries)
         if watch:
-            _watch(home, roster, everything=everything, folder=folder, grouped=grouped, as_json=as_json)
+            _watch(home, runs, everything=everything, folder=folder, grouped=grouped, as_json=as_json)
             return
-        loads = _loads(home, glances)
+        loads = _loads(home, summaries)
         if as_json:
-            _print_json(store, glances, loads)
+            _print_json(store, summaries, loads)
             return
     finally:
         store.close()
-    render.out_lines(lines_of(glances, loads, grouped=grouped))
-    render.say(summary(glances, loads))
+    render.out_lines(lines_of(summaries, loads, grouped=grouped))
+    render.say(totals_line(summaries, loads))
 
 
-def _print_json(store: Store, glances: Sequence[Glance], loads: Mapping[str, Load]) -> None:
+def _print_json(store: Store, summaries: Sequence[RunSummary], loads: Mapping[str, Load]) -> None:
     from fleet.interfaces import wire
     from fleet.records.runs import Runs
 
-    wanted = {glance.id for glance in glances}
+    wanted = {summary.id for summary in summaries}
     render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], loads))
 
 
-def _loads(home: Path, glances: Sequence[Glance]) -> Mapping[str, Load]:
-    if not any(glance.agent and glance.is_live for glance in glances):
+def _loads(home: Path, summaries: Sequence[RunSummary]) -> Mapping[str, Load]:
+    if not any(summary.agent and summary.is_live for summary in summaries):
         return {}
     from fleet.bootstrap import host_name, loads_of
-    from fleet.services.roster import agents_of
+    from fleet.services.run_summaries import agents_of
 
-    return loads_of(home).of(agents_of(glances, host_name()))
+    return loads_of(home).of(agents_of(summaries, host_name()))
 
 
-def _wake(home: Path, glances: Sequence[Glance]) -> None:
+def _wake(home: Path, summaries: Sequence[RunSummary]) -> None:
     """Start a supervisor if there is work and none is up: agents must not wait for a person to notice."""
-    if any(glance.has_work for glance in glances):
+    if any(summary.has_work for summary in summaries):
         from fleet.interfaces.cli.common import wake
 
         wake(home)
 
 
 def lines_of(
-    glances: Sequence[Glance], loads: Mapping[str, Load], *, grouped: bool = False, width: int | None = None
+    summaries: Sequence[RunSummary],
+    loads: Mapping[str, Load],
+    *,
+    grouped: bool = False,
+    width: int | None = None,
 ) -> list[str]:
     """Return the table, or one per batch."""
     width = width or render.terminal_width()
-    if not glances:
+    if not summaries:
         return []
     if not grouped:
-        return _table(glances, loads, width)
-    batches: dict[str, list[Glance]] = {}
-    for glance in glances:
-        batches.setdefault(glance.batch, []).append(glance)
+        return _table(summaries, loads, width)
+    batches: dict[str, list[RunSummary]] = {}
+    for summary in summaries:
+        batches.setdefault(summary.batch, []).append(summary)
     lines: list[str] = []
     for batch, members in batches.items():
         lines.append(render.paint(f"batch {batch or '-'}: {_tally(members)}", "bold"))
@@ -140,43 +144,43 @@ def lines_of(
     return lines[:-1]
 
 
-def _table(glances: Sequence[Glance], loads: Mapping[str, Load], width: int | None) -> list[str]:
+def _table(summaries: Sequence[RunSummary], loads: Mapping[str, Load], width: int | None) -> list[str]:
     now = time.time()
-    has_projects = len({glance.project for glance in glances}) > 1
-    rows = [_row(glance, loads.get(glance.id), now, has_projects) for glance in glances]
+    has_projects = len({summary.project for summary in summaries}) > 1
+    rows = [_row(summary, loads.get(summary.id), now, has_projects) for summary in summaries]
     is_coloured = render.is_coloured(sys.stdout)
     styles: dict[str, Sequence[str]] = {
-        "state": [render.STATE_COLOURS.get(glance.state, "") for glance in glances],
-        "last line": ["dim"] * len(glances),
+        "state": [render.STATE_COLOURS.get(summary.state, "") for summary in summaries],
+        "last line": ["dim"] * len(summaries),
     }
     return render.table(
         HEADINGS, rows, right=RIGHT, drop=FIRST_TO_GO, styles=styles, width=width, is_coloured=is_coloured
     )
 
 
-def _row(glance: Glance, load: Load | None, now: float, has_projects: bool) -> tuple[str, ...]:
+def _row(summary: RunSummary, load: Load | None, now: float, has_projects: bool) -> tuple[str, ...]:
     return (
-        render.printable(glance.project.rpartition("/")[2]) if has_projects else "",
-        render.printable(glance.branch),
-        glance.batch,
-        glance.coder,
-        glance.model,
-        _state_of(glance),
-        render.age(now - glance.state_since),
+        render.printable(summary.project.rpartition("/")[2]) if has_projects else "",
+        render.printable(summary.branch),
+        summary.batch,
+        summary.coder,
+        summary.model,
+        _state_of(summary),
+        render.age(now - summary.state_since),
         f"{load.cpu_percent:.0f}%" if load else "",
         render.megabytes(load.memory_bytes) if load else "",
-        render.age(now - glance.started_at) if glance.started_at and glance.is_live else "",
-        f"+{glance.added} -{glance.removed}" if glance.files else "",
-        render.count(glance.tokens) if glance.tokens else "",
-        render.money(glance.cost_usd),
-        render.printable(glance.held)
-        or last_line(glance.state, glance.said, glance.state_reason, glance.waits_for),
+        render.age(now - summary.started_at) if summary.started_at and summary.is_live else "",
+        f"+{summary.added} -{summary.removed}" if summary.files else "",
+        render.count(summary.tokens) if summary.tokens else "",
+        render.money(summary.cost_usd),
+        render.printable(summary.held)
+        or last_line(summary.state, summary.said, summary.state_reason, summary.waits_for),
     )
 
 
-def _state_of(glance: Glance) -> str:
-    marks = [word for word, is_so in (("held", glance.held), ("removed", glance.is_removed)) if is_so]
-    return f"{glance.state} ({', '.join(marks)})" if marks else glance.state
+def _state_of(summary: RunSummary) -> str:
+    marks = [word for word, is_so in (("held", summary.held), ("removed", summary.is_removed)) if is_so]
+    return f"{summary.state} ({', '.join(marks)})" if marks else summary.state
 
 
 def last_line(state: str, said: str, reason: str, waits_for: str = "") -> str:
@@ -187,13 +191,13 @@ def last_line(state: str, said: str, reason: str, waits_for: str = "") -> str:
     return render.printable(first or second)
 
 
-def summary(glances: Sequence[Glance], loads: Mapping[str, Load]) -> str:
+def totals_line(summaries: Sequence[RunSummary], loads: Mapping[str, Load]) -> str:
     """Return the totals, in a line."""
-    if not glances:
+    if not summaries:
         return 'no agents; start one with `fleet create BRANCH -p "what it is to do"`'
-    tokens = sum(glance.tokens for glance in glances)
-    costs = [glance.cost_usd for glance in glances if glance.cost_usd is not None]
-    parts = [f"{render.plural(len(glances), 'agent')}: {_tally(glances)}"]
+    tokens = sum(summary.tokens for summary in summaries)
+    costs = [summary.cost_usd for summary in summaries if summary.cost_usd is not None]
+    parts = [f"{render.plural(len(summaries), 'agent')}: {_tally(summaries)}"]
     if loads:
         parts.append(f"{sum(load.cpu_percent for load in loads.values()):.0f}% cpu")
         parts.append(render.megabytes(sum(load.memory_bytes for load in loads.values())))
@@ -204,23 +208,23 @@ def summary(glances: Sequence[Glance], loads: Mapping[str, Load]) -> str:
     return " · ".join(parts)
 
 
-def _tally(glances: Sequence[Glance]) -> str:
+def _tally(summaries: Sequence[RunSummary]) -> str:
     states: dict[str, int] = {}
-    for glance in glances:
-        states[glance.state] = states.get(glance.state, 0) + 1
+    for summary in summaries:
+        states[summary.state] = states.get(summary.state, 0) + 1
     return ", ".join(f"{number} {state}" for state, number in states.items())
 
 
 def _watch(
-    home: Path, roster: Roster, *, everything: bool, folder: str | None, grouped: bool, as_json: bool
+    home: Path, runs: RunSummaries, *, everything: bool, folder: str | None, grouped: bool, as_json: bool
 ) -> None:
     if as_json:
         raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
 
     def lines(width: int) -> list[str]:
-        glances = roster.look(everything=everything, folder=folder)
-        loads = _loads(home, glances)
-        return [*lines_of(glances, loads, grouped=grouped, width=width), "", summary(glances, loads)]
+        summaries = runs.look(everything=everything, folder=folder)
+        loads = _loads(home, summaries)
+        return [*lines_of(summaries, loads, grouped=grouped, width=width), "", totals_line(summaries, loads)]
 
     keep_showing(lines, hint="call `fleet list` again and again, or `fleet wait`")
 

@@ -1,4 +1,4 @@
-"""A quick look at all runs, for the command that people type most.
+"""Summaries of all runs, for the command that people type most.
 
 It reads the few values that a table needs straight from the records. Making whole `Run`s of a
 thousand records, and loading all that `RunService` needs, would take longer than everything else
@@ -21,7 +21,7 @@ _LIVE = frozenset({"running", "waiting", "unknown"})
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Glance(NamedTuple):
+class RunSummary(NamedTuple):
     """What a table shows of one run."""
 
     id: str
@@ -53,26 +53,28 @@ class Glance(NamedTuple):
         return self.state in _LIVE
 
 
-class Roster:
+class RunSummaries:
+    """The summaries of the runs in a store."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def look(self, *, everything: bool = False, folder: str | None = None) -> list[Glance]:
+    def look(self, *, everything: bool = False, folder: str | None = None) -> list[RunSummary]:
         """Return runs, oldest first: those with a workspace or work, or all; of a folder's project only."""
         from fleet.ports.store import find_all
 
         records = find_all(self._store, _KIND) if everything else find_all(self._store, _KIND, "shown", "yes")
-        glances = [glance(record) for record in records]
-        return glances if folder is None else _of_project_at(folder, glances)
+        summaries = [summarize(record) for record in records]
+        return summaries if folder is None else _of_project_at(folder, summaries)
 
 
-def glance(record: Record) -> Glance:
+def summarize(record: Record) -> RunSummary:
     """Read a record of a run; what has its default value is not in it."""
     body = cast("dict[str, Any]", dict(record.body.items()))  # to ask a body for each field would cost more
     get = body.get
     diff: Mapping[str, Any] = get("diff", _NOTHING)
     usage: Mapping[str, Any] = get("usage", _NOTHING)
-    return Glance(
+    return RunSummary(
         body["id"],
         body["project"],
         body["branch"],
@@ -104,7 +106,9 @@ def activity_of(fleet: Fleet) -> str:
     from fleet.domain.task import TaskState
     from fleet.services.decisions import decisions_due
 
-    working = sum(glance.is_live and glance.state != "waiting" for glance in Roster(fleet.store).look())
+    working = sum(
+        summary.is_live and summary.state != "waiting" for summary in RunSummaries(fleet.store).look()
+    )
     asking = len(fleet.questions.pending()) + len(decisions_due(fleet))
     queued = len(fleet.tasks.list(TaskState.OPEN))
     counts = {"working": working, "waiting for you": asking, "queued": queued}
@@ -112,25 +116,27 @@ def activity_of(fleet: Fleet) -> str:
     return f"fleet: {', '.join(told)}" if told else ""
 
 
-def agents_of(glances: Sequence[Glance], host: str) -> dict[str, ProcessId]:
+def agents_of(summaries: Sequence[RunSummary], host: str) -> dict[str, ProcessId]:
     """Return the processes of the live agents of a host, by run id."""
     from fleet.domain.process import ProcessId
 
     return {
-        glance.id: ProcessId(pid=glance.agent["pid"], start=glance.agent["start"], boot=glance.agent["boot"])
-        for glance in glances
-        if glance.agent and glance.is_live and glance.host == host
+        summary.id: ProcessId(
+            pid=summary.agent["pid"], start=summary.agent["start"], boot=summary.agent["boot"]
+        )
+        for summary in summaries
+        if summary.agent and summary.is_live and summary.host == host
     }
 
 
-def _of_project_at(folder: str, glances: Sequence[Glance]) -> list[Glance]:
+def _of_project_at(folder: str, summaries: Sequence[RunSummary]) -> list[RunSummary]:
     """Keep the runs of the project that the folder is in: in its checkout, or in a workspace of it."""
     here = os.path.realpath(folder)
     projects = {
-        glance.project
-        for glance in glances
-        for top in (glance.project, glance.workspace)
+        summary.project
+        for summary in summaries
+        for top in (summary.project, summary.workspace)
         if top and (here == top or here.startswith(top.rstrip("/") + "/"))
     }
     innermost = max(projects, key=len, default=None)
-    return [glance for glance in glances if glance.project == innermost]
+    return [summary for summary in summaries if summary.project == innermost]
