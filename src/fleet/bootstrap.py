@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from fleet.errors import StoreUnusable
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge
+    from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
-    from fleet.ports.vitals import Gauge
     from fleet.services.boundary import BoundaryService
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
     from fleet.services.doctor import Doctor
     from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
-    from fleet.services.loads import Loads
     from fleet.services.logs import LogService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
+    from fleet.services.process_usage import UsageMeter
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
@@ -86,7 +86,7 @@ def open_fleet(
         make_sprints=_make_sprints,
         make_prompt_tasks=_make_prompt_tasks,
         make_spawns=_make_spawns,
-        make_gauge=_make_gauge,
+        make_process_probe=_make_process_probe,
         make_boundary=_make_boundary,
     )
 
@@ -629,16 +629,16 @@ def _make_boundary(fleet: Fleet) -> BoundaryService:
     )
 
 
-def _make_gauge() -> Gauge:
-    from fleet.adapters.gauges import ProcGauge
+def _make_process_probe() -> ProcessProbe:
+    from fleet.adapters.process_usage import ProcProbe
 
-    return ProcGauge()
+    return ProcProbe()
 
 
-def loads_of(home: Path) -> Loads:
-    from fleet.services.loads import Loads
+def usage_meter_of(home: Path) -> UsageMeter:
+    from fleet.services.process_usage import UsageMeter
 
-    return Loads(home=home, gauge=_make_gauge)
+    return UsageMeter(home=home, process_probe=_make_process_probe)
 
 
 def logs_of(fleet: Fleet) -> LogService:
@@ -736,4 +736,4 @@ def demo_in(folder: Path, agents: int) -> Demo:
     os.environ.pop("FLEET_DATABASE_URL", None)
     fleet = open_fleet(folder / "home", str(folder / "garden"))
     link = supervisor_link_of(folder / "home")
-    return Demo(folder=folder, fleet=fleet, link=link, gauge=fleet.gauge, cast=parts(agents))
+    return Demo(folder=folder, fleet=fleet, link=link, process_probe=fleet.process_probe, cast=parts(agents))

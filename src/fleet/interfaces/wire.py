@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from fleet.records.tasks import Hold
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
-    from fleet.services.loads import Load
     from fleet.services.logs import Entry
     from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
+    from fleet.services.process_usage import ProcessUsage
     from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of
 
 
-def run(run: Run, load: Load | None = None) -> dict[str, Json]:
+def run(run: Run, process_usage: ProcessUsage | None = None) -> dict[str, Json]:
     return {
         "id": run.id,
         "branch": run.branch,
@@ -80,7 +80,7 @@ def run(run: Run, load: Load | None = None) -> dict[str, Json]:
         "context_tokens": run.context_tokens,
         "diff": diff(run.diff),
         "said": run.said,
-        "load": None if load is None else load_of(load),
+        "load": None if process_usage is None else process_usage_of(process_usage),
         "held": run.held or None,
         "changed_outside": [outside(run, one) for one in run.outside],
         "result": None if run.result is None else result(run.result),
@@ -99,8 +99,8 @@ def outside(run: Run, one: Outside) -> dict[str, Json]:
     }
 
 
-def runs(found: Sequence[Run], loads: Mapping[str, Load] | None = None) -> list[Json]:
-    return [run(each, (loads or {}).get(each.id)) for each in found]
+def runs(found: Sequence[Run], usages: Mapping[str, ProcessUsage] | None = None) -> list[Json]:
+    return [run(each, (usages or {}).get(each.id)) for each in found]
 
 
 def process(process: ProcessId | None) -> Json:
@@ -134,11 +134,11 @@ def result(result: Result) -> dict[str, Json]:
     }
 
 
-def load_of(load: Load) -> dict[str, Json]:
+def process_usage_of(usage: ProcessUsage) -> dict[str, Json]:
     return {
-        "cpu_percent": round(load.cpu_percent, 1),
-        "memory_bytes": load.memory_bytes,
-        "processes": load.processes,
+        "cpu_percent": round(usage.cpu_percent, 1),
+        "memory_bytes": usage.memory_bytes,
+        "processes": usage.processes,
     }
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.config import Settings
+    from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.store import Store
-    from fleet.ports.vitals import Gauge
     from fleet.services.boundary import BoundaryService
     from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
@@ -46,7 +46,7 @@ class Fleet:
     make_sprints: Callable[[Fleet], SprintService]
     make_prompt_tasks: Callable[[Fleet], PromptTaskService]
     make_spawns: Callable[[Fleet], SpawnService]
-    make_gauge: Callable[[], Gauge]
+    make_process_probe: Callable[[], ProcessProbe]
     make_boundary: Callable[[Fleet], BoundaryService]
 
     @cached_property
@@ -106,8 +106,8 @@ class Fleet:
         return self.make_boundary(self)
 
     @cached_property
-    def gauge(self) -> Gauge:
-        return self.make_gauge()
+    def process_probe(self) -> ProcessProbe:
+        return self.make_process_probe()
 
     def is_using(self, store: Store) -> bool:
         """Whether a store is the one that was opened here."""

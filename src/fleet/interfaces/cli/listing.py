@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.ports.store import Store
-    from fleet.services.loads import Load
+    from fleet.services.process_usage import ProcessUsage
     from fleet.services.run_summaries import RunSummaries, RunSummary
 
 HEADINGS = (
@@ -85,31 +85,31 @@ def list_agents(
         if watch:
             _watch(home, runs, everything=everything, folder=folder, grouped=grouped, as_json=as_json)
             return
-        loads = _loads(home, summaries)
+        usages = _usages(home, summaries)
         if as_json:
-            _print_json(store, summaries, loads)
+            _print_json(store, summaries, usages)
             return
     finally:
         store.close()
-    render.out_lines(lines_of(summaries, loads, grouped=grouped))
-    render.say(totals_line(summaries, loads))
+    render.out_lines(lines_of(summaries, usages, grouped=grouped))
+    render.say(totals_line(summaries, usages))
 
 
-def _print_json(store: Store, summaries: Sequence[RunSummary], loads: Mapping[str, Load]) -> None:
+def _print_json(store: Store, summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage]) -> None:
     from fleet.interfaces import wire
     from fleet.records.runs import Runs
 
     wanted = {summary.id for summary in summaries}
-    render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], loads))
+    render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], usages))
 
 
-def _loads(home: Path, summaries: Sequence[RunSummary]) -> Mapping[str, Load]:
+def _usages(home: Path, summaries: Sequence[RunSummary]) -> Mapping[str, ProcessUsage]:
     if not any(summary.agent and summary.is_live for summary in summaries):
         return {}
-    from fleet.bootstrap import host_name, loads_of
+    from fleet.bootstrap import host_name, usage_meter_of
     from fleet.services.run_summaries import agents_of
 
-    return loads_of(home).of(agents_of(summaries, host_name()))
+    return usage_meter_of(home).of(agents_of(summaries, host_name()))
 
 
 def _wake(home: Path, summaries: Sequence[RunSummary]) -> None:
@@ -122,7 +122,7 @@ def _wake(home: Path, summaries: Sequence[RunSummary]) -> None:
 
 def lines_of(
     summaries: Sequence[RunSummary],
-    loads: Mapping[str, Load],
+    usages: Mapping[str, ProcessUsage],
     *,
     grouped: bool = False,
     width: int | None = None,
@@ -132,22 +132,24 @@ def lines_of(
     if not summaries:
         return []
     if not grouped:
-        return _table(summaries, loads, width)
+        return _table(summaries, usages, width)
     batches: dict[str, list[RunSummary]] = {}
     for summary in summaries:
         batches.setdefault(summary.batch, []).append(summary)
     lines: list[str] = []
     for batch, members in batches.items():
         lines.append(render.paint(f"batch {batch or '-'}: {_tally(members)}", "bold"))
-        lines.extend(f"  {line}" for line in _table(members, loads, width and width - 2))
+        lines.extend(f"  {line}" for line in _table(members, usages, width and width - 2))
         lines.append("")
     return lines[:-1]
 
 
-def _table(summaries: Sequence[RunSummary], loads: Mapping[str, Load], width: int | None) -> list[str]:
+def _table(
+    summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage], width: int | None
+) -> list[str]:
     now = time.time()
     has_projects = len({summary.project for summary in summaries}) > 1
-    rows = [_row(summary, loads.get(summary.id), now, has_projects) for summary in summaries]
+    rows = [_row(summary, usages.get(summary.id), now, has_projects) for summary in summaries]
     is_coloured = render.is_coloured(sys.stdout)
     styles: dict[str, Sequence[str]] = {
         "state": [render.STATE_COLOURS.get(summary.state, "") for summary in summaries],
@@ -158,7 +160,7 @@ def _table(summaries: Sequence[RunSummary], loads: Mapping[str, Load], width: in
     )
 
 
-def _row(summary: RunSummary, load: Load | None, now: float, has_projects: bool) -> tuple[str, ...]:
+def _row(summary: RunSummary, usage: ProcessUsage | None, now: float, has_projects: bool) -> tuple[str, ...]:
     return (
         render.printable(summary.project.rpartition("/")[2]) if has_projects else "",
         render.printable(summary.branch),
@@ -167,8 +169,8 @@ def _row(summary: RunSummary, load: Load | None, now: float, has_projects: bool)
         summary.model,
         _state_of(summary),
         render.age(now - summary.state_since),
-        f"{load.cpu_percent:.0f}%" if load else "",
-        render.megabytes(load.memory_bytes) if load else "",
+        f"{usage.cpu_percent:.0f}%" if usage else "",
+        render.megabytes(usage.memory_bytes) if usage else "",
         render.age(now - summary.started_at) if summary.started_at and summary.is_live else "",
         f"+{summary.added} -{summary.removed}" if summary.files else "",
         render.count(summary.tokens) if summary.tokens else "",
@@ -191,16 +193,16 @@ def last_line(state: str, said: str, reason: str, waits_for: str = "") -> str:
     return render.printable(first or second)
 
 
-def totals_line(summaries: Sequence[RunSummary], loads: Mapping[str, Load]) -> str:
+def totals_line(summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage]) -> str:
     """Return the totals, in a line."""
     if not summaries:
         return 'no agents; start one with `fleet create BRANCH -p "what it is to do"`'
     tokens = sum(summary.tokens for summary in summaries)
     costs = [summary.cost_usd for summary in summaries if summary.cost_usd is not None]
     parts = [f"{render.plural(len(summaries), 'agent')}: {_tally(summaries)}"]
-    if loads:
-        parts.append(f"{sum(load.cpu_percent for load in loads.values()):.0f}% cpu")
-        parts.append(render.megabytes(sum(load.memory_bytes for load in loads.values())))
+    if usages:
+        parts.append(f"{sum(usage.cpu_percent for usage in usages.values()):.0f}% cpu")
+        parts.append(render.megabytes(sum(usage.memory_bytes for usage in usages.values())))
     if tokens:
         parts.append(f"{render.count(tokens)} tokens")
     if costs:
@@ -223,8 +225,12 @@ def _watch(
 
     def lines(width: int) -> list[str]:
         summaries = runs.look(everything=everything, folder=folder)
-        loads = _loads(home, summaries)
-        return [*lines_of(summaries, loads, grouped=grouped, width=width), "", totals_line(summaries, loads)]
+        usages = _usages(home, summaries)
+        return [
+            *lines_of(summaries, usages, grouped=grouped, width=width),
+            "",
+            totals_line(summaries, usages),
+        ]
 
     keep_showing(lines, hint="call `fleet list` again and again, or `fleet wait`")
 

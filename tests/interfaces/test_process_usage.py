@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.gauges import ProcGauge
+from fleet.adapters.process_usage import ProcProbe
 from fleet.domain.process import ProcessId
-from fleet.ports.vitals import Gauge
+from fleet.ports.process_usage import ProcessProbe
 from tests.support import wait_for
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 @pytest.fixture
-def gauge() -> Gauge:
-    return ProcGauge()
+def process_probe() -> ProcessProbe:
+    return ProcProbe()
 
 
 @pytest.fixture
@@ -46,14 +46,16 @@ def identity(pid: int) -> ProcessId:
     return ProcessId(pid=pid, start=start, boot=BOOT)
 
 
-def test_an_agent_is_measured_with_all_below_it(gauge: Gauge, family: subprocess.Popen[bytes]) -> None:
+def test_an_agent_is_measured_with_all_below_it(
+    process_probe: ProcessProbe, family: subprocess.Popen[bytes]
+) -> None:
     agent = identity(family.pid)
-    vitals = gauge.measure([agent])[agent]
-    assert vitals.processes == 3
-    assert vitals.memory_bytes > 1 << 19
+    totals = process_probe.measure([agent])[agent]
+    assert totals.processes == 3
+    assert totals.memory_bytes > 1 << 19
 
 
-def test_a_process_that_lost_its_parent_still_counts_by_its_session(gauge: Gauge) -> None:
+def test_a_process_that_lost_its_parent_still_counts_by_its_session(process_probe: ProcessProbe) -> None:
     script = "(sleep 60 & echo $!) ; exec sleep 60"
     process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -61,7 +63,7 @@ def test_a_process_that_lost_its_parent_still_counts_by_its_session(gauge: Gauge
     process.stdout.close()
     try:
         agent = identity(process.pid)
-        wait_for(lambda: gauge.measure([agent])[agent].processes == 2)
+        wait_for(lambda: process_probe.measure([agent])[agent].processes == 2)
     finally:
         os.kill(orphan, 9)
         process.kill()
@@ -69,27 +71,29 @@ def test_a_process_that_lost_its_parent_still_counts_by_its_session(gauge: Gauge
 
 
 def test_another_process_with_the_same_pid_is_not_the_agent(
-    gauge: Gauge, family: subprocess.Popen[bytes]
+    process_probe: ProcessProbe, family: subprocess.Popen[bytes]
 ) -> None:
     agent = identity(family.pid)
     older = ProcessId(pid=agent.pid, start=str(int(agent.start) - 100_000), boot=agent.boot)
-    assert gauge.measure([older]) == {}
+    assert process_probe.measure([older]) == {}
 
 
 def test_one_of_before_a_reboot_is_not_the_agent(family: subprocess.Popen[bytes]) -> None:
     agent = identity(family.pid)
-    assert ProcGauge().measure([ProcessId(pid=agent.pid, start=agent.start, boot="another")]) == {}
+    assert ProcProbe().measure([ProcessId(pid=agent.pid, start=agent.start, boot="another")]) == {}
 
 
-def test_one_that_has_ended_is_left_out_also_while_nobody_has_waited_for_it(gauge: Gauge) -> None:
+def test_one_that_has_ended_is_left_out_also_while_nobody_has_waited_for_it(
+    process_probe: ProcessProbe,
+) -> None:
     process = subprocess.Popen(["sleep", "60"])
     agent = identity(process.pid)
     process.kill()
     wait_for(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-    if isinstance(gauge, ProcGauge):
-        assert ProcGauge().measure([agent]) == {}
+    if isinstance(process_probe, ProcProbe):
+        assert ProcProbe().measure([agent]) == {}
     process.wait()
-    assert gauge.measure([agent]) == {}
+    assert process_probe.measure([agent]) == {}
 
 
 def test_a_name_with_brackets_and_line_feeds_confuses_nobody(tmp_path: Path) -> None:
@@ -98,13 +102,13 @@ def test_a_name_with_brackets_and_line_feeds_confuses_nobody(tmp_path: Path) -> 
     process = subprocess.Popen([str(name), "60"])
     try:
         agent = identity(process.pid)
-        assert ProcGauge().measure([agent])[agent].processes == 1
+        assert ProcProbe().measure([agent])[agent].processes == 1
     finally:
         process.kill()
         process.wait()
 
 
-def test_cpu_time_counts_children_that_have_ended(gauge: Gauge) -> None:
+def test_cpu_time_counts_children_that_have_ended(process_probe: ProcessProbe) -> None:
     burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     script = (
         "import subprocess, sys, time\n"
@@ -118,7 +122,7 @@ def test_cpu_time_counts_children_that_have_ended(gauge: Gauge) -> None:
     process.stdout.close()
     try:
         agent = identity(process.pid)
-        assert gauge.measure([agent])[agent].cpu_seconds >= 0.25
+        assert process_probe.measure([agent])[agent].cpu_seconds >= 0.25
     finally:
         process.kill()
         process.wait()
@@ -126,7 +130,7 @@ def test_cpu_time_counts_children_that_have_ended(gauge: Gauge) -> None:
 
 def test_where_there_is_no_proc_nothing_is_measured() -> None:
     nobody = ProcessId(pid=os.getpid(), start="1", boot="")
-    assert ProcGauge("/no/such/folder").measure([identity(os.getpid()), nobody]) == {}
+    assert ProcProbe("/no/such/folder").measure([identity(os.getpid()), nobody]) == {}
 
 
 def test_a_hundred_agents_are_measured_in_one_pass() -> None:
@@ -134,7 +138,7 @@ def test_a_hundred_agents_are_measured_in_one_pass() -> None:
     try:
         agents = [identity(process.pid) for process in processes]
         took = min(_timed(agents) for _ in range(5))
-        assert len(ProcGauge().measure(agents)) == 100
+        assert len(ProcProbe().measure(agents)) == 100
         alone = min(_timed(agents[:1]) for _ in range(5))
         assert took < 30 * alone + 0.05, "far less than a pass for each"
     finally:
@@ -145,5 +149,5 @@ def test_a_hundred_agents_are_measured_in_one_pass() -> None:
 
 def _timed(agents: list[ProcessId]) -> float:
     begin = time.perf_counter()
-    ProcGauge().measure(agents)
+    ProcProbe().measure(agents)
     return time.perf_counter() - begin

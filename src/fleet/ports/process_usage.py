@@ -1,4 +1,4 @@
-"""What an agent's processes use."""
+"""What the processes of agents use: the port that measures it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleet.domain.process import ProcessId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class ProcessTotals:
     """An agent and all its descendants, added up."""
 
     processes: int
@@ -18,7 +18,7 @@ class Vitals:
     memory_bytes: int
 
 
-class Gauge(Protocol):
-    def measure(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, Vitals]:
+class ProcessProbe(Protocol):
+    def measure(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, ProcessTotals]:
         """Look at live agents of this host; one that is gone, or whose pid is another's now, is left out."""
         ...

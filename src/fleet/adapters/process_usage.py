@@ -1,4 +1,4 @@
-"""What agents use, from one pass over /proc."""
+"""What agents' processes use, from one pass over /proc."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleet.domain.process import ProcessId
-from fleet.ports.vitals import Vitals
+from fleet.ports.process_usage import ProcessTotals
 
 
 class _Process(NamedTuple):
@@ -19,13 +19,13 @@ class _Process(NamedTuple):
     memory_bytes: int
 
 
-class ProcGauge:
+class ProcProbe:
     """Looks at every process once, however many agents there are."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
 
-    def measure(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, Vitals]:
+    def measure(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, ProcessTotals]:
         boot = _read(f"{self._proc}/sys/kernel/random/boot_id").decode().strip()
         wanted = [agent for agent in agents if boot and agent.boot == boot]  # without /proc there is no boot
         return _add_up(wanted, list(self._processes())) if wanted else {}
@@ -74,20 +74,20 @@ def _parse(pid: str, stat: bytes, ticks: int, page: int) -> _Process | None:
     )
 
 
-def _add_up(agents: Sequence[ProcessId], processes: Sequence[_Process]) -> dict[ProcessId, Vitals]:
+def _add_up(agents: Sequence[ProcessId], processes: Sequence[_Process]) -> dict[ProcessId, ProcessTotals]:
     by_pid = {process.pid: process for process in processes}
     children: dict[int, list[_Process]] = {}
     sessions: dict[int, list[_Process]] = {}
     for process in processes:
         children.setdefault(process.parent, []).append(process)
         sessions.setdefault(process.session, []).append(process)
-    found: dict[ProcessId, Vitals] = {}
+    found: dict[ProcessId, ProcessTotals] = {}
     for agent in agents:
         root = by_pid.get(agent.pid)
         if root is None or root.start != agent.start:
             continue  # it is gone, or its pid is another's now
         family = _family(root, children, sessions.get(root.pid, ()))
-        found[agent] = Vitals(
+        found[agent] = ProcessTotals(
             processes=len(family),
             cpu_seconds=sum(process.cpu_seconds for process in family),
             memory_bytes=sum(process.memory_bytes for process in family),

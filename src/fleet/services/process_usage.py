@@ -1,4 +1,4 @@
-"""How busy agents are: CPU since the last look, memory now."""
+"""How busy agents are: CPU since the last measurement, memory now."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from fleet.domain.process import ProcessId
-    from fleet.ports.vitals import Gauge, Vitals
+    from fleet.ports.process_usage import ProcessProbe, ProcessTotals
 
 LONGEST_GAP_SECONDS = 600  # an older look says nothing about now
 SHORTEST_GAP_SECONDS = 0.2  # clock ticks are too coarse for less
 
 
-class Load(NamedTuple):
+class ProcessUsage(NamedTuple):
     cpu_percent: float  # of one core
     memory_bytes: int
     processes: int
@@ -29,31 +29,31 @@ class _Look(NamedTuple):
     cpu_seconds: float
 
 
-class Loads:
+class UsageMeter:
     """Measures the agents of this host, and remembers the look for the next one."""
 
-    def __init__(self, *, home: str | os.PathLike[str], gauge: Callable[[], Gauge]) -> None:
+    def __init__(self, *, home: str | os.PathLike[str], process_probe: Callable[[], ProcessProbe]) -> None:
         self._folder = f"{os.fspath(home)}/cache"
-        self._gauge = gauge
+        self._process_probe = process_probe
 
-    def of(self, agents: Mapping[str, ProcessId]) -> dict[str, Load]:
-        """Return the loads of those agents that live, by the names they are given with."""
+    def of(self, agents: Mapping[str, ProcessId]) -> dict[str, ProcessUsage]:
+        """Return the usage of those agents that live, by the names they are given with."""
         if not agents:
             return {}
         now = time.time()
-        vitals = self._gauge().measure(list(agents.values()))
+        totals = self._process_probe().measure(list(agents.values()))
         before = self._read_looks(now)
-        loads: dict[str, Load] = {}
+        usages: dict[str, ProcessUsage] = {}
         looks: dict[str, _Look] = {}
         for name, agent in agents.items():
-            if (seen := vitals.get(agent)) is None:
+            if (seen := totals.get(agent)) is None:
                 continue
             look = before.get(_key(agent))
-            loads[name] = Load(_percent(agent, seen, look, now), seen.memory_bytes, seen.processes)
+            usages[name] = ProcessUsage(_percent(agent, seen, look, now), seen.memory_bytes, seen.processes)
             is_fresh = look is not None and now - look.at < SHORTEST_GAP_SECONDS
             looks[_key(agent)] = look if look and is_fresh else _Look(now, seen.cpu_seconds)
         self._keep_looks(looks)
-        return loads
+        return usages
 
     @property
     def _path(self) -> str:
@@ -83,7 +83,7 @@ def _key(agent: ProcessId) -> str:
     return f"{agent.pid}-{agent.start}"
 
 
-def _percent(agent: ProcessId, seen: Vitals, look: _Look | None, now: float) -> float:
+def _percent(agent: ProcessId, seen: ProcessTotals, look: _Look | None, now: float) -> float:
     if look is not None and now - look.at >= SHORTEST_GAP_SECONDS and seen.cpu_seconds >= look.cpu_seconds:
         return 100 * (seen.cpu_seconds - look.cpu_seconds) / (now - look.at)
     lived = _seconds_lived(agent)
