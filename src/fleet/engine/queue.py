@@ -29,12 +29,12 @@ from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.clock import Clock, Waits
+from fleet.engine.coder_pauses import CoderPauses
 from fleet.engine.context import RETRY_SECONDS, EngineContext
-from fleet.engine.holds import Holds
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.engine.room import is_no_room
-from fleet.engine.starts import Starts
-from fleet.engine.verdicts import Verdicts
+from fleet.engine.run_starter import RunStarter
+from fleet.engine.turn_outcome import TurnOutcomes
 from fleet.errors import Conflict, Fenced, FleetError, NotFound, Stale, StoreUnusable
 from fleet.records.tasks import QueueState, Tasks
 
@@ -61,16 +61,16 @@ class Queue:
         self._admission = AdmissionControl(context)
         self._questions = TaskQuestions(context.store, context.task_folder)
         self._artifacts = Artifacts(context.store, context.host, context.task_folder)
-        self._holds = Holds(context)
+        self._pauses = CoderPauses(context)
         self._waits = Waits(context.clock)
-        self._verdicts = Verdicts(
+        self._outcomes = TurnOutcomes(
             context,
             admission=self._admission,
-            holds=self._holds,
+            pauses=self._pauses,
             questions=self._questions,
             artifacts=self._artifacts,
         )
-        self._starts = Starts(context, self._admission, self._verdicts)
+        self._starter = RunStarter(context, self._admission, self._outcomes)
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
@@ -80,7 +80,7 @@ class Queue:
     def look(self) -> QueuePass:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
         self._context.clock.now()  # seen now and then, so that it is noticed when the clock is set back
-        self._holds.read()
+        self._pauses.read()
         self._was_changed = False
         if self._is_first_look:
             self._clean_up_after_the_last_one()
@@ -100,8 +100,8 @@ class Queue:
         active = [task for task in owned if not self._waits_for_person(task)]
         for task in active:
             waiting.for_seconds(self._left(task))
-            if hold := self._holds.on(task.coder_used):
-                waiting.for_seconds(self._holds.left(hold))
+            if hold := self._pauses.on(task.coder_used):
+                waiting.for_seconds(self._pauses.left(hold))
         if active and self._is_disk_low():
             waiting.for_seconds(DISK_SECONDS)
         if self._was_changed:
@@ -163,7 +163,7 @@ class Queue:
                 continue
             task = self._tasks.peek(run.task or "")
             if task is None or not (task.is_attempt(run.id, run.token) or task.keeps_workspace):
-                self._verdicts.clean(run.id)
+                self._outcomes.clean(run.id)
 
     def _give_up_if_superseded(self, run: Run) -> None:
         """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
@@ -189,8 +189,8 @@ class Queue:
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
         run = self._context.runs.peek(task.run) if task.run else None
-        if run is not None and run.prompts >= task.turn and not self._starts.is_given(task, run):
-            task = self._starts.renumber(task, run)
+        if run is not None and run.prompts >= task.turn and not self._starter.is_given(task, run):
+            task = self._starter.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
@@ -201,24 +201,24 @@ class Queue:
             if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
                 raise Fenced(task.id, task.token, newest.token)
             if run.held:  # a person must look at what changed outside of its workspace
-                self._verdicts.hold(newest, run)
+                self._outcomes.hold(newest, run)
                 return
-            task = self._verdicts.conclude(newest, run)
+            task = self._outcomes.conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
         if self._is_waiting(task):
             return
         if refusal := self._admission.enter(task, task.coder_used):
             if refusal.is_final:
-                self._verdicts.block(task, refusal.reason, run=run)
+                self._outcomes.block(task, refusal.reason, run=run)
             return
         if run is None:
-            self._starts.make(task)
+            self._starter.make(task)
         else:
-            self._starts.prompt(task, run)
+            self._starter.prompt(task, run)
 
     def _is_waiting(self, task: Task) -> bool:
-        is_held_back = self._holds.on(task.coder_used) is not None
+        is_held_back = self._pauses.on(task.coder_used) is not None
         is_paused = self._state.paused() is not None
         return self._left(task) > 0 or is_held_back or is_paused or self._is_disk_low()
 
@@ -263,10 +263,10 @@ class Queue:
         room = (coder, task.project, task.batch)
         if room in full or not self._is_for_us(task):
             return
-        if hold := self._holds.on(coder):
-            coder = self._holds.fallback(task, coder)
+        if hold := self._pauses.on(coder):
+            coder = self._pauses.fallback(task, coder)
             if not coder:
-                waiting.for_seconds(self._holds.left(hold))
+                waiting.for_seconds(self._pauses.left(hold))
                 return
         if left := self._left(task):
             waiting.for_seconds(left)
@@ -306,7 +306,7 @@ class Queue:
         except FleetError:
             return False
         has_programs = Path(task.project).is_dir() and shutil.which(binary) is not None
-        return has_programs and self._starts.has_all(task)
+        return has_programs and self._starter.has_all(task)
 
     def _take(self, task: Task, coder: str) -> None:
         model = self._model_of(task, coder)
@@ -316,7 +316,7 @@ class Queue:
         self._artifacts.bring(task.id)
         self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
-        deps = self._starts.done_deps(task)
+        deps = self._starter.done_deps(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
@@ -333,7 +333,7 @@ class Queue:
 
         held = self._tasks.update(task.id, taken)
         self._questions.mark_heard(answers)
-        self._starts.make(held)
+        self._starter.make(held)
 
     def _ready(self) -> Iterator[Task]:
         """Yield ready tasks in the order in which they are to start, a page of each priority at a time."""

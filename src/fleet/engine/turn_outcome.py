@@ -1,4 +1,4 @@
-"""What becomes of a task whose agent's turn has ended: it is judged, and the verdict is one write."""
+"""The outcome of a turn: a task whose agent's turn has ended is judged, and the outcome is one write."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl, cost_of
 from fleet.engine.artifacts import Artifacts
+from fleet.engine.coder_pauses import CoderPauses
 from fleet.engine.context import EngineContext
-from fleet.engine.holds import Holds
 from fleet.engine.questions import TaskQuestions, tell_answers
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
@@ -26,20 +26,20 @@ from fleet.records.tasks import Tasks
 log = logging.getLogger(__name__)
 
 
-class Verdicts:
+class TurnOutcomes:
     def __init__(
         self,
         context: EngineContext,
         *,
         admission: AdmissionControl,
-        holds: Holds,
+        pauses: CoderPauses,
         questions: TaskQuestions,
         artifacts: Artifacts,
     ) -> None:
         self._context = context
         self._tasks = Tasks(context.store)
         self._admission = admission
-        self._holds = holds
+        self._pauses = pauses
         self._questions = questions
         self._artifacts = artifacts
 
@@ -55,7 +55,7 @@ class Verdicts:
             resets_at=self._resets_at(run),
             question=asked.text if asked else self._trouble(task),
             plan=str(self._context.task_folder(task.id) / PLAN),
-            has_fallback=bool(self._holds.fallback(task, task.coder_used)),
+            has_fallback=bool(self._pauses.fallback(task, task.coder_used)),
             is_budget_spent=self._is_spent(task, run),
         )
         task = self._as_its_plan_says(task, ending)
@@ -75,7 +75,7 @@ class Verdicts:
         """Free the task's slot and book its cost; a coder that keeps crashing is held back."""
         crashes, most = self._admission.settle_up(task, run), self._context.settings_for("").max_crashes
         if most and crashes >= most:
-            self._holds.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
+            self._pauses.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
 
     def hold(self, task: Task, run: Run) -> None:
         """Let a task wait, without a slot, until a person has looked at what changed outside its workspace.
@@ -140,7 +140,7 @@ class Verdicts:
 
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
             until = decision.holds_coder_until
-            self._holds.put(task.coder_used, self._wait(decision, until) if until else None, decision.reason)
+            self._pauses.put(task.coder_used, self._wait(decision, until) if until else None, decision.reason)
         self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
         gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
         told = f"{decision.reason} ({gates})" if gates else decision.reason

@@ -1,4 +1,4 @@
-"""Coders that are held back: by a limit of their provider, or because their agents crash."""
+"""Pauses of coders: after a limit of their provider, or because their agents crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleet.engine.context import EngineContext
 from fleet.records.tasks import Hold, QueueState
 
 
-class Holds:
+class CoderPauses:
     """As they were when this look at the queue began, with what it added."""
 
     def __init__(self, context: EngineContext) -> None:

@@ -1,4 +1,4 @@
-"""The runs of tasks that are held here: made once, and prompted once per turn, through any kill."""
+"""Starts runs for tasks that are held here: each made once, and prompted once per turn, through any kill."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fleet.domain.task import Task
 from fleet.engine.admission import AdmissionControl
 from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
-from fleet.engine.verdicts import Verdicts
+from fleet.engine.turn_outcome import TurnOutcomes
 from fleet.errors import CoderMissing, FleetError, OverLimit, Stale, StoreUnusable
 from fleet.ports.store import Record
 from fleet.records.runs import BRANCH, branch_key
 from fleet.records.tasks import Tasks
 
 
-class Starts:
-    def __init__(self, context: EngineContext, admission: AdmissionControl, verdicts: Verdicts) -> None:
+class RunStarter:
+    def __init__(self, context: EngineContext, admission: AdmissionControl, outcomes: TurnOutcomes) -> None:
         self._context = context
         self._tasks = Tasks(context.store)
         self._admission = admission
-        self._verdicts = verdicts
+        self._outcomes = outcomes
 
     def make(self, task: Task) -> None:
         if task.is_shared and self._is_crowded(task):
@@ -35,7 +35,7 @@ class Starts:
         except (StoreUnusable, Stale):
             raise  # that passes; the next look tries again
         except FleetError as problem:
-            self._verdicts.block(task, reason_of(problem))
+            self._outcomes.block(task, reason_of(problem))
             return
         self._write_prompt(task, run)
         self._context.runs.add(run)
