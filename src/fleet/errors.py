@@ -37,15 +37,47 @@ A message is one sentence with the values in it; a hint is the next command to t
 from __future__ import annotations
 
 
+class Next:
+    """A follow-up: an operation and its arguments, which each front end spells in its own syntax."""
+
+    __slots__ = ("arguments", "op")
+
+    def __init__(self, op: str, **arguments: object) -> None:
+        self.op = op
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        given = "".join(f", {name}={value!r}" for name, value in self.arguments.items())
+        return f"Next({self.op!r}{given})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Next) and (self.op, self.arguments) == (other.op, other.arguments)
+
+    def __hash__(self) -> int:
+        return hash(self.op)
+
+
 class FleetError(Exception):
-    """Anything that fleet refuses or fails to do."""
+    """Anything that fleet refuses or fails to do.
+
+    A hint is text, or text with follow-ups in it: `hint=("see ", Next("race.show", race_id=name))`.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str | tuple[str | Next, ...] = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint_parts = (hint,) if isinstance(hint, str) else hint
+
+    @property
+    def hint(self) -> str:
+        """The hint, with follow-ups as the names of operations; front ends spell `hint_parts` out instead."""
+        return "".join(part if isinstance(part, str) else f"`{part.op}`" for part in self.hint_parts)
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self.hint_parts = (text,)
 
 
 class Failed(FleetError):

@@ -391,7 +391,7 @@ def test_a_comment_that_is_the_smallest_of_five_that_pass_the_gate_does_not_win(
     shown = track.system.fleet("race", "show", detail.race.id)
     assert "candidate 5  cosmetic: it changes comments and formatting only" in shown.stdout
     assert "candidate 1  good: nothing that failed on the base passes now" in shown.stdout
-    assert "a --gate or --hidden-gate that fails on the base would tell" in shown.stderr
+    assert "a --gate or --hidden-gate that fails on the base would show" in shown.stderr
     shown_json = track.system.json("race", "show", detail.race.id)["candidates"]
     assert [one["proofs"] for one in shown_json] == [[]] * 5
 
@@ -639,7 +639,7 @@ def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(lonely_
     wait_for(lambda: track.system.link.holder() is None, 30, "nobody needs to stay up for it")
     told = track.system.fleet("race", "wait", race.id, code=5)
     assert "it asks: Gross or net?" in told.stdout
-    assert f'next: `fleet answer {race.id}-1 "…"`' in told.stderr
+    assert "next: `fleet answer q-" in told.stderr
     track.system.fleet("answer", f"{race.id}-1", "net")
     detail = track.finish(race)
     assert not detail.race.is_asking

@@ -92,7 +92,7 @@ def test_no_arguments_at_all_get_an_answer_in_words(talk: Talk, tool: str) -> No
         ({"model": "--help"}, "begins with a dash"),
         ({"base_ref": "--output=/tmp/x"}, "names no commit"),
         ({"repo_path": "/nowhere/at/all"}, "no folder"),
-        ({"repo_path": "/"}, "no git repository"),
+        ({"repo_path": "/"}, "not a git repository"),
         ({"prompts": "x"}, "no argument 'prompts'"),
         ({"prompt": ["x"]}, "not a text"),
         ({"extra_args": ["x"] * 51}, "at most 50"),

@@ -86,7 +86,7 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     assert "state     won: it alone is good" in won.stdout
     assert re.search(r"candidate 1  winner\n  scripted  fleet/\S+-1  \+1 -1\n", won.stdout)
     assert re.search(rf"  yes       `{re.escape(GATE)}`  exit 0, 0  [\d.]+s  1 test ran\n", won.stdout)
-    assert f"  got better than on the base: `{GATE}`\n" in won.stdout
+    assert f"  fails on the base and passes here: `{GATE}`\n" in won.stdout
     assert (
         "candidate 2  tampered: changed test: tests/test_double.py; with the tests that were there"
         in won.stdout
@@ -95,7 +95,7 @@ def test_a_race_prints_its_scorecard_and_names_the_winner_with_the_next_command(
     assert re.search(r"as before `.*`  exit 1, 1 .* 1 test ran, 1 failed", won.stdout)
     assert "candidate 3  out: it changes nothing" in won.stdout
     assert f"then `fleet merge fleet/{race}-1 --gate " in won.stderr
-    assert f"the branches of the others stay: fleet/{race}-2, fleet/{race}-3" in won.stderr
+    assert f"branches of the other candidates: fleet/{race}-2, fleet/{race}-3" in won.stderr
     assert "\x1b[2J" not in won.stdout + won.stderr
 
 
@@ -144,18 +144,26 @@ def test_on_a_terminal_it_is_coloured_and_nothing_of_an_agents_moves_the_cursor(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("race", "3", "--gate", "true"), 2, "say what is to be done"),
+        (("race", "3", "--gate", "true"), 2, "missing prompt"),
         (("race", "3", "-p", "x"), 2, "a race needs a command that tells good work from bad"),
         (("race", "3", "-p", "x", "--gate", " "), 2, "a race needs a command"),
-        (("race", "1", "-p", "x", "--gate", "true"), 2, "a race has 2 to 20 candidates, not 1"),
-        (("race", "21", "-p", "x", "--gate", "true"), 2, "a race has 2 to 20 candidates"),
-        (("race", "2", "-p", "x", "--gate", "true", "--times", "0"), 2, "1 to 10 times, not 0"),
+        (("race", "1", "-p", "x", "--gate", "true"), 2, "N must be an integer, 2 to 20, got 1"),
+        (("race", "21", "-p", "x", "--gate", "true"), 2, "N must be an integer, 2 to 20, got 21"),
+        (
+            ("race", "2", "-p", "x", "--gate", "true", "--times", "0"),
+            2,
+            "--times must be an integer, 1 to 10, got 0",
+        ),
         (("race", "2", "-p", " ", "--gate", "true"), 2, "there is nothing in the prompt"),
         (("race", "2", "-p", "x", "--gate", "true", "--coders", "nobody"), 3, "nobody"),
         (("race", "2", "-p", "x", "--gate", "true", "--judge", "scripted"), 2, "cannot judge its own work"),
         (("race", "2", "-p", "x", "--gate", "true", "--base", "nowhere"), 3, "nowhere"),
         (("race", "2", "-p", "x", "--gate", "true", "-m", "--flag"), 2, "begins with a dash"),
-        (("race", "2", "-p", "x", "--gate", "true", "--budget", "-1"), 2, "a budget is more than 0"),
+        (
+            ("race", "2", "-p", "x", "--gate", "true", "--budget", "-1"),
+            2,
+            "--budget must be a number, at least 0, got -1.0",
+        ),
         (("race", "two", "-p", "x", "--gate", "true"), 2, "two"),
         (("race", "show", "r-none"), 3, "there is no race 'r-none'"),
         (("race", "wait", "r-none"), 3, "there is no race 'r-none'"),
@@ -174,7 +182,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 def test_an_agent_cannot_cancel_a_race(system: System, won: subprocess.CompletedProcess[str]) -> None:
     agent = System(system.home, system.repository, {"FLEET_RUN": "somebody"})
-    assert "an agent cannot cancel a race" in agent.fleet("race", "cancel", id_in(won), code=4).stderr
+    assert "belongs to another home" in agent.fleet("race", "cancel", id_in(won), code=8).stderr
 
 
 def test_a_race_that_nobody_wins_and_one_that_a_person_must_decide_end_with_their_codes(
@@ -194,7 +202,7 @@ def test_a_race_that_nobody_wins_and_one_that_a_person_must_decide_end_with_thei
     )
     assert "tie: candidates 1 and 2 are equal in all that was measured" in equal.stdout
     merge = f"fleet merge BRANCH --gate {shlex.quote(GATE)} --update-checkout"
-    assert f"merge the one you like with `{merge}`" in equal.stderr
+    assert f"next: `fleet diff BRANCH`, then `{merge}`" in equal.stderr
     shown, every = ({one["end"] for one in system.json("race", "list", *all)} for all in ((), ("--all",)))
     assert (shown, {"tie", "nobody"} - every) == ({"tie"}, set()), "a tie is left to a person, and not hidden"
 

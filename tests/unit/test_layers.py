@@ -28,10 +28,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "adapters": (PORTS - {"config"}) | {"shim"},
     "services": RECORDS,
     "engine": RECORDS | {"shim"},
+    "operations": RECORDS | {"services"},
     "plugins": RECORDS | {"adapters"},
     "bootstrap": RECORDS | {"adapters", "services", "engine", "shim", "plugins"},
     "testing": RECORDS | {"services", "engine", "shim", "bootstrap"},
-    "interfaces": RECORDS | {"services", "engine", "shim", "plugins", "bootstrap"},
+    "interfaces": RECORDS | {"operations", "services", "engine", "shim", "plugins", "bootstrap"},
     "": RECORDS
     | {"services", "engine", "plugins", "bootstrap", "interfaces"},  # fleet itself, and fleet.__main__
 }

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from fleet.domain.phases import Phase
     from fleet.domain.process import ProcessId
     from fleet.domain.question import Question
-    from fleet.domain.race import Race
     from fleet.domain.review import Finding
     from fleet.domain.run import Diff, Result, Run
-    from fleet.domain.scorecard import Gate, Score
     from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from fleet.services.pairs import PairDetail
     from fleet.services.process_usage import ProcessUsage
     from fleet.services.queue import Activity, Choice, Detail
-    from fleet.services.races import RaceDetail
     from fleet.services.setup import Row
     from fleet.services.sprints import SprintDetail
     from fleet.services.stage_logs import StageEntry
@@ -467,85 +464,7 @@ def finding(finding: Finding) -> dict[str, Json]:
     }
 
 
-# races
-
-
-def race_line(race: Race) -> dict[str, Json]:
-    return {
-        "id": race.id,
-        "state": str(race.state),
-        "end": None if race.end is None else str(race.end),
-        "winner": race.winner,
-        "reason": race.reason,
-        "is_asking": race.is_asking,
-        "prompt": race.prompt,
-        "project": race.project,
-        "size": race.size,
-        "created_at": moment(race.created_at),
-        "ended_at": moment(race.ended_at),
-    }
-
-
-def race(detail: RaceDetail) -> dict[str, Json]:
-    race, card = detail.race, detail.card
-    branch = next((row.entry.branch for row in card.rows if row.number == race.winner), None)
-    return {
-        **race_line(race),
-        "base": race.base,
-        "gates": list(race.gates),
-        "hidden_gates": list(race.hidden_gates),
-        "lint": race.lint or None,
-        "judge": race.judge or None,
-        "coders": list(race.coders),
-        "times": race.times,
-        "winner_branch": branch,
-        "tasks": [task.id for task in detail.tasks],
-        "base_gates": [gate_row(gate) for gate in card.base],
-        "candidates": [candidate(row) for row in card.rows],
-    }
-
-
-def candidate(row: Score) -> dict[str, Json]:
-    entry = row.entry
-    return {
-        "number": entry.number,
-        "coder": entry.coder,
-        "branch": entry.branch or None,
-        "commit": entry.commit or None,
-        "standing": str(row.standing),
-        "reason": row.reason,
-        "diff": diff(entry.diff),
-        "gates": [gate_row(gate) for gate in row.gates],
-        "lint": None if row.lint is None else gate_row(row.lint),
-        "restored": list(entry.restored),
-        "tests": list(entry.tests),
-        "flags": [
-            {"path": flag.path, "what": flag.what, "is_tampering": flag.is_tampering} for flag in entry.flags
-        ],
-        "suites": [
-            {
-                "author": suite.author,
-                "say": str(suite.say) if suite.say else None,
-                "is_accepted": suite.is_accepted,
-                "on_base": str(suite.on_base) if suite.on_base else None,
-            }
-            for suite in row.suites
-        ],
-        "proofs": list(row.proofs),
-    }
-
-
-def gate_row(gate: Gate) -> dict[str, Json]:
-    return {
-        "command": gate.command,
-        "say": str(gate.say),
-        "reason": gate.reason,
-        "codes": list(gate.codes),
-        "seconds": gate.seconds,
-        "tests": None
-        if gate.tests is None
-        else {"ran": gate.tests.ran, "failed": gate.tests.failed, "skipped": gate.tests.skipped},
-    }
+# sprints
 
 
 def sprint(detail: SprintDetail) -> dict[str, Json]:

@@ -13,12 +13,12 @@ from fleet.domain.race import SIZES, TIMES, End, Race, all_trials, racer, task_i
 from fleet.domain.run import Role
 from fleet.domain.scorecard import Scorecard, Standing, score
 from fleet.domain.task import Task, check_task
-from fleet.errors import Conflict, InvalidInput
+from fleet.errors import Conflict, InvalidInput, Next
 from fleet.ports.coder import Turn
 from fleet.records.races import Races
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.services.following import find_by_id, wait_until
+from fleet.services.following import find_by_id
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
@@ -137,9 +137,9 @@ class RaceService:
     # looking
 
     def list(self, *, everything: bool = True) -> list[Race]:
-        """Return the races, oldest first: all, or those that are under way or left to a person."""
+        """Return the races, newest first: all, or those that are under way or left to a person."""
         shown = [one for one in self._races.find() if everything or not one.has_ended or one.end is End.TIE]
-        return sorted(shown, key=lambda one: one.created_at)
+        return sorted(shown, key=lambda one: one.created_at, reverse=True)
 
     def get(self, name: str) -> Race:
         return find_by_id(self._races, name, "race")
@@ -154,30 +154,10 @@ class RaceService:
         found = [self._trials.peek(trial.id) for trial in all_trials(race)]
         return score(race, {trial.id: trial for trial in found if trial is not None})
 
-    def wait(
-        self,
-        name: str,
-        *,
-        timeout_seconds: float | None = None,
-        progress: Callable[[RaceDetail], None] = lambda detail: None,
-    ) -> Race:
-        """Block until a race has ended, or waits for a person; return it as it is then."""
-        return wait_until(
-            lambda: self.detail(self.get(name)),
-            lambda detail: detail.race.has_ended or detail.race.is_asking,
-            store=self._store,
-            link=self._link,
-            what=f"race {name}",
-            timeout_seconds=timeout_seconds,
-            progress=progress,
-        ).race
-
     # ending
 
-    def cancel(self, name: str, *, run: str = "") -> Race:
-        """End a race and its agents; what they did is kept. No agent may (`run` names the one that calls)."""
-        if run:
-            raise Conflict("an agent cannot cancel a race", hint='ask a person with `fleet ask "…"`')
+    def cancel(self, name: str) -> Race:
+        """End a race and its agents; what they did is kept."""
         race = self._races.update(self.get(name).id, _unwanted)
         self._link.wake()
         return race
@@ -204,7 +184,7 @@ def _each_once(gates: Sequence[str]) -> tuple[str, ...]:
 
 def _unwanted(race: Race) -> Race:
     if race.has_ended:
-        raise Conflict(f"race {race.id} has ended already", hint=f"see `fleet race show {race.id}`")
+        raise Conflict(f"race {race.id} has ended already", hint=("see ", Next("race.show", race_id=race.id)))
     return replace(race, is_wanted=False)
 
 

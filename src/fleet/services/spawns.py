@@ -105,6 +105,22 @@ class SpawnService:
         self._require_of_run(run, [*clients, *([server] if is_servers else ())])
         return self._agent(run)
 
+    def identify_process(self, named: str, caller: Ancestry) -> Caller:
+        """Return whose a process is: that of the run it names or descends from, or a person's.
+
+        Raises `Refused` if it claims a run whose agent has not started it, or one of another home.
+        """
+        if name := named or self.run_above(caller):
+            run = self._runs.peek(name)
+            if run is None:
+                raise Refused(
+                    f"run {name!r} belongs to another home", hint=f"unset ${RUN} to act as a person"
+                )
+            self._require_of_run(run, [caller])
+            return self._agent(run)
+        settings = self._settings()
+        return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
+
     def run_above(self, caller: Ancestry) -> str:
         """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""
         return next((mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run)), "")
@@ -150,6 +166,7 @@ class SpawnService:
         folder: str | None = None,
         base: str = "HEAD",
         budget_usd: float = 0.0,
+        is_recorded: bool = True,
     ) -> Admission:
         """Raise `Refused` if the caller may not; return where it may, and a spawn for what it is to start.
 
@@ -160,10 +177,10 @@ class SpawnService:
             return Admission()
         if project_at(folder) is None:
             raise InvalidInput(
-                f"{folder!r} is in no git repository", hint="name a folder of one in repo_path"
+                f"not a git repository: {folder!r}", hint="cd into one, or name a folder in one"
             )
         found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
-        if access is not Access.START:
+        if access is not Access.START or not is_recorded:
             return found
         return found._replace(spawn=self._new_spawn(caller, budget_usd))
 

@@ -206,10 +206,18 @@ def _run(given: list[str]) -> int:
     except click.ClickException as error:
         return _refuse(given, _sentence(error.format_message()), "", error.exit_code)
     except FleetError as error:
-        return _refuse(given, error.message, error.hint, error.exit_code)
+        return _refuse(given, error.message, _hint_of(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as stop:
         hint = str(stop) if isinstance(stop, Interrupted) else ""
         return _refuse(given, "interrupted", hint, INTERRUPTED)
+
+
+def _hint_of(error: FleetError) -> str:
+    if all(isinstance(part, str) for part in error.hint_parts):
+        return error.hint
+    from fleet.interfaces.cli.commands import hint_text
+
+    return hint_text(error)
 
 
 def _invoke(given: list[str]) -> int:

@@ -250,6 +250,19 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
+def age_since(moment: str | None) -> str:
+    """Return the age of a moment as JSON has it; "" if there is none."""
+    if not moment:
+        return ""
+    import time
+    from calendar import timegm
+
+    year, month, day, hour, minute, second = map(
+        int, moment[:19].replace("T", "-").replace(":", "-").split("-")
+    )
+    return age(time.time() - timegm((year, month, day, hour, minute, second)))
+
+
 def megabytes(size: int) -> str:
     return f"{size / (1 << 20):.0f}M" if size < 1 << 30 else f"{size / (1 << 30):.1f}G"
 

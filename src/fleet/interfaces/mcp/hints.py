@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from fleet.errors import FleetError
+from fleet.interfaces.mcp.operations import hint_text
 from fleet.interfaces.mcp.tool import Answer, Call
 
 TOOLS: Mapping[str, str] = {
@@ -77,7 +78,7 @@ def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> 
         try:
             return handle(replace(call, tools=tools))
         except FleetError as error:
-            error.hint = hint_here(error.hint, tools)
+            error.hint = hint_here(hint_text(error, tools), tools)
             raise
 
     return handled

@@ -1,0 +1,374 @@
+"""Commands made from operations: options from fields, one way to run, wait and print.
+
+What is a command's own is its view: how the output looks on a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from fleet.errors import FleetError, InvalidInput, Next
+from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import leaving, opened, wake
+from fleet.interfaces.shell_syntax import long_option, shell_command
+from fleet.operations.call import Call, admit, perform
+from fleet.operations.reading import of_text, read
+from fleet.operations.registry import operation_named
+from fleet.operations.spec import Field, Operation
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from fleet.domain.event import Json
+    from fleet.domain.spawn import Caller
+    from fleet.services.fleet import Fleet
+
+NEEDS_PERSON = 5
+
+
+_METAVARS = {"integer": "N", "number": "NUMBER"}
+
+
+def cleandoc(text: str) -> str:
+    """Take the indentation off a text; `inspect.cleandoc` takes 10 ms to load."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+class View(NamedTuple):
+    """How the output of an operation looks on a terminal."""
+
+    show: Callable[[Any], None]
+    progress: Callable[[Any], str] | None = None  # a line for each change while it is waited for
+    exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
+    goes_on: str = ""  # what Ctrl-C does not end
+
+
+def command(
+    operation: type[Operation], view: View, *, name: str = "", waits: View | None = None
+) -> click.Command:
+    """Make the command of an operation; with `waits` it also takes --wait, and shows the end by that view."""
+    meta = operation.meta
+    params = _parameters(operation)
+    if waits:
+        params.append(_flag("wait", "Wait for the end; the exit code tells how it went."))
+    params.append(_json_flag())
+
+    def run(*, as_json: bool, wait: bool = False, **given: Any) -> int:
+        request = _request(operation, given)
+        with opened() as fleet:
+            output, follow_ups = _perform(request, fleet)
+            if wait and waits:
+                return _follow(fleet, operation_named(meta.follow), output.id, waits, as_json=as_json)
+            shown = cast("list[Any]", output) if meta.is_list else [output]
+            if meta.access == "read" and not as_json and not all(one.is_settled for one in shown):
+                wake(fleet.home)
+        return _print(view, output, follow_ups, as_json=as_json)
+
+    return click.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
+
+
+def list_view(
+    noun: str,
+    headings: Sequence[str],
+    row: Callable[[Any], tuple[str, ...]],
+    *,
+    start: str,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    state_colours: Mapping[str, str] | None = None,
+) -> View:
+    """Return the view of a list as a table; `drop` names the columns that a narrow terminal loses first."""
+
+    def show(items: list[Any]) -> None:
+        if not items:
+            render.say(
+                f"no {noun} under way; start one with `{start}`, see old ones with `fleet {noun} list --all`"
+            )
+            return
+        colours = state_colours or {}
+        render.out_lines(
+            render.table(
+                headings,
+                [row(item) for item in items],
+                right=right,
+                drop=drop,
+                styles={"state": [colours.get(item.state, "") for item in items]} if colours else {},
+                width=render.terminal_width(),
+                is_coloured=render.is_coloured(sys.stdout),
+            )
+        )
+
+    return View(show)
+
+
+def wait_command(
+    operation: type[Operation], view: View, *, help: str, example: str, is_busy: Callable[[Any], bool]
+) -> click.Command:
+    """Make the command that waits until what an operation shows is settled."""
+    timeout = click.Option(
+        ["--timeout"],
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Give up after that long (exit code 7).",
+    )
+
+    def run(*, as_json: bool, timeout: float | None, **given: Any) -> int:
+        request = _request(operation, given)
+        with opened() as fleet:
+            output, _ = _perform(request, fleet)
+            if is_busy(output):
+                wake(fleet.home)
+            return _follow(fleet, operation, output.id, view, as_json=as_json, timeout=timeout)
+
+    params = [*_parameters(operation), timeout, _json_flag()]
+    return click.Command(
+        "wait", params=params, callback=run, help=f"{cleandoc(help)}\n\n\b\nExample:\n  {example}"
+    )
+
+
+class NounGroup(click.Group):
+    """The commands of a noun.
+
+    Alone it is its list, and `start` need not be named: `race 3` is `race start 3`.
+    """
+
+    def __init__(self, name: str, *, help: str, example: str, commands: Sequence[click.Command]) -> None:
+        super().__init__(
+            name,
+            help=f"{cleandoc(help)}\n\n\b\nExample:\n  {example}",
+            commands={str(one.name): one for one in commands},
+            params=[_json_flag()],
+            invoke_without_command=True,
+            callback=self._alone,
+        )
+
+    def _alone(self, *, as_json: bool) -> int | None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is None:
+            return cast("int", context.invoke(self.commands["list"], all=False, as_json=as_json))
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands or args[0].startswith("-") or "start" not in self.commands:
+            return super().resolve_command(ctx, args)
+        return "start", self.commands["start"], args
+
+
+# from words to a request
+
+
+def _parameters(operation: type[Operation]) -> list[click.Parameter]:
+    fields = [field for field in operation.fields.values() if field.cli]
+    arguments = sorted((field for field in fields if field.position), key=lambda field: field.position)
+    options = [field for field in fields if not field.position]
+    return [
+        *(_argument(field) for field in arguments),
+        *(one for field in options for one in _options(field)),
+    ]
+
+
+def _argument(field: Field) -> click.Argument:
+    return click.Argument(
+        [field.name],
+        nargs=-1 if field.many else 1,
+        required=field.is_required,
+        default=None if field.is_required or field.many else field.default,
+        metavar=field.metavar or field.name.upper(),
+        shell_complete=_completer(field),
+    )
+
+
+def _options(field: Field) -> list[click.Option]:
+    long = long_option(field)
+    if field.flags:
+        return [
+            click.Option([f"--{word}", f"{field.name}.{word}"], is_flag=True, help=text)
+            for word, text in zip(field.choices, field.help.split("|"), strict=True)
+        ]
+    words = [long, field.name, *([f"-{field.short}"] if field.short else ())]
+    if field.kind == "flag":
+        return [click.Option(words, is_flag=True, help=field.help)]
+    help_ = field.help + _default_text(field)
+    several = field.kind == "strings" and not field.split
+    metavar = field.metavar or "|".join(field.choices) or _METAVARS.get(field.kind)
+    made = [
+        click.Option(words, multiple=several, metavar=metavar, help=help_, shell_complete=_completer(field))
+    ]
+    if field.file:
+        text = f"Read the {field.name} from a file (- for stdin)."
+        made.append(click.Option([f"{long}-file", f"{field.name}_file"], metavar="FILE", help=text))
+    return made
+
+
+def _default_text(field: Field) -> str:
+    if field.default_text:
+        return f" [default: {field.default_text}]"
+    is_plain = isinstance(field.default, str | int | float) and field.default != ""
+    return f" [default: {field.default}]" if is_plain else ""
+
+
+def _flag(name: str, help: str) -> click.Option:
+    return click.Option([f"--{name}", name], is_flag=True, help=help)
+
+
+def _json_flag() -> click.Option:
+    return click.Option(["--json", "as_json"], is_flag=True, help="Print JSON (field names are stable).")
+
+
+def _help(operation: type[Operation]) -> str:
+    meta = operation.meta
+    parts = [meta.summary, meta.details, "\b\nExample:\n" + "\n".join(f"  {line}" for line in meta.examples)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _spelled(field: Field) -> str:
+    return (field.metavar or field.name.upper()) if field.position else long_option(field)
+
+
+def _request(operation: type[Operation], given: Mapping[str, Any]) -> Operation:
+    values = {
+        name: value
+        for name, field in operation.fields.items()
+        if field.cli and (value := _value(field, given)) is not None
+    }
+    return read(operation, values, spell=_spelled, longest_text=None)
+
+
+def _value(field: Field, given: Mapping[str, Any]) -> Any:
+    """Return what the words of a command line say of a field; None if they say nothing."""
+    if field.flags:
+        return _one_flag(field, given)
+    value = given.get(field.name)
+    if field.file:
+        return _text_or_file(field, value, given.get(f"{field.name}_file"))
+    if value is None or (field.kind == "strings" and not value):
+        return None
+    if field.split:
+        return [word.strip() for word in value.split(",") if word.strip()]
+    return of_text(field, value, _spelled(field)) if isinstance(value, str) else value
+
+
+def _one_flag(field: Field, given: Mapping[str, Any]) -> str | None:
+    said = [word for word in field.choices if given.get(f"{field.name}.{word}")]
+    if len(said) > 1 or (field.is_required and not said):
+        *others, last = (f"--{word}" for word in field.choices)
+        raise InvalidInput(f"give one of {', '.join(others)} and {last}")
+    return said[0] if said else None
+
+
+def _text_or_file(field: Field, text: str | None, file: str | None) -> str | None:
+    from fleet.interfaces.cli.create import read_text
+
+    if text is not None and file is not None:
+        raise InvalidInput(f"give {long_option(field)} or {long_option(field)}-file, not both")
+    if text is None and file is None and field.is_required:
+        short = f"-{field.short}" if field.short else long_option(field)
+        raise InvalidInput(
+            f"missing {field.name}", hint=f'add {short} "…", or {long_option(field)}-file FILE'
+        )
+    return text if file is None else read_text(file)
+
+
+# carrying it out
+
+
+def identify(fleet: Fleet) -> Caller:
+    """Identify who runs this process, by the processes that it descends from.
+
+    Raises `Refused` if it claims a run whose agent has not started it.
+    """
+    import os
+
+    from fleet.bootstrap import own_ancestry
+
+    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry())
+
+
+def _perform(request: Operation, fleet: Fleet) -> tuple[Any, list[Next]]:
+    def reopened(folder: str | None) -> Fleet:
+        from dataclasses import replace
+
+        from fleet.bootstrap import open_fleet
+
+        return replace(open_fleet(fleet.home, folder, {}), make_store=lambda: fleet.store)
+
+    return perform(request, admit(request, fleet, identify, reopen=reopened, from_conversation=False))
+
+
+def _follow(
+    fleet: Fleet,
+    operation: type[Operation],
+    name: str,
+    view: View,
+    *,
+    as_json: bool,
+    timeout: float | None = None,
+) -> int:
+    """Wait until something is settled, tell how it goes, and print it as it is then."""
+    from fleet.bootstrap import supervisor_link_of
+    from fleet.services.following import wait_until
+
+    told = ""
+
+    def progress(seen: tuple[Any, list[Next]]) -> None:
+        nonlocal told
+        line = view.progress(seen[0]) if view.progress else ""
+        if line and line != told and not as_json:
+            render.say(f"{render.clock(time.time())}  {line}")
+        told = line
+
+    (id_field,) = (field for field in operation.fields.values() if field.position == 1)
+    request, call = operation(**{id_field.name: name}), Call(fleet, identify)
+    with leaving(view.goes_on):
+        output, follow_ups = wait_until(
+            lambda: request(call),
+            lambda seen: seen[0].is_settled,
+            store=fleet.store,
+            link=supervisor_link_of(fleet.home),
+            what=f"{operation.meta.noun} {name}",
+            timeout_seconds=timeout,
+            progress=progress,
+        )
+    _print(view, output, follow_ups, as_json=as_json)
+    return view.exit_code(output)
+
+
+def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool) -> int:
+    if as_json:
+        many = isinstance(output, list)
+        body: Json = [one.to_json() for one in cast("list[Any]", output)] if many else output.to_json()
+        render.out_json(body)
+        return 0
+    view.show(output)
+    if follow_ups:
+        render.say(f"next: {', then '.join(f'`{shell_command(one)}`' for one in follow_ups)}")
+    return 0
+
+
+# follow-ups and completion
+
+
+def hint_text(error: FleetError) -> str:
+    """Return the hint of an error with its follow-ups as commands."""
+    return "".join(part if isinstance(part, str) else f"`{shell_command(part)}`" for part in error.hint_parts)
+
+
+def _completer(
+    field: Field,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
+    if not field.complete:
+        return None
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from fleet.interfaces.cli import completions
+
+        return completions.complete(field.complete, ctx, incomplete)
+
+    return complete

@@ -1,0 +1,165 @@
+"""Tools made from operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, cast
+
+from fleet.domain.event import Json
+from fleet.domain.spawn import Access
+from fleet.errors import FleetError, Next
+from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.interfaces.shell_syntax import shell_command
+from fleet.operations import call as shared
+from fleet.operations.reading import read
+from fleet.operations.registry import NOUNS, operation_named
+from fleet.operations.spec import MISSING, Field, Operation, Shape
+
+Schema = dict[str, Json]
+SHORT = 300  # characters of a text in a list
+PAGE: dict[str, Schema] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": 25},
+    "offset": {"type": "integer", "minimum": 0},
+}
+_TYPES = {
+    "string": "string",
+    "moment": "string",
+    "integer": "integer",
+    "number": "number",
+    "flag": "boolean",
+    "table": "object",
+    "shape": "object",
+}
+
+
+def tool_for(operation: type[Operation]) -> Tool:
+    meta = operation.meta
+    offered = [field for field in operation.fields.values() if field.tool]
+
+    def handle(call: Call) -> Answer:
+        given = {name: value for name, value in call.arguments.items() if name in operation.fields}
+        usual = {field.name: field.tool_default for field in offered if field.tool_default is not MISSING}
+        request = read(operation, {**usual, **given})
+        output, follow_ups = request(shared.Call(call.fleet, lambda _: call.caller, origin=call.origin))
+        answer = _page(operation, output, call) if meta.is_list else output.to_json()
+        if follow_ups:
+            answer["next"] = [as_call(one, call.tools) for one in follow_ups]
+        return answer
+
+    return Tool(
+        name=meta.tool,
+        title=meta.title,
+        description=meta.brief or meta.summary,
+        handle=handle,
+        takes={
+            **{field.name: schema_of(field) for field in offered},
+            **(PAGE if meta.is_list else {}),
+        },
+        needs=tuple(
+            field.name
+            for field in offered
+            if field.tool_required or (field.is_required and field.tool_default is MISSING)
+        ),
+        gives=_output_schema(operation),
+        access=Access(meta.access),
+        is_destructive=meta.is_destructive,
+        is_idempotent=meta.is_idempotent,
+        reaches_out=meta.reaches_out,
+        has_ended=_is_settled(meta.output) if meta.can_wait else None,
+    )
+
+
+def tools_for(nouns: Iterable[str]) -> tuple[Tool, ...]:
+    from fleet.operations.registry import operations_of
+
+    return tuple(
+        tool_for(operation)
+        for noun in nouns
+        for operation in operations_of(noun).values()
+        if operation.meta.tool
+    )
+
+
+def schema_of(field: Field) -> Schema:
+    """Return the JSON Schema of a field, in as few words as an agent needs."""
+    about = field.help if field.brief is None else field.brief
+    told: Schema = {}
+    if field.kind in ("strings", "shapes"):
+        told = {"type": "array", "items": {"type": "string" if field.kind == "strings" else "object"}}
+    elif field.kind in _TYPES:
+        told = {"type": _TYPES[field.kind]}
+    if about:
+        told["description"] = about
+    if field.choices:
+        told["enum"] = [*field.choices]
+    if field.minimum is not None:
+        told["minimum"] = field.minimum
+    if field.maximum is not None:
+        told["maximum"] = field.maximum
+    usual = field.default if field.tool_default is MISSING else field.tool_default
+    if isinstance(usual, str | int | float) and usual and not field.tool_required:
+        told["default"] = usual
+    return told
+
+
+def _output_schema(operation: type[Operation]) -> Mapping[str, Schema]:
+    meta = operation.meta
+    if meta.is_list:
+        return {f"{meta.noun}s": {"type": "array", "items": {"type": "object"}}, "count": {"type": "integer"}}
+    return {
+        name: {"type": _TYPES.get(field.kind, "string")}
+        for name, field in meta.output.fields.items()
+        if field.key
+    }
+
+
+def _page(operation: type[Operation], items: list[Shape], call: Call) -> Answer:
+    """Return one page of a list: the key fields of each item, long texts cut."""
+    offset, limit = call.count("offset"), call.count("limit", 25)
+    shown = [_line(item) for item in items[offset : offset + limit]]
+    after = offset + limit
+    return {
+        f"{operation.meta.noun}s": cast("Json", shown),
+        "count": len(items),
+        **({"next_offset": after} if after < len(items) else {}),
+    }
+
+
+def _line(item: Shape) -> dict[str, Json]:
+    whole = item.to_json()
+    keys = [name for name, field in type(item).fields.items() if field.key] or list(whole)
+    return {name: value[:SHORT] if isinstance(value := whole[name], str) else value for name in keys}
+
+
+def _is_settled(shape: type[Shape]) -> Callable[[Mapping[str, Json]], bool]:
+    def is_settled(answer: Mapping[str, Json]) -> bool:
+        return shape.from_json(answer).is_settled
+
+    return is_settled
+
+
+# follow-ups
+
+
+def as_call(follow_up: Next, tools: Collection[str]) -> Json:
+    """Return a follow-up as the call of a tool, or as a command where the client lacks the tool."""
+    noun, _, verb = follow_up.op.partition(".")
+    is_wait = verb == "wait"
+    if noun in NOUNS:
+        operation = operation_named(f"{noun}.{'show' if is_wait else verb}")
+        if operation.meta.tool in tools:
+            arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
+            return cast("Json", {"tool": operation.meta.tool, "arguments": arguments})
+    return {"shell": shell_command(follow_up)}
+
+
+def hint_text(error: FleetError, tools: Collection[str]) -> str:
+    """Return the hint of an error with its follow-ups as tools, or as commands for a shell."""
+
+    def told(part: str | Next) -> str:
+        if isinstance(part, str):
+            return part
+        call = cast("dict[str, Any]", as_call(part, tools))
+        return f"`{call['tool']}`" if "tool" in call else f"`{call['shell']}` in a shell"
+
+    return "".join(map(told, error.hint_parts))

@@ -1,0 +1,63 @@
+"""Operations and follow-ups as commands of a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import cast
+
+from fleet.errors import Next
+from fleet.operations.registry import NOUNS, operation_named
+from fleet.operations.spec import Field
+
+# Commands that are not called `fleet NOUN VERB`.
+PATHS = {
+    "boundary.show": "boundary",
+    "merge.start": "merge",
+    "question.answer": "answer",
+    "run.diff": "diff",
+}
+# Options of operations that are not declared yet.
+_UNDECLARED = {"gates": "gate", "update_checkout": "update-checkout"}
+
+
+def path_of(op: str) -> str:
+    """Return the words of an operation's command, without `fleet`."""
+    return PATHS.get(op, op.replace(".", " "))
+
+
+def long_option(field: Field) -> str:
+    return f"--{field.option or field.name.replace('_', '-')}"
+
+
+def shell_command(follow_up: Next) -> str:
+    """Return the command of a follow-up, quoted for a shell."""
+    noun, _, verb = follow_up.op.partition(".")
+    fields: Mapping[str, Field] = {}
+    if noun in NOUNS:
+        fields = operation_named(f"{noun}.{'show' if verb == 'wait' else verb}").fields
+    positional, options = list[tuple[int, str]](), list[str]()
+    for name, value in follow_up.arguments.items():
+        field = fields.get(name)
+        long = long_option(field) if field else f"--{_UNDECLARED.get(name, '')}"
+        many = isinstance(value, list | tuple)
+        words = [str(one) for one in (cast("list[object]", value) if many else [value])]
+        position = field.position if field else int(name not in _UNDECLARED)
+        if position:
+            positional += [(position, _quoted(word)) for word in words]
+        elif isinstance(value, bool):
+            options += [long] if value else []
+        else:
+            options += [f"{long} {_quoted(word)}" for word in words]
+    return " ".join(
+        [
+            "fleet",
+            path_of(follow_up.op),
+            *(word for _, word in sorted(positional, key=lambda one: one[0])),
+            *options,
+        ]
+    )
+
+
+def _quoted(word: str) -> str:
+    return '"…"' if word == "…" else shlex.quote(word)

@@ -1,0 +1,102 @@
+"""Who asks, and for what: the identity and the limits that every front end shares."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from fleet.domain.spawn import Caller
+    from fleet.errors import Next
+    from fleet.operations.spec import Operation
+    from fleet.services.fleet import Fleet
+
+
+class Call:
+    """One request: the fleet it goes to, and who makes it.
+
+    The caller is identified when something needs to know: most requests only read.
+    """
+
+    def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller], *, origin: str = "") -> None:
+        self.fleet = fleet
+        self.origin = origin  # id of the spawn that what is started belongs to
+        self._identify = identify
+
+    @cached_property
+    def caller(self) -> Caller:
+        return self._identify(self.fleet)
+
+    @property
+    def run_id(self) -> str:
+        """The run whose agent calls; "" for a person."""
+        return self.caller.run.id if self.caller.run else ""
+
+    def require_own(self, name: str) -> None:
+        """Raise `Refused` if an agent is about to change something that it has not started."""
+        self.fleet.spawns.require_own(self.caller, name)
+
+    def require_repository(self, project: str) -> None:
+        """Raise `Refused` if the caller may not have work go on in a repository."""
+        self.fleet.spawns.require_repository(self.caller, project)
+
+    def refuse_agent(self, what: str, *, given: object) -> None:
+        """Raise `Refused` if an agent names something that would let it out of its own bounds."""
+        from fleet.errors import Refused
+
+        if given and self.caller.run:
+            raise Refused(f"an agent cannot set {what}", hint="leave it out, or ask a person")
+
+
+def admit(
+    operation: Operation,
+    fleet: Fleet,
+    identify: Callable[[Fleet], Caller],
+    *,
+    reopen: Callable[[str | None], Fleet],
+    from_conversation: bool,
+) -> Call:
+    """Check that the caller may carry an operation out; return the call to do it with.
+
+    What an agent starts is charged to its budget and counted in its depth, and a total budget is shared by
+    everything that is started: both are recorded as a spawn. `reopen` opens the fleet of another folder
+    with no variable of the caller's environment: an agent has no say in the settings its work is judged by.
+    """
+    from fleet.domain.spawn import Access
+
+    access = Access(operation.meta.access)
+    call = Call(fleet, identify)
+    if access is Access.READ and not from_conversation:
+        return call
+    folder: str | None = getattr(operation, "repo_path", None)
+    budget: float = getattr(operation, "budget_usd", None) or 0.0
+    admitted = fleet.spawns.admit(
+        call.caller,
+        access,
+        folder=folder,
+        base=getattr(operation, "base_ref", None) or "HEAD",
+        budget_usd=budget,
+        is_recorded=from_conversation or call.caller.run is not None or budget > 0,
+    )
+    if admitted.folder:  # the one that was checked, so that nobody asks git a second time
+        operation.repo_path = admitted.folder  # type: ignore[attr-defined]
+        if "base_ref" in type(operation).fields and not getattr(operation, "workflow", ""):
+            operation.base_ref = admitted.base  # type: ignore[attr-defined]
+    call.origin = admitted.spawn
+    if run := call.caller.run:
+        place = None if run.is_shared else (folder and admitted.folder) or run.project
+        call.fleet = reopen(place)
+    return call
+
+
+def perform(operation: Operation, call: Call) -> tuple[Any, list[Next]]:
+    """Carry an operation out; money that was set aside for it goes back if it fails."""
+    try:
+        return operation(call)
+    except Exception:
+        if call.origin:
+            call.fleet.spawns.give_back(call.origin)
+        raise

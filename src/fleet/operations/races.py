@@ -1,0 +1,334 @@
+"""Races: several attempts at the same work, the best chosen by evidence."""
+
+from __future__ import annotations
+
+from fleet.operations.common import DiffCount, ListAll, WorkStart
+from fleet.operations.spec import (
+    Next,
+    Operation,
+    Shape,
+    choice,
+    flag,
+    integer,
+    json,
+    moment,
+    number,
+    shape,
+    shapes,
+    string,
+    strings,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleet.domain.protection import Flag
+    from fleet.domain.race import Race
+    from fleet.domain.scorecard import Gate, Score, Suite
+    from fleet.operations.call import Call
+    from fleet.services.races import RaceDetail
+
+STATES = ("racing", "trying", "ended", "cancelled")
+
+
+class RaceLine(Shape):
+    """A race in a list."""
+
+    id: str = string(key=True)
+    state: str = choice(STATES, key=True)
+    end: str | None = string(optional=True)
+    winner: int | None = integer(optional=True)
+    reason: str = string()
+    is_asking: bool = flag()
+    prompt: str = string(key=True)
+    project: str = string(key=True)
+    size: int = integer()
+    created_at: str | None = moment()
+    ended_at: str | None = moment()
+
+    @classmethod
+    def of(cls, race: Race) -> RaceLine:
+        return cls.copy_of(race)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state in ("ended", "cancelled") or self.is_asking
+
+
+class TestCount(Shape):
+    ran: int = integer()
+    failed: int = integer()
+    skipped: int = integer()
+
+    @classmethod
+    def of(cls, tests: object) -> TestCount:
+        return cls.copy_of(tests)
+
+
+class GateRow(Shape):
+    """What a command said, as often as it was run."""
+
+    command: str = string()
+    say: str = choice(("yes", "no", "flaky", "no tests", "as before"))
+    reason: str = string()
+    codes: tuple[int | None, ...] = json("Exit codes; null where it took too long.")
+    seconds: float = number()
+    tests: TestCount | None = shape(TestCount)
+
+    @classmethod
+    def of(cls, gate: Gate) -> GateRow:
+        return cls.copy_of(gate)
+
+
+class FlagRow(Shape):
+    """A file that a candidate changed and that was restored before its gates ran."""
+
+    path: str = string()
+    what: str = string()
+    is_tampering: bool = flag()
+
+    @classmethod
+    def of(cls, flag: Flag) -> FlagRow:
+        return cls.copy_of(flag)
+
+
+class SuiteRow(Shape):
+    """What the tests that one candidate wrote say of another."""
+
+    author: int = integer()
+    say: str | None = string(optional=True)
+    is_accepted: bool = flag()
+    on_base: str | None = string(optional=True)
+
+    @classmethod
+    def of(cls, suite: Suite) -> SuiteRow:
+        return cls.copy_of(suite)
+
+
+class Candidate(Shape):
+    number: int = integer()
+    coder: str = string()
+    branch: str | None = string(optional=True)
+    commit: str | None = string(optional=True)
+    standing: str = string()
+    reason: str = string()
+    diff: DiffCount = shape(DiffCount)
+    gates: tuple[GateRow, ...] = shapes(GateRow)
+    lint: GateRow | None = shape(GateRow)
+    restored: tuple[str, ...] = strings()
+    tests: tuple[str, ...] = strings()
+    flags: tuple[FlagRow, ...] = shapes(FlagRow)
+    suites: tuple[SuiteRow, ...] = shapes(SuiteRow)
+    proofs: tuple[str, ...] = strings("Checks that fail on the base and pass here.")
+
+    @classmethod
+    def of(cls, row: Score) -> Candidate:
+        return cls.copy_of(
+            row.entry,
+            standing=str(row.standing),
+            reason=row.reason,
+            gates=tuple(map(GateRow.of, row.gates)),
+            lint=row.lint and GateRow.of(row.lint),
+            suites=tuple(map(SuiteRow.of, row.suites)),
+            proofs=tuple(row.proofs),
+        )
+
+
+class RaceTask(Shape):
+    """The task of a candidate."""
+
+    id: str = string()
+    state: str = string()
+    reason: str = string()
+    question: str | None = string(optional=True)
+
+
+class RaceView(RaceLine):
+    """A race and its scorecard."""
+
+    base: str = string()
+    gates: tuple[str, ...] = strings()
+    hidden_gates: tuple[str, ...] = strings()
+    lint: str | None = string(optional=True)
+    judge: str | None = string(optional=True)
+    coders: tuple[str, ...] = strings()
+    times: int = integer()
+    winner_branch: str | None = string(optional=True)
+    tasks: tuple[str, ...] = strings()
+    task_states: tuple[RaceTask, ...] = shapes(RaceTask)
+    trials_left: int = integer()
+    base_gates: tuple[GateRow, ...] = shapes(GateRow)
+    candidates: tuple[Candidate, ...] = shapes(Candidate)
+
+    @classmethod
+    def of_detail(cls, detail: RaceDetail) -> RaceView:
+        race, card = detail.race, detail.card
+        return cls.copy_of(
+            race,
+            winner_branch=next((row.entry.branch for row in card.rows if row.number == race.winner), None),
+            tasks=tuple(task.id for task in detail.tasks),
+            task_states=tuple(map(RaceTask.copy_of, detail.tasks)),
+            trials_left=len(card.wanted),
+            base_gates=tuple(map(GateRow.of, card.base)),
+            candidates=tuple(map(Candidate.of, card.rows)),
+        )
+
+
+class StartRace(
+    WorkStart,
+    op="race.start",
+    output=RaceView,
+    access="start",
+    tool="start_race",
+    tool_set="races",
+    title="Start a race",
+    brief="Have several agents do the same work; commands (gates) say whose is good.",
+    follow="race.show",
+    examples=(
+        'fleet race 3 -p "Fix the login bug" --gate "make test"',
+        'fleet race 4 --prompt-file task.md --gate "pytest -q" --coders claude,codex --judge gemini --wait',
+    ),
+):
+    """Start a race: N attempts at the same work, from the same commit.
+
+    Each gate is run on every candidate in a clean checkout, with the tests that were there before. `start`
+    may be left out.
+    """
+
+    size: int = integer(
+        "Number of candidates.", brief="", minimum=2, maximum=20, position=1, metavar="N", tool_default=3
+    )
+    hidden_gates: tuple[str, ...] = strings(
+        "Gate that candidates do not know.",
+        brief="those that candidates do not know",
+        default=(),
+        option="hidden-gate",
+        metavar="CMD",
+    )
+    coders: tuple[str, ...] = strings(
+        "Coders of the candidates, in rotation.",
+        brief="in rotation",
+        default=(),
+        split=True,
+        metavar="CODER,...",
+        complete="coder",
+        default_text="coder.default",
+    )
+    model: str = string("Model, or a tier: cheap, standard, premium.", brief="or tier", default="", short="m")
+    judge: str = string(
+        "Another coder, to break ties.",
+        brief="coder that breaks ties",
+        default="",
+        metavar="CODER",
+        complete="coder",
+    )
+    lint: str = string(
+        "Command that ranks candidates which behave the same.",
+        brief="command that ranks equals",
+        default="",
+        metavar="CMD",
+        default_text="race.lint",
+    )
+    protect: tuple[str, ...] = strings(
+        "Extra paths to restore before gates run (prefix ! to exempt).",
+        brief="paths to restore before gates run; !PATTERN exempts",
+        default=(),
+        metavar="PATTERN",
+    )
+    times: int = integer("Runs of each command.", brief="runs per command", minimum=1, maximum=10, default=3)
+
+    def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
+        from fleet.services.races import RaceWish
+
+        call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
+        race = call.fleet.races.start(
+            RaceWish(
+                size=self.size,
+                prompt=self.prompt,
+                gates=self.gates,
+                hidden_gates=self.hidden_gates,
+                coders=self.coders,
+                model=self.model,
+                judge=self.judge,
+                lint=self.lint,
+                protect=self.protect,
+                times=self.times,
+                base=self.base_ref,
+                folder=self.repo_path,
+                budget_usd=self.budget_each_usd,
+                origin=call.origin,
+            )
+        )
+        return RaceView.of_detail(call.fleet.races.detail(race)), [Next("race.show", race_id=race.id)]
+
+
+class ShowRace(
+    Operation,
+    op="race.show",
+    output=RaceView,
+    can_wait=True,
+    tool="get_race",
+    tool_set="races",
+    title="Race status",
+    brief="The scorecard of a race, and its winner.",
+    examples=("fleet race show r-1a2b3c4d5e",),
+):
+    """Show the scorecard of a race: every command, exit code and count."""
+
+    race_id: str = string(
+        "Id of a race, or its end.", brief="", position=1, metavar="ID", complete="race.list"
+    )
+
+    def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
+        races = call.fleet.races
+        race = RaceView.of_detail(races.detail(races.get(self.race_id)))
+        return race, follow_ups(race)
+
+
+def follow_ups(race: RaceView) -> list[Next]:
+    """What a person does next, as the race stands."""
+    if race.winner_branch or race.end == "tie":
+        branch = race.winner_branch or "BRANCH"
+        merge = Next("merge.start", names=[branch], gates=race.gates, update_checkout=True)
+        return [Next("run.diff", run=branch), merge]
+    if race.is_asking:
+        asked = next((task.question for task in race.task_states if task.question), None)
+        return [Next("question.answer", question_id=asked, answer="…") if asked else Next("boundary.show")]
+    return [] if race.is_settled else [Next("race.wait", race_id=race.id)]
+
+
+class ListRaces(
+    ListAll,
+    op="race.list",
+    output=RaceLine,
+    is_list=True,
+    tool="list_races",
+    tool_set="races",
+    title="List races",
+    examples=("fleet race list --all",),
+):
+    """List races that are under way or undecided, newest first."""
+
+    def __call__(self, call: Call) -> tuple[list[RaceLine], list[Next]]:
+        return [RaceLine.of(race) for race in call.fleet.races.list(everything=self.all)], []
+
+
+class CancelRace(
+    Operation,
+    op="race.cancel",
+    output=RaceView,
+    access="person",
+    tool="cancel_race",
+    tool_set="races",
+    title="Cancel a race",
+    is_destructive=True,
+    examples=("fleet race cancel r-1a2b3c4d5e",),
+):
+    """Cancel a race and stop its agents; their work is kept."""
+
+    race_id: str = string(
+        "Id of a race, or its end.", brief="", position=1, metavar="ID", complete="race.list"
+    )
+
+    def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
+        races = call.fleet.races
+        return RaceView.of_detail(races.detail(races.cancel(self.race_id))), []

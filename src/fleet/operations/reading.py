@@ -1,0 +1,135 @@
+"""Read what a caller gave into an operation, or say in plain words what is wrong with it."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from fleet.errors import InvalidInput
+from fleet.operations.spec import MISSING, Field, Operation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
+
+    Op = TypeVar("Op", bound=Operation)
+
+LONGEST_TEXT = 200_000
+MOST_ITEMS = 500
+
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "string": ("a string", (str,)),
+    "integer": ("an integer", (int,)),
+    "number": ("a number", (int, float)),
+    "flag": ("true or false", (bool,)),
+    "strings": ("a list of strings", (list, tuple)),
+    "table": ("an object", (dict,)),
+    "json": ("a value", (object,)),
+}
+
+
+def read(
+    operation: type[Op],
+    given: Mapping[str, Any],
+    *,
+    spell: Callable[[Field], str] = lambda field: field.name,
+    longest_text: int | None = LONGEST_TEXT,
+) -> Op:
+    """Return the operation with these values; a missing one and None are its default.
+
+    `spell` gives a field's name as the caller knows it. Raises `InvalidInput`.
+    """
+    for name in given:
+        if name not in operation.fields:
+            raise InvalidInput(f"unknown argument {name[:80]!r}", hint=_did_you_mean(name, operation))
+    values: dict[str, Any] = {}
+    for name, field in operation.fields.items():
+        value = given.get(name)
+        if value is None:
+            if field.default is MISSING:
+                raise InvalidInput(f"missing argument {spell(field)!r}", hint=f"it must be {wanted(field)}")
+            values[name] = field.default
+        else:
+            values[name] = _checked(field, value, spell(field), longest_text)
+    return operation(**values)
+
+
+def of_text(field: Field, text: str, spelled: str) -> Any:
+    """Return the value that a text stands for: a command line and a query string have nothing but texts."""
+    try:
+        if field.kind == "integer":
+            return int(text)
+        if field.kind == "number":
+            return float(text)
+    except ValueError:
+        raise InvalidInput(f"{spelled} must be {wanted(field)}, got {text[:80]!r}") from None
+    return text
+
+
+def wanted(field: Field) -> str:
+    """Say what a field takes: "an integer, 2 to 20"."""
+    if field.choices:
+        return f"one of {', '.join(field.choices)}"
+    bounds = {
+        (True, True): lambda: f", {field.minimum:g} to {field.maximum:g}",
+        (True, False): lambda: f", at least {field.minimum:g}",
+        (False, True): lambda: f", at most {field.maximum:g}",
+        (False, False): lambda: "",
+    }[field.minimum is not None, field.maximum is not None]()
+    return _KINDS[field.kind][0] + bounds
+
+
+def _is_of_kind(field: Field, value: object) -> bool:
+    is_flag = isinstance(value, bool)  # to Python, true is an integer, too
+    return isinstance(value, _KINDS[field.kind][1]) and (not is_flag or field.kind in ("flag", "json"))
+
+
+def _checked(field: Field, value: Any, spelled: str, longest_text: int | None) -> Any:
+    if not _is_of_kind(field, value):
+        raise InvalidInput(f"{spelled} must be {wanted(field)}, got {_kind_of(value)}")
+    match field.kind:
+        case "string":
+            _check_text(field, value, spelled, longest_text)
+        case "integer" | "number":
+            is_low = field.minimum is not None and not value >= field.minimum
+            is_high = field.maximum is not None and not value <= field.maximum
+            if is_low or is_high or not isfinite(value):
+                raise InvalidInput(f"{spelled} must be {wanted(field)}, got {value}")
+        case "strings":
+            if len(value) > MOST_ITEMS:
+                raise InvalidInput(f"{spelled} has {len(value)} entries; the limit is {MOST_ITEMS}")
+            for index, item in enumerate(value):
+                if not isinstance(item, str):
+                    raise InvalidInput(f"{spelled}[{index}] must be a string, got {_kind_of(item)}")
+                _check_text(field, item, f"{spelled}[{index}]", longest_text)
+            return tuple(value)
+        case _:
+            pass
+    return value
+
+
+def _check_text(field: Field, value: str, spelled: str, longest: int | None) -> None:
+    if field.choices and value not in field.choices:
+        raise InvalidInput(f"{spelled} must be {wanted(field)}, got {value[:80]!r}")
+    if longest is not None and len(value) > longest:
+        raise InvalidInput(
+            f"{spelled} has {len(value)} characters; the limit is {longest}",
+            hint="put it into a file of the repository, and name that",
+        )
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidInput(f"{spelled} contains a character that no text can have")
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return next((name for name, types in _KINDS.values() if isinstance(value, types)), "something else")
+
+
+def _did_you_mean(name: str, operation: type[Operation]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:80], operation.fields, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(operation.fields) or 'none'}"

@@ -1,0 +1,37 @@
+"""Find an operation by its name, without loading the others."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from fleet.operations.spec import Operation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NOUNS = {
+    "race": "fleet.operations.races",
+}
+
+
+@cache
+def operations_of(noun: str) -> Mapping[str, type[Operation]]:
+    """Return the operations of a noun by their verbs, in the order of their declaration."""
+    found = [
+        value
+        for value in vars(import_module(NOUNS[noun])).values()
+        if isinstance(value, type) and issubclass(value, Operation) and "meta" in vars(value)
+    ]
+    return {one.meta.verb: one for one in found if one.meta.noun == noun}
+
+
+def operation_named(op: str) -> type[Operation]:
+    noun, _, verb = op.partition(".")
+    return operations_of(noun)[verb]
+
+
+def all_operations() -> Iterator[type[Operation]]:
+    for noun in NOUNS:
+        yield from operations_of(noun).values()

@@ -1,0 +1,121 @@
+"""Every front end offers what the operations declare; each exception is listed here with its reason."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from fleet.interfaces import shell_syntax
+from fleet.interfaces.cli.main import cli
+from fleet.interfaces.mcp.operations import tool_for
+from fleet.operations.reading import read
+from fleet.operations.registry import all_operations
+from fleet.operations.spec import Field, Operation, Shape
+
+OPERATIONS = {operation.meta.op: operation for operation in all_operations()}
+
+# Inputs that a front end does not offer, and why.
+NOT_ON_THE_COMMAND_LINE = {
+    "repo_path": "a command stands in a folder",
+}
+NOT_IN_TOOLS: dict[str, str] = {}
+
+
+def command_of(operation: type[Operation]) -> click.Command:
+    found: click.Command = cli
+    for word in shell_syntax.path_of(operation.meta.op).split():
+        assert isinstance(found, click.Group)
+        child = found.get_command(click.Context(found), word)
+        assert child is not None, f"there is no command `fleet {shell_syntax.path_of(operation.meta.op)}`"
+        found = child
+    return found
+
+
+def names_on_the_command_line(field: Field) -> set[str]:
+    return {f"{field.name}.{word}" for word in field.choices} if field.flags else {field.name}
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_the_command_takes_every_field_of_the_operation(op: str) -> None:
+    operation = OPERATIONS[op]
+    offered = {str(param.name) for param in command_of(operation).params}
+    for name, field in operation.fields.items():
+        if field.cli:
+            assert names_on_the_command_line(field) <= offered, name
+        else:
+            assert name in NOT_ON_THE_COMMAND_LINE
+    assert (command_of(operation).help or "").startswith(operation.meta.summary)
+
+
+@pytest.mark.parametrize("op", [op for op, one in OPERATIONS.items() if one.meta.tool])
+def test_the_tool_takes_every_field_of_the_operation(op: str) -> None:
+    operation = OPERATIONS[op]
+    tool = tool_for(operation)
+    for name, field in operation.fields.items():
+        assert (name in tool.takes) == field.tool
+        assert field.tool or f"{op}.{name}" in NOT_IN_TOOLS
+    bounded = {
+        name: (schema.get("minimum"), schema.get("maximum"))
+        for name, schema in tool.takes.items()
+        if name in operation.fields
+    }
+    assert bounded == {
+        name: (field.minimum, field.maximum) for name, field in operation.fields.items() if field.tool
+    }
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_an_operation_has_a_summary_an_example_and_words_for_every_input(op: str) -> None:
+    operation = OPERATIONS[op]
+    assert operation.meta.summary.endswith(".")
+    assert operation.meta.examples
+    assert all(field.help for field in operation.fields.values())
+
+
+def test_what_is_read_is_within_the_declared_bounds() -> None:
+    from fleet.errors import InvalidInput
+
+    start = OPERATIONS["race.start"]
+    given = {"size": 3, "prompt": "p", "gates": ["true"]}
+    assert getattr(read(start, given), "size") == 3  # noqa: B009
+    cases = {
+        "size must be an integer, 2 to 20, got 30": {"size": 30},
+        "size must be an integer, 2 to 20, got true": {"size": True},
+        "gates[0] must be a string, got an integer": {"gates": [1]},
+        "gates must be a list of strings, got a string": {"gates": "true"},
+        "prompt contains a character that no text can have": {"prompt": "a\0b"},
+        "unknown argument 'gate'": {"gate": "true"},
+        "budget_usd must be a number, at least 0, got -1": {"budget_usd": -1},
+        "budget_usd must be a number, at least 0, got nan": {"budget_usd": float("nan")},
+    }
+    for message, change in cases.items():
+        with pytest.raises(InvalidInput) as caught:
+            read(start, given | change)
+        assert caught.value.message == message
+    with pytest.raises(InvalidInput, match="missing argument 'prompt'"):
+        read(start, {"size": 3})
+
+
+def test_outputs_survive_json() -> None:
+    """A front end on another machine shows what this one would."""
+    for operation in OPERATIONS.values():
+        empty = _example_of(operation.meta.output)
+        assert operation.meta.output.from_json(empty.to_json()).to_json() == empty.to_json()
+
+
+def _example_of(shape: type[Shape]) -> Shape:
+    values: dict[str, object] = {}
+    for name, field in shape.fields.items():
+        values[name] = {
+            "string": field.choices[0] if field.choices else "text",
+            "moment": "2026-01-01T00:00:00Z",
+            "integer": 1,
+            "number": 1.5,
+            "flag": True,
+            "strings": ("a", "b"),
+            "table": {"a": 1},
+            "json": [1, None],
+            "shape": _example_of(field.shape) if field.shape else None,
+            "shapes": (_example_of(field.shape),) if field.shape else (),
+        }[field.kind]
+    return shape(**values)
