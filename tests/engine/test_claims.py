@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.domain.briefing import PLAN
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.queue import Reservation
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
+from fleet.domain.task_prompts import PLAN
 from fleet.domain.usage import Usage
 from fleet.engine.artifacts import Artifacts
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name

@@ -13,7 +13,7 @@ import pytest
 
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.pair import Decision, PairState
-from fleet.domain.phases import Sprint, SprintState
+from fleet.domain.sprint import Sprint, SprintState
 from fleet.records.pairs import Pairs
 from fleet.records.sprints import Sprints
 from fleet.services.pairs import PairWish

@@ -13,7 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.domain.behaviour import SAME
-from fleet.domain.collected import Count, count_tests, failing_tests
 from fleet.domain.ids import RaceId, TaskId
 from fleet.domain.judging import duel_task, read_vote
 from fleet.domain.protection import (
@@ -46,6 +45,7 @@ from fleet.domain.race import (
 from fleet.domain.run import Diff
 from fleet.domain.scorecard import Say, Scorecard, judge_gate, score
 from fleet.domain.task import Task, TaskState
+from fleet.domain.test_output import Count, count_tests, failing_tests
 from fleet.domain.trial import Answer, Trial, TrialState
 
 # counting tests

@@ -1,4 +1,4 @@
-"""What the doer and the reviewer of a pair are told. What others wrote stands in it as data (fence.py)."""
+"""What the doer and the reviewer of a pair are told; what others wrote is in it as data (untrusted_text)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fleet.domain.fence import RULE, fence, mark_for, shorten
 from fleet.domain.pair import Pair
 from fleet.domain.review import Finding, Standing, open_in
+from fleet.domain.untrusted_text import RULE, mark_for, quote_untrusted, shorten
 
 # All together stay below what a CLI can be given as an argument; the reviewer sees the rest in its worktree.
 LONGEST_TASK = 20_000
@@ -115,7 +115,7 @@ def _what_is_left(pair: Pair) -> str:
     if not found:
         return person + GO_ON
     listed = shorten(_listed(found), LONGEST_FINDINGS, f"see `fleet pair show {pair.id}`")
-    block = fence("findings", listed, _secret(pair, f"fix {pair.asked}"))
+    block = quote_untrusted("findings", listed, _secret(pair, f"fix {pair.asked}"))
     return person + FIX.format(round=pair.round - 1, bound=pair.bound, rule=RULE, findings=block)
 
 
@@ -134,8 +134,10 @@ def review_prompt(pair: Pair, material: Material) -> str:
     secret = _secret(pair, pair.review_task)
     wide, narrow = f"git diff {_range(pair)}", f"git diff {pair.seen} {pair.head}"
     blocks = [
-        fence("what was asked for", shorten(_asked_for(pair), LONGEST_TASK, "it goes on alike"), secret),
-        fence(
+        quote_untrusted(
+            "what was asked for", shorten(_asked_for(pair), LONGEST_TASK, "it goes on alike"), secret
+        ),
+        quote_untrusted(
             f"the work, as `{wide}` shows it",
             shorten(material.diff, LONGEST_DIFF, f"see `{wide}`") or "(no line was changed)",
             secret,
@@ -167,7 +169,7 @@ def _asked_for(pair: Pair) -> str:
 
 
 def _shown(title: str, text: str, hint: str, secret: str) -> str:
-    return fence(title, shorten(text, LONGEST_TEXT, hint), secret) if text.strip() else ""
+    return quote_untrusted(title, shorten(text, LONGEST_TEXT, hint), secret) if text.strip() else ""
 
 
 def _range(pair: Pair) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from fleet.domain.collected import Count, count_tests, failing_tests
 from fleet.domain.ids import TrialId
 from fleet.domain.race import End, Entry, Race, base_suite_trial, base_trial, cross_trial, own_trial
+from fleet.domain.test_output import Count, count_tests, failing_tests
 from fleet.domain.trial import Answer, Trial, TrialState
 
 UNPROVEN = "nothing that failed on the base passes now"

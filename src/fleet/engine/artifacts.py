@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS, read_plan
 from fleet.domain.ids import TaskId
+from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS, read_plan
 from fleet.errors import Stale
 from fleet.files.private import make_private
 from fleet.files.untrusted import make_files_private, read_plain, write_plain

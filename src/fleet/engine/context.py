@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from fleet.config import Settings
-from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.event import Event, Kind
 from fleet.domain.ids import RunId, TaskId, TrialId
 from fleet.domain.run import Run, RunState
 from fleet.domain.task import Input
+from fleet.domain.task_prompts import PLAN, read_plan
 from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.briefing import QUESTIONS
 from fleet.domain.ids import TaskId, new_question_id
 from fleet.domain.question import Block, Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
+from fleet.domain.task_prompts import QUESTIONS
 from fleet.files.untrusted import read_plain
 from fleet.ports.store import Store
 from fleet.records.tasks import Questions

@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from fleet.domain.briefing import brief, tell
 from fleet.domain.ids import new_run_id
 from fleet.domain.queue import Limits, Reach, in_order
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
+from fleet.domain.task_prompts import brief, tell
 from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl
 from fleet.engine.artifacts import Artifacts

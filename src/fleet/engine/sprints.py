@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fleet.domain.pair import Pair, PairState, cancel
-from fleet.domain.phase_prompts import pair_for
-from fleet.domain.phases import (
+from fleet.domain.sprint import (
     CONTROL_FILES,
     PLAN,
     Sprint,
@@ -25,6 +24,7 @@ from fleet.domain.phases import (
     pair_ended,
     write_feedback,
 )
+from fleet.domain.sprint_prompts import pair_for
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict
 from fleet.records.pairs import Pairs

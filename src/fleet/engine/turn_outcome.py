@@ -8,11 +8,11 @@ from pathlib import Path
 from shlex import quote
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
-from fleet.domain.briefing import PLAN, read_plan
 from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId
 from fleet.domain.run import Result, Run, Wanted
 from fleet.domain.task import Task, TaskState
+from fleet.domain.task_prompts import PLAN, read_plan
 from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl, cost_of
 from fleet.engine.artifacts import Artifacts

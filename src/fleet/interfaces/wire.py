@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fleet.domain.boundary import Outside
     from fleet.domain.event import Json
     from fleet.domain.pair import Round
-    from fleet.domain.phases import Phase
     from fleet.domain.process import ProcessId
     from fleet.domain.question import Question
     from fleet.domain.review import Finding
     from fleet.domain.run import Diff, Result, Run
+    from fleet.domain.sprint import Phase
     from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage

@@ -22,9 +22,9 @@ from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
 from fleet.records.trains import Trains, line_key
 from fleet.services.boundary import refuse_held
-from fleet.services.following import find_by_id, wait_until
 from fleet.services.projects import project_at
 from fleet.services.results import Results
+from fleet.services.waiting import find_by_id, wait_until
 from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:

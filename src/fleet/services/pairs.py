@@ -16,9 +16,9 @@ from fleet.ports.coder import Turn
 from fleet.records.pairs import Pairs
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
-from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text
+from fleet.services.waiting import find_by_id, wait_until
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run

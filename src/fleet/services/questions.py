@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.briefing import QUESTIONS
 from fleet.domain.ids import QuestionId, new_question_id
 from fleet.domain.question import (
     Question,
@@ -20,6 +19,7 @@ from fleet.domain.question import (
     write_question,
 )
 from fleet.domain.task import Task, TaskState
+from fleet.domain.task_prompts import QUESTIONS
 from fleet.errors import Conflict, Failed, InvalidInput, NotFound
 from fleet.files.private import make_private
 from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain

@@ -18,10 +18,10 @@ from fleet.ports.coder import Turn
 from fleet.records.races import Races
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.services.following import find_by_id
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
+from fleet.services.waiting import find_by_id
 
 if TYPE_CHECKING:
     from fleet.config import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.domain.phases import SprintState
+from fleet.domain.sprint import SprintState
 from fleet.errors import NotFound
 from fleet.records.pairs import Pairs
 from fleet.records.races import Races
@@ -14,8 +14,8 @@ from fleet.records.workflows import Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.pair import Pair
-    from fleet.domain.phases import Sprint
     from fleet.domain.race import Race
+    from fleet.domain.sprint import Sprint
     from fleet.domain.workflow import Workflow
     from fleet.ports.store import Store
 

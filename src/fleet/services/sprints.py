@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_sprint_id
-from fleet.domain.phases import Sprint, cancel_sprint, read_plan
+from fleet.domain.sprint import Sprint, cancel_sprint, read_plan
 from fleet.errors import Conflict, InvalidInput
 from fleet.records.pairs import Pairs
 from fleet.records.sprints import Sprints
-from fleet.services.following import find_by_id, wait_until
 from fleet.services.pairs import PairService, PairWish
+from fleet.services.waiting import find_by_id, wait_until
 
 if TYPE_CHECKING:
     from fleet.domain.pair import Pair
-    from fleet.domain.phases import Phase
+    from fleet.domain.sprint import Phase
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
 

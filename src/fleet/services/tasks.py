@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleet.config import Settings
-from fleet.domain.briefing import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, TaskId, new_task_id
 from fleet.domain.naming import refuse_option
@@ -17,6 +16,7 @@ from fleet.domain.question import Question
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
+from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
 from fleet.files.untrusted import read_strictly
 from fleet.ports.store import Store

@@ -30,10 +30,10 @@ from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
 from fleet.records.workflows import Workflows
-from fleet.services.following import find_by_id, wait_until
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
 from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
+from fleet.services.waiting import find_by_id, wait_until
 from fleet.services.workspaces import require_own_repository, run_at
 
 if TYPE_CHECKING:

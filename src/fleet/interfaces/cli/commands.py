@@ -313,7 +313,7 @@ def _follow(
 ) -> int:
     """Wait until something is settled, tell how it goes, and print it as it is then."""
     from fleet.bootstrap import supervisor_link_of
-    from fleet.services.following import wait_until
+    from fleet.services.waiting import wait_until
 
     told = ""
 

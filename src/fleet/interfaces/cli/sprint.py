@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.domain.phases import Sprint, SprintState
+from fleet.domain.sprint import Sprint, SprintState
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.domain.briefing import brief, read_plan
 from fleet.domain.ids import TaskId
 from fleet.domain.task import Task
+from fleet.domain.task_prompts import brief, read_plan
 
 
 def test_the_briefing_holds_what_the_agent_needs_and_leaves_braces_alone() -> None:

@@ -1,4 +1,4 @@
-"""What an agent is told about its task, and what its files tell about it."""
+"""Prompts of a task: what its agent is told, and what the files of the task tell about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan in phases: how PLAN.md is read, what progress.json and feedback.md say, and which phase comes next.
+"""Sprints: how PLAN.md is read, what progress.json and feedback.md say, and which phase comes next.
 
 The engine alone writes progress.json and feedback.md, from what it knows; what an agent writes into them
 counts for nothing. No phase begins before the one before it passed its VERIFY: gates and review.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fleet.domain.ids import SprintId
 from fleet.domain.pair import Pair, PairState, Round, Who
-from fleet.domain.phase_prompts import pair_for
-from fleet.domain.phases import (
+from fleet.domain.review import Finding, Severity, Standing
+from fleet.domain.sprint import (
     CHECK_COMMAND,
     Sprint,
     SprintState,
@@ -25,7 +25,7 @@ from fleet.domain.phases import (
     write_feedback,
     write_progress,
 )
-from fleet.domain.review import Finding, Severity, Standing
+from fleet.domain.sprint_prompts import pair_for
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
 

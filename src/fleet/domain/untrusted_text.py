@@ -1,4 +1,4 @@
-"""Text of others in a prompt: it is shown as data, between marks that it cannot know and cannot contain."""
+"""Untrusted text in a prompt: shown as data, between marks that it cannot know and cannot contain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def mark_for(secret: str, name: str) -> str:
     return sha256(f"{secret}\0{name}".encode()).hexdigest()[:24]
 
 
-def fence(title: str, text: str, secret: str) -> str:
+def quote_untrusted(title: str, text: str, secret: str) -> str:
     """Return a text as a block of data. No line of the text can end it."""
     text = _storable(text)
     mark = mark_for(secret, title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fleet.domain.pair import Pair, Step
-from fleet.domain.phases import CHECK_COMMAND, CONTROL_FILES, PLAN, RETRIES, PlannedTask, Sprint
+from fleet.domain.sprint import CHECK_COMMAND, CONTROL_FILES, PLAN, RETRIES, PlannedTask, Sprint
 
 PLANNING = """Write a plan for the task below into the file PLAN.md, commit it, and change nothing else.
 
