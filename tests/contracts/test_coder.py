@@ -21,7 +21,7 @@ from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.meter import Meter
 from fleet.domain.run import Mode, Role
 from fleet.ports.coder import Coder, Launch, Turn
@@ -121,10 +121,10 @@ class Bench:
         events = [event for line in done.stdout.splitlines() for event in self.coder.read(line)]
         if self.coder.facts.report:
             events += self.coder.read((Path(turn.folder) / self.coder.facts.report).read_bytes())
-        assert of_kind(events, Kind.TURN_END), (
+        assert of_kind(events, EventKind.TURN_END), (
             f"{done.returncode}\n{done.stdout[-2000:]!r}\n{done.stderr[-2000:]!r}"
         )
-        for event in of_kind(events, Kind.USAGE):
+        for event in of_kind(events, EventKind.USAGE):
             self.meter = self.meter.count(event.data)
         self.meter = self.meter.next_turn()
         return events
@@ -162,16 +162,16 @@ def all_texts(value: Any) -> Iterator[str]:
             yield from all_texts(child)
 
 
-def of_kind(events: Sequence[Event], kind: Kind) -> list[Event]:
+def of_kind(events: Sequence[Event], kind: EventKind) -> list[Event]:
     return [event for event in events if event.kind is kind]
 
 
 def session_of(events: Sequence[Event]) -> str:
-    return str(of_kind(events, Kind.SESSION)[-1].data["session_id"])
+    return str(of_kind(events, EventKind.SESSION)[-1].data["session_id"])
 
 
 def said(events: Sequence[Event]) -> str:
-    return "".join(event.text for event in events if event.kind in (Kind.SAID, Kind.TURN_END))
+    return "".join(event.text for event in events if event.kind in (EventKind.SAID, EventKind.TURN_END))
 
 
 @pytest.fixture
@@ -198,13 +198,13 @@ def test_a_doer_edits_and_commits_and_its_session_goes_on(bench: Bench) -> None:
     turn = bench.turn(prompt)
     events = bench.run(turn)
 
-    assert of_kind(events, Kind.TURN_END)[-1].data["ok"] is True
+    assert of_kind(events, EventKind.TURN_END)[-1].data["ok"] is True
     assert exact(bench, prompt) in bench.prompts
     assert (bench.workspace / "new.txt").read_text() == "by the agent\n"
     assert git(bench.workspace, "log", "-1", "--format=%s") == "by the agent"
     assert git(bench.workspace, "status", "--porcelain") == ""
     assert "All done." in said(events)
-    assert len(of_kind(events, Kind.TOOL)) == len(of_kind(events, Kind.TOOL_DONE)) == 2
+    assert len(of_kind(events, EventKind.TOOL)) == len(of_kind(events, EventKind.TOOL_DONE)) == 2
     launch = bench.coder.launch(turn)
     assert session_of(events) == (launch.session or session_of(events))
 
@@ -278,10 +278,10 @@ QUICK_TO_GIVE_UP = (ClaudeCoder, CodexCoder, GeminiCoder)
 )
 def test_a_login_that_is_refused_is_told_as_such(bench: Bench) -> None:
     events = bench.run(bench.turn("[[fakellm:auth-error]]"))
-    ending = of_kind(events, Kind.TURN_END)[-1]
+    ending = of_kind(events, EventKind.TURN_END)[-1]
     assert ending.data["ok"] is False
     assert "the provider does not accept the login (401)" in str(ending.data["reason"])
-    assert of_kind(events, Kind.LIMIT) == []
+    assert of_kind(events, EventKind.LIMIT) == []
 
 
 class Screen:
@@ -313,7 +313,7 @@ class Screen:
         *payloads, _unfinished = hooks.read_bytes().split(b"\n") if hooks.exists() else [b""]
         return [event for payload in payloads for event in self.bench.coder.read_hook(payload)]
 
-    def wait_for(self, kind: Kind, count: int = 1) -> list[Event]:
+    def wait_for(self, kind: EventKind, count: int = 1) -> list[Event]:
         def told() -> list[Event]:
             events = of_kind(self.events(), kind)
             return events if len(events) >= count else []
@@ -341,14 +341,14 @@ def test_in_tmux_hooks_tell_when_a_turn_begins_and_ends(bench: Bench, screens: l
     prompt = f"-- first {ODD_TEXT.replace(chr(13), '')}"
     screen = Screen(bench, bench.turn(prompt, mode=Mode.TMUX))
     screens.append(screen)
-    (prompted,) = screen.wait_for(Kind.PROMPTED)
+    (prompted,) = screen.wait_for(EventKind.PROMPTED)
     assert prompted.text == prompt
-    (ending,) = screen.wait_for(Kind.TURN_END)
+    (ending,) = screen.wait_for(EventKind.TURN_END)
     assert ending.data["ok"] is True
     assert session_of(screen.events())
 
     screen.paste("second\nprompt 🎉")
     wait_for(lambda: "second" in screen.tmux("capture-pane", "-p"), 10, "the pasted prompt shows")
     screen.tmux("send-keys", "Enter")
-    assert screen.wait_for(Kind.PROMPTED, 2)[-1].text == "second\nprompt 🎉"
-    assert screen.wait_for(Kind.TURN_END, 2)[-1].data["ok"] is True
+    assert screen.wait_for(EventKind.PROMPTED, 2)[-1].text == "second\nprompt 🎉"
+    assert screen.wait_for(EventKind.TURN_END, 2)[-1].data["ok"] is True

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from fleet.adapters.transports.local import LocalTransport
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.engine import lines
 from fleet.engine.lines import LineReader
 
 
 def say(line: bytes) -> list[Event]:
-    return [Event(kind=Kind.SAID, text=line.decode("latin-1"))]
+    return [Event(kind=EventKind.SAID, text=line.decode("latin-1"))]
 
 
 async def read_all(reader: LineReader) -> list[str]:

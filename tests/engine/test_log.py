@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.follow import turn_start
@@ -20,7 +20,7 @@ RUN = RunId("r" * 14)
 
 
 def said(text: str) -> Event:
-    return Event(kind=Kind.SAID, text=text)
+    return Event(kind=EventKind.SAID, text=text)
 
 
 def test_a_log_opened_again_knows_the_story_and_the_position() -> None:
@@ -28,7 +28,7 @@ def test_a_log_opened_again_knows_the_story_and_the_position() -> None:
         runs = Runs(MemoryStore())
         with ThreadPoolExecutor(1) as thread:
             first = await RunLog.open(runs, RUN, thread)
-            await first.add(turn_start(1, "go", fresh=True), Event(kind=Kind.STATE, text="running"))
+            await first.add(turn_start(1, "go", fresh=True), Event(kind=EventKind.STATE, text="running"))
             await first.add(said("one"), position=Position(out=10, hooks=3))
             again = await RunLog.open(runs, RUN, thread)
             assert again.position == first.position == Position(out=10, hooks=3)
@@ -47,7 +47,7 @@ def test_a_new_process_is_read_from_its_beginning_and_a_pasted_prompt_from_where
             await log.add(said("one"), position=Position(out=10))
             await log.add(turn_start(2, "pasted", fresh=False))
             assert log.position == Position(out=10)
-            await log.add(turn_start(3, "again", fresh=True), Event(kind=Kind.STATE, text="running"))
+            await log.add(turn_start(3, "again", fresh=True), Event(kind=EventKind.STATE, text="running"))
             assert log.position == Position()
             assert (await RunLog.open(runs, RUN, thread)).position == Position()
 
@@ -92,7 +92,7 @@ def test_of_two_writers_the_one_behind_is_refused_and_catches_up() -> None:
 
 def test_a_flood_of_words_is_cut_and_facts_stay() -> None:
     flood = [said(str(number)) for number in range(500)]
-    end = Event(kind=Kind.TURN_END, data={"ok": True})
+    end = Event(kind=EventKind.TURN_END, data={"ok": True})
     kept = shorten([flood[0], end, *flood], 100)
     assert len(kept) == 102
     assert end in kept

@@ -19,8 +19,8 @@ from fleet.adapters.workspaces.checkouts import GitCheckouts
 from fleet.bootstrap import make_supervisor, open_fleet, open_store
 from fleet.domain.ids import RaceId, TrialId
 from fleet.domain.race import (
+    Candidate,
     End,
-    Entry,
     Race,
     RaceState,
     all_trials,
@@ -29,7 +29,7 @@ from fleet.domain.race import (
     task_id,
     without_doubles,
 )
-from fleet.domain.scorecard import Score, Standing, score
+from fleet.domain.scorecard import CandidateStatus, Score, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.races import RaceReconciler
@@ -307,14 +307,17 @@ def test_over_200_shuffles_the_same_one_wins_and_without_it_nobody_does(done: Ru
         card = score(replace(done.race, entries=shuffled), trials)
         assert card.outcome
         assert card.outcome.end is End.WON
-        assert next(row for row in card.rows if row.standing is Standing.WINNER).entry.commit == winner.commit
+        assert (
+            next(row for row in card.rows if row.standing is CandidateStatus.WINNER).entry.commit
+            == winner.commit
+        )
         others = renumbered([entry for entry in shuffled if entry.tree != winner.tree])
         without = score(replace(done.race, entries=others), trials)
         assert without.outcome
         assert (without.outcome.end, without.outcome.winner) == (End.NOBODY, None)
 
 
-def renumbered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def renumbered(entries: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return without_doubles([replace(entry, number=number) for number, entry in enumerate(entries, 1)])
 
 

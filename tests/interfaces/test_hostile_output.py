@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import QuestionId, TaskId, WorkflowId
 from fleet.domain.question import Question
 from fleet.domain.run import Result, Run, RunState
@@ -49,8 +49,8 @@ def test_a_time_that_no_calendar_has_does_not_keep_the_log_from_being_read(
     append(
         system,
         run,
-        Event(kind=Kind.LIMIT, text="too much", data={"resets_at": resets_at}),
-        Event(kind=Kind.SAID, text="after it"),
+        Event(kind=EventKind.LIMIT, text="too much", data={"resets_at": resets_at}),
+        Event(kind=EventKind.SAID, text="after it"),
     )
     shown = system.fleet("logs", "limited").stdout
     assert "too much, until " in shown
@@ -67,7 +67,7 @@ def test_every_number_can_be_put_as_a_time(seconds: float) -> None:
 def test_json_holds_every_letter_and_nothing_that_steers_a_terminal(system: System) -> None:
     run = ended_run("sly", said=f"木 {STEERING}")
     record(system.home, run)
-    append(system, run, Event(kind=Kind.SAID, text=f"木 {STEERING}"))
+    append(system, run, Event(kind=EventKind.SAID, text=f"木 {STEERING}"))
     for words, name in ((("result", "sly", "--json"), "said"), (("logs", "sly", "--json"), "text")):
         shown = system.fleet(*words).stdout
         assert not set(STEERING) - set("31m") & set(shown)
@@ -137,7 +137,7 @@ def sly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         task=TaskId("t-sly"),
     )
     record(system.home, run)
-    kinds = (Kind.SAID, Kind.TOOL, Kind.ERROR, Kind.ASKED, Kind.LIMIT)
+    kinds = (EventKind.SAID, EventKind.TOOL, EventKind.ERROR, EventKind.ASKED, EventKind.LIMIT)
     append(system, run, *(Event(kind=kind, text=HOSTILE, data={"reason": HOSTILE}) for kind in kinds))
     with system.runs() as runs:
         store = runs._store

@@ -16,7 +16,7 @@ import pytest
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.ids import QuestionId, RaceId, RunId, TaskId
 from fleet.domain.question import Question
-from fleet.domain.race import End, Entry, Race, racer
+from fleet.domain.race import Candidate, End, Race, racer
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
 from fleet.engine.supervisor_link import supervisor_environment
@@ -190,7 +190,7 @@ def race_within(workflow: str, project: str) -> Race:
         size=2,
         gates=("true",),
         part_of=workflow,
-        entries=(Entry(number=1, coder="scripted", branch="candidate", commit="c"),),
+        entries=(Candidate(number=1, coder="scripted", branch="candidate", commit="c"),),
         end=End.WON,
         winner=1,
     )

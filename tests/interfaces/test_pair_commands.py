@@ -15,7 +15,7 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import host_name, open_fleet, open_store
 from fleet.domain.ids import new_pair_id
 from fleet.domain.pair import Pair, PairState, Round, Who
-from fleet.domain.review import Finding, Severity, Standing
+from fleet.domain.review import Finding, FindingState, Severity
 from fleet.ports.store import Record
 from fleet.records.pairs import Pairs
 from fleet.services.decisions import decisions_due
@@ -54,7 +54,7 @@ def record(system: System, **changes: Any) -> Pair:
         "is_tidy": True,
         "findings": (
             Finding(id="F1", severity=Severity.BLOCKER, claim=HOSTILE, file=HOSTILE, line=3, round=1),
-            Finding(id="F2", severity=Severity.NIT, claim="late", standing=Standing.LATE, round=1),
+            Finding(id="F2", severity=Severity.NIT, claim="late", standing=FindingState.LATE, round=1),
         ),
         "rounds": (Round(number=1, head="b" * 40, word="CHANGES_NEEDED", raised=2, edits=(HOSTILE,)),),
     }

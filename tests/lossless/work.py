@@ -42,7 +42,7 @@ _FAITHFUL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileState:
     kind: str  # file, link, folder or other
     mode: int = 0
     content: str = ""  # of a file its bytes, of a link its target
@@ -52,7 +52,7 @@ class Entry:
 class Work:
     """Everything that must not be lost of one agent, as it stood when its process last ran."""
 
-    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    entries: dict[str, FileState] = field(default_factory=dict[str, FileState])
     exempt: set[str] = field(default_factory=set[str])  # names that need not be kept
     index: dict[str, str] = field(default_factory=dict[str, str])  # name → mode and content, as staged
     is_in_conflict: bool = False
@@ -153,9 +153,9 @@ def blob_id(content: bytes, length: int) -> str:
     return digest(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def entries_of(top: Path, length: int) -> dict[str, Entry]:
+def entries_of(top: Path, length: int) -> dict[str, FileState]:
     """Return everything below a folder, without the link that makes it a worktree."""
-    found: dict[str, Entry] = {}
+    found: dict[str, FileState] = {}
     if top.is_dir():
         _walk(top, "", length, found)
     return found
@@ -166,8 +166,8 @@ def contents_in(where: Where) -> set[str]:
     return {entry.content for entry in entries_of(where.workspace, object_id_length(where.common)).values()}
 
 
-def _walk(folder: Path, name: str, length: int, found: dict[str, Entry]) -> None:
-    found[name] = Entry("folder", stat.S_IMODE(folder.lstat().st_mode))
+def _walk(folder: Path, name: str, length: int, found: dict[str, FileState]) -> None:
+    found[name] = FileState("folder", stat.S_IMODE(folder.lstat().st_mode))
     for entry in os.scandir(folder):
         inner = f"{name}/{entry.name}" if name else entry.name
         status = entry.stat(follow_symlinks=False)
@@ -175,15 +175,15 @@ def _walk(folder: Path, name: str, length: int, found: dict[str, Entry]) -> None
         if stat.S_ISDIR(status.st_mode):
             _walk(Path(entry.path), inner, length, found)
         elif stat.S_ISLNK(status.st_mode):
-            found[inner] = Entry("link", 0, blob_id(os.fsencode(Path(entry.path).readlink()), length))
+            found[inner] = FileState("link", 0, blob_id(os.fsencode(Path(entry.path).readlink()), length))
         elif not stat.S_ISREG(status.st_mode):
-            found[inner] = Entry("other")
+            found[inner] = FileState("other")
         elif inner != ".git":
-            found[inner] = Entry("file", mode, blob_id(Path(entry.path).read_bytes(), length))
+            found[inner] = FileState("file", mode, blob_id(Path(entry.path).read_bytes(), length))
 
 
 def _exempt(
-    workspace: Path, entries: Mapping[str, Entry], copied: Collection[str], git_dir: Path
+    workspace: Path, entries: Mapping[str, FileState], copied: Collection[str], git_dir: Path
 ) -> set[str]:
     exempt = {name for name, entry in entries.items() if entry.kind == "other" or entry.content in copied}
     repositories = {name.removesuffix("/.git") for name in entries if name.endswith("/.git")}
@@ -204,7 +204,7 @@ def _parents(name: str) -> list[str]:
     return ["/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
-def _is_of_tools(name: str, entries: Mapping[str, Entry], repositories: Collection[str]) -> bool:
+def _is_of_tools(name: str, entries: Mapping[str, FileState], repositories: Collection[str]) -> bool:
     for parent in _parents(name):
         if entries[parent].kind == "folder" and (
             parent.rpartition("/")[2] in _TOOL_FOLDERS or f"{parent}/CACHEDIR.TAG" in entries
@@ -215,7 +215,7 @@ def _is_of_tools(name: str, entries: Mapping[str, Entry], repositories: Collecti
     return False
 
 
-def _is_large_output(workspace: Path, name: str, entry: Entry, repositories: Collection[str]) -> bool:
+def _is_large_output(workspace: Path, name: str, entry: FileState, repositories: Collection[str]) -> bool:
     parents = _parents(name)[:-1]
     if entry.kind != "file" or any(parent in repositories for parent in parents):
         return False
@@ -321,7 +321,7 @@ def write_down(left: Work, history: Sequence[str], file: Path) -> None:
 def read_down(file: Path) -> tuple[Work, list[str]]:
     data: dict[str, Any] = json.loads(file.read_text())
     fields = data["work"]
-    fields["entries"] = {name: Entry(**entry) for name, entry in fields["entries"].items()}
+    fields["entries"] = {name: FileState(**entry) for name, entry in fields["entries"].items()}
     for name in _SETS:
         fields[name] = set(fields[name])
     return Work(**fields), data["history"]
@@ -441,7 +441,7 @@ def find_changed(left: Work, where: Where) -> list[str]:
     return told
 
 
-def _spell(entry: Entry | None) -> str:
+def _spell(entry: FileState | None) -> str:
     if entry is None:
         return "nothing"
     return f"{entry.kind} {entry.mode:o} {entry.content[:10]}".strip()

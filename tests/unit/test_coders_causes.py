@@ -18,7 +18,7 @@ from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.turn import Story, judge_turn
 from fleet.ports.coder import Coder
@@ -426,10 +426,10 @@ def test_the_window_is_claudes_own_number() -> None:
 def test_a_tool_that_was_under_way_when_the_agent_died_is_known(case: str, most: int) -> None:
     story = told(*read(case))
     assert len(story.open_tools) == most
-    assert story.take(Event(kind=Kind.TURN_START)).open_tools == frozenset()
+    assert story.take(Event(kind=EventKind.TURN_START)).open_tools == frozenset()
 
 
 @pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if ending.well])
 def test_no_tool_is_under_way_after_a_good_end(case: str) -> None:
-    before_the_end = [event for event in read(case) if event.kind is not Kind.TURN_END]
+    before_the_end = [event for event in read(case) if event.kind is not EventKind.TURN_END]
     assert told(*before_the_end).open_tools == frozenset()

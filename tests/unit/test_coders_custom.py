@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleet.adapters.coders.custom import KNOWN_FIELDS, CustomCoder
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode, Role
 from fleet.errors import BadConfig, InvalidInput
 from fleet.ports.coder import Turn
@@ -183,32 +183,32 @@ def test_fields_are_read_by_their_paths() -> None:
         }
     )
     assert events == [
-        Event(kind=Kind.SESSION, data={"session_id": "s1", "model": "small"}),
-        Event(kind=Kind.USAGE, data={"scope": "run", "input": 3, "output": 4, "cost_usd": 0.5}),
-        Event(kind=Kind.SAID, text="Hello."),
+        Event(kind=EventKind.SESSION, data={"session_id": "s1", "model": "small"}),
+        Event(kind=EventKind.USAGE, data={"scope": "run", "input": 3, "output": 4, "cost_usd": 0.5}),
+        Event(kind=EventKind.SAID, text="Hello."),
     ]
 
 
 def test_the_closing_line() -> None:
     assert read({"type": "result", "message": {"content": [{"text": "Bye."}]}}) == [
-        Event(kind=Kind.TURN_END, text="Bye.", data={"ok": True})
+        Event(kind=EventKind.TURN_END, text="Bye.", data={"ok": True})
     ]
     (failure,) = read({"type": "result", "is_error": True, "error": {"message": "out of paper"}})
     assert failure.data == {"ok": False, "reason": "out of paper"}
 
 
 def test_a_value_of_another_type_is_not_equal() -> None:
-    assert [event.kind for event in read({"type": "result", "is_error": 1})] == [Kind.TURN_END]
+    assert [event.kind for event in read({"type": "result", "is_error": 1})] == [EventKind.TURN_END]
     assert read({"type": "result", "is_error": 1})[0].data["ok"] is True
 
 
 def test_text_output_is_what_the_agent_says_line_by_line() -> None:
     mine = coder('command = ["mytool"]')
     assert mine.read(b"\x1b[1;32mHello\x1b[0m \x1b]0;title\x07there\r") == [
-        Event(kind=Kind.SAID, text="Hello there")
+        Event(kind=EventKind.SAID, text="Hello there")
     ]
     assert mine.read(b"") == []
-    assert mine.read(b'{"type":"result"}')[0].kind is Kind.SAID
+    assert mine.read(b'{"type":"result"}')[0].kind is EventKind.SAID
 
 
 def test_settings_that_every_coder_has_may_stand_in_the_same_table() -> None:

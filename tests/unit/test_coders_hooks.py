@@ -13,7 +13,7 @@ from fleet.adapters.coders.codex import CodexCoder
 from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.hooks import hook_command
 from fleet.adapters.coders.opencode import OpencodeCoder
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode
 from fleet.domain.turn import Story
 from fleet.ports.coder import Coder, Turn
@@ -44,25 +44,25 @@ def told(payload: tuple[Coder, dict[str, Any]]) -> list[Event]:
     return list(coder.read_hook(json.dumps(fields).encode()))
 
 
-def kinds(payload: tuple[Coder, dict[str, Any]]) -> list[Kind]:
+def kinds(payload: tuple[Coder, dict[str, Any]]) -> list[EventKind]:
     return [event.kind for event in told(payload)]
 
 
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [
-        (claude("SessionStart", source="startup", model="m"), [Kind.SESSION, Kind.READY]),
-        (claude("Notification", notification_type="idle_prompt", message="waiting"), [Kind.READY]),
-        (claude("Notification", notification_type="auth_success", message="hello"), [Kind.NOTE]),
-        (claude("SessionEnd", reason="prompt_input_exit"), [Kind.NOTE]),
+        (claude("SessionStart", source="startup", model="m"), [EventKind.SESSION, EventKind.READY]),
+        (claude("Notification", notification_type="idle_prompt", message="waiting"), [EventKind.READY]),
+        (claude("Notification", notification_type="auth_success", message="hello"), [EventKind.NOTE]),
+        (claude("SessionEnd", reason="prompt_input_exit"), [EventKind.NOTE]),
         (claude("SomethingNew"), []),
-        (codex("SessionStart", model="m"), [Kind.SESSION]),
-        (copilot("sessionStart", initialPrompt="p"), [Kind.SESSION]),
+        (codex("SessionStart", model="m"), [EventKind.SESSION]),
+        (copilot("sessionStart", initialPrompt="p"), [EventKind.SESSION]),
         (copilot("notification", notification_type="other", message="m"), []),
-        (opencode("ready"), [Kind.READY]),
+        (opencode("ready"), [EventKind.READY]),
     ],
 )
-def test_the_beginning_of_a_session(payload: tuple[Coder, dict[str, Any]], expected: list[Kind]) -> None:
+def test_the_beginning_of_a_session(payload: tuple[Coder, dict[str, Any]], expected: list[EventKind]) -> None:
     assert kinds(payload) == expected
 
 
@@ -76,7 +76,7 @@ def test_the_beginning_of_a_session(payload: tuple[Coder, dict[str, Any]], expec
     ],
 )
 def test_a_prompt_that_was_taken_in_is_told_word_for_word(payload: tuple[Coder, dict[str, Any]]) -> None:
-    assert told(payload)[-1] == Event(kind=Kind.PROMPTED, text="hello\nworld 🎉")
+    assert told(payload)[-1] == Event(kind=EventKind.PROMPTED, text="hello\nworld 🎉")
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,13 @@ def test_a_prompt_that_was_taken_in_is_told_word_for_word(payload: tuple[Coder, 
 def test_a_dialog_that_waits_is_told_with_what_it_wants(
     payload: tuple[Coder, dict[str, Any]], what: str
 ) -> None:
-    assert told(payload) == [Event(kind=Kind.NEEDS_APPROVAL, text=what)]
+    assert told(payload) == [Event(kind=EventKind.NEEDS_APPROVAL, text=what)]
 
 
 def test_a_question_of_the_agent_is_a_question() -> None:
-    assert told(claude("PermissionRequest", **QUESTION)) == [Event(kind=Kind.ASKED, text="Tabs or spaces?")]
+    assert told(claude("PermissionRequest", **QUESTION)) == [
+        Event(kind=EventKind.ASKED, text="Tabs or spaces?")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,27 +139,27 @@ def test_a_tool_that_ran_shows_that_the_dialog_is_over(
     ],
 )
 def test_the_end_of_a_turn(payload: tuple[Coder, dict[str, Any]], text: str) -> None:
-    assert told(payload) == [Event(kind=Kind.TURN_END, text=text, data={"ok": True})]
+    assert told(payload) == [Event(kind=EventKind.TURN_END, text=text, data={"ok": True})]
 
 
 def test_a_turn_that_claude_could_not_finish() -> None:
     words = "Invalid API key · Fix external API key"
     (ending,) = told(claude("StopFailure", error="authentication_failed", last_assistant_message=words))
     assert (ending.data["ok"], ending.data["reason"]) == (False, words)
-    assert kinds(claude("StopFailure", error="rate_limit")) == [Kind.LIMIT, Kind.TURN_END]
+    assert kinds(claude("StopFailure", error="rate_limit")) == [EventKind.LIMIT, EventKind.TURN_END]
 
 
 def test_a_turn_that_a_person_interrupted_in_codex() -> None:
     (ending,) = told(codex("Interrupt"))
     assert (ending.kind, ending.data) == (
-        Kind.TURN_END,
+        EventKind.TURN_END,
         {"ok": False, "reason": "it was interrupted", "cause": ""},
     )
 
 
 def test_a_turn_that_opencode_could_not_finish() -> None:
     events = told(opencode("idle", session="s1", error=ERROR))
-    assert [event.kind for event in events] == [Kind.ERROR, Kind.TURN_END]
+    assert [event.kind for event in events] == [EventKind.ERROR, EventKind.TURN_END]
     assert events[-1].data["ok"] is False
     assert "does not accept the login (401)" in str(events[-1].data["reason"])
 
@@ -179,4 +181,4 @@ def test_copilots_payloads_arrive_with_the_name_of_their_hook() -> None:
     # What the hook got comes out on stdout, through a copy that the command itself does not silence.
     done = subprocess.run(["bash", "-c", script], input=payload, capture_output=True, check=True)
     assert json.loads(done.stdout) == {"hook": "agentStop", "payload": json.loads(payload)}
-    assert [event.kind for event in CopilotCoder().read_hook(done.stdout)] == [Kind.TURN_END]
+    assert [event.kind for event in CopilotCoder().read_hook(done.stdout)] == [EventKind.TURN_END]

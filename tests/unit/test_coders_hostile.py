@@ -24,7 +24,7 @@ from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fie
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
 from fleet.ports.coder import Coder
@@ -107,20 +107,20 @@ def check(events: Iterable[Event]) -> None:
     """What the store, the meter and every screen rely on."""
     meter = Meter()
     for event in events:
-        assert isinstance(event.kind, Kind)
-        is_word = event.kind in (Kind.SAID, Kind.TURN_END)
+        assert isinstance(event.kind, EventKind)
+        is_word = event.kind in (EventKind.SAID, EventKind.TURN_END)
         assert len(event.text) <= (LONGEST_LAST_WORD if is_word else LONGEST_TEXT)
         written = msgspec.json.encode({"text": event.text, **event.data})
         assert not any("\0" in text for text in (event.text, *event.data.values()) if isinstance(text, str))
         assert len(written) < 200_000
-        if event.kind is Kind.USAGE:
+        if event.kind is EventKind.USAGE:
             meter = meter.count(event.data)
-        if event.kind is Kind.TURN_END:
+        if event.kind is EventKind.TURN_END:
             assert isinstance(event.data["ok"], bool)
             assert event.data["ok"] or event.data["reason"]
-        if event.kind in (Kind.TURN_END, Kind.ERROR):
+        if event.kind in (EventKind.TURN_END, EventKind.ERROR):
             assert event.data.get("cause", "") in list(Cause)
-        if event.kind is Kind.LIMIT:
+        if event.kind is EventKind.LIMIT:
             assert isinstance(event.data["rejected"], bool)
             assert isinstance(event.data.get("resets_at", 0.0), int | float)
     assert meter.total.total_tokens >= 0
@@ -207,7 +207,7 @@ def test_lines_that_break_parsers_upset_nobody(line: bytes) -> None:
 
 def test_half_an_emoji_does_not_hide_the_end_of_a_turn() -> None:
     line = rb'{"type":"result","is_error":false,"result":"cut here: \ud83d"}'
-    assert [event.kind for event in ClaudeCoder().read(line)] == [Kind.TURN_END]
+    assert [event.kind for event in ClaudeCoder().read(line)] == [EventKind.TURN_END]
 
 
 def test_a_byte_that_is_no_utf8_does_not_hide_the_end_of_a_turn() -> None:
@@ -283,7 +283,7 @@ def text_line(name: str, text: str) -> bytes:
 @pytest.mark.parametrize("name", CODERS)
 def test_what_an_agent_says_is_only_said(name: str, text: str) -> None:
     assert [(event.kind, event.text) for event in CODERS[name].read(text_line(name, text))] == [
-        (Kind.SAID, text)
+        (EventKind.SAID, text)
     ]
 
 
@@ -325,7 +325,7 @@ def tool_line(name: str, text: str) -> bytes:
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "copilot", "opencode"])
 def test_what_a_tool_prints_is_not_read(name: str, text: str) -> None:
     kinds = {event.kind for event in CODERS[name].read(tool_line(name, text))}
-    assert kinds <= {Kind.TOOL, Kind.TOOL_DONE}
+    assert kinds <= {EventKind.TOOL, EventKind.TOOL_DONE}
 
 
 @pytest.mark.parametrize("text", ALARMING)
@@ -347,10 +347,10 @@ def test_a_failed_tool_is_no_limit_and_no_end(text: str) -> None:
     ]
     for line in lines:
         kinds = {event.kind for event in everything_from(json.dumps(line).encode())}
-        assert not kinds & {Kind.LIMIT, Kind.TURN_END, Kind.RETRY}
+        assert not kinds & {EventKind.LIMIT, EventKind.TURN_END, EventKind.RETRY}
 
 
 def test_retries_of_codex_are_not_the_end_of_its_turn() -> None:
     line = b'{"type":"error","message":"Reconnecting... 2/5 (unexpected status 503 Service Unavailable)"}'
     (event,) = CodexCoder().read(line)
-    assert (event.kind, event.data) == (Kind.RETRY, {"code": 503})
+    assert (event.kind, event.data) == (EventKind.RETRY, {"code": 503})

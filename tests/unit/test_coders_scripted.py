@@ -19,7 +19,7 @@ import pytest
 
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode, Role
 from fleet.domain.turn import Story
 from fleet.ports.coder import Turn
@@ -76,7 +76,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, make_repository(tmp_path / "workspace"))
 
 
-def kinds(events: list[Event]) -> list[Kind]:
+def kinds(events: list[Event]) -> list[EventKind]:
     return [event.kind for event in events]
 
 
@@ -84,9 +84,11 @@ def test_without_a_scenario_it_writes_a_file_named_after_the_prompt(stage: Stage
     events = stage.run(stage.turn("Add a héllo page!"))
     assert (stage.workspace / "add-a-h-llo-page.txt").read_text() == "Add a héllo page!\n"
     assert git(stage.workspace, "log", "--format=%s") == "first"
-    assert kinds(events)[0] is Kind.SESSION
+    assert kinds(events)[0] is EventKind.SESSION
     assert events[0].data["session_id"] == "session-1"
-    assert events[-1] == Event(kind=Kind.TURN_END, text="I wrote add-a-h-llo-page.txt.", data={"ok": True})
+    assert events[-1] == Event(
+        kind=EventKind.TURN_END, text="I wrote add-a-h-llo-page.txt.", data={"ok": True}
+    )
 
 
 def test_it_edits_appends_deletes_and_commits(stage: Stage) -> None:
@@ -107,10 +109,13 @@ def test_it_edits_appends_deletes_and_commits(stage: Stage) -> None:
     assert (stage.workspace / "deep/new.txt").read_text() == "one\ntwo\n"
     assert git(stage.workspace, "log", "-1", "--format=%s") == "by the agent"
     assert git(stage.workspace, "status", "--porcelain") == ""
-    tools = [event.data["ok"] for event in events if event.kind is Kind.TOOL_DONE]
+    tools = [event.data["ok"] for event in events if event.kind is EventKind.TOOL_DONE]
     assert tools == [True, True, True, True, False]
     assert (
-        Event(kind=Kind.USAGE, data={"scope": "run", "input": 5, "output": 6, "cached": 7, "cost_usd": 0.25})
+        Event(
+            kind=EventKind.USAGE,
+            data={"scope": "run", "input": 5, "output": 6, "cached": 7, "cost_usd": 0.25},
+        )
         in events
     )
     assert events[-1].text == "Prompt 1 of session-1."
@@ -155,7 +160,7 @@ def test_a_reviewer_is_kept_from_writing(stage: Stage) -> None:
         {"edit": {"path": "a", "content": ""}}, {"delete": "README.md"}, {"commit": "x"}, {"say": "ok"}
     )
     events = stage.run(stage.turn(steps, role=Role.REVIEWER))
-    assert kinds(events).count(Kind.DENIED) == 3
+    assert kinds(events).count(EventKind.DENIED) == 3
     assert git(stage.workspace, "status", "--porcelain") == ""
 
 
@@ -165,13 +170,13 @@ def test_a_reviewer_is_kept_from_writing(stage: Stage) -> None:
 )
 def test_it_can_die_in_many_ways(stage: Stage, step: dict[str, Any], code: int) -> None:
     events = stage.run(stage.turn(play({"say": "now"}, step, {"say": "never"})), code=code)
-    assert kinds(events) == [Kind.SESSION, Kind.SAID]
+    assert kinds(events) == [EventKind.SESSION, EventKind.SAID]
 
 
 def test_a_limit_and_an_error_end_a_turn(stage: Stage) -> None:
     before = time.time()
     limited = stage.run(stage.turn(play({"retry": "slow"}, {"rate_limit": {"resets_in": 100}})), code=1)
-    assert kinds(limited) == [Kind.SESSION, Kind.RETRY, Kind.LIMIT, Kind.TURN_END]
+    assert kinds(limited) == [EventKind.SESSION, EventKind.RETRY, EventKind.LIMIT, EventKind.TURN_END]
     resets_at = limited[2].data["resets_at"]
     assert isinstance(resets_at, float)
     assert before + 99 < resets_at < time.time() + 101
@@ -213,7 +218,9 @@ def test_a_tool_can_take_its_time(stage: Stage) -> None:
     before = time.monotonic()
     events = stage.run(stage.turn(play({"tool": {"name": "build", "seconds": 0.2}})))
     assert time.monotonic() - before >= 0.2
-    begun, done = (index for index, event in enumerate(events) if event.kind in (Kind.TOOL, Kind.TOOL_DONE))
+    begun, done = (
+        index for index, event in enumerate(events) if event.kind in (EventKind.TOOL, EventKind.TOOL_DONE)
+    )
     assert reduce(Story.take, events[:done], Story()).open_tools == {"call-1"}
     assert reduce(Story.take, events, Story()).open_tools == frozenset()
     assert begun < done
@@ -223,9 +230,9 @@ def test_questions_and_refusals_are_told(stage: Stage) -> None:
     steps = play({"ask": "Tabs?"}, {"deny": "rm"}, {"approve": "touch"}, {"say": "."})
     told = stage.run(stage.turn(steps))[1:4]
     assert [(event.kind, event.text) for event in told] == [
-        (Kind.ASKED, "Tabs?"),
-        (Kind.DENIED, "rm"),
-        (Kind.NEEDS_APPROVAL, "touch"),
+        (EventKind.ASKED, "Tabs?"),
+        (EventKind.DENIED, "rm"),
+        (EventKind.NEEDS_APPROVAL, "touch"),
     ]
 
 
@@ -259,7 +266,7 @@ def test_it_floods(stage: Stage, options: dict[str, Any], expected: int) -> None
     assert len(lines) == expected
     assert sum(map(len, lines)) > 200_000
     assert (b"\xff" in out) == ("invalid" in options)
-    assert all(kinds(list(CODER.read(line))) == [Kind.SAID] for line in lines)
+    assert all(kinds(list(CODER.read(line))) == [EventKind.SAID] for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["plain", "escaped", "deaf"])
@@ -372,7 +379,7 @@ class Tty:
         lines = hooks.read_bytes().splitlines() if hooks.exists() else []
         return [event for line in lines for event in CODER.read_hook(line)]
 
-    def wait_for(self, kind: Kind, count: int = 1) -> Event:
+    def wait_for(self, kind: EventKind, count: int = 1) -> Event:
         found = wait_for(
             lambda: [event for event in self.events() if event.kind is kind][count - 1 :],
             20,
@@ -399,22 +406,22 @@ def terminal(stage: Stage) -> Iterator[Tty]:
 
 
 def test_at_a_terminal_a_pasted_prompt_arrives_byte_for_byte(stage: Stage, terminal: Tty) -> None:
-    terminal.wait_for(Kind.READY)
+    terminal.wait_for(EventKind.READY)
     wait_for(lambda: terminal.drain() or b"\x1b[?2004h" in terminal.seen, what="bracketed paste is on")
     text = "  two\nlines \r\n\t\x01\x03\x04\x7f \x1b[A 🎉 é " + "long " * 5_000
     terminal.type(b"\x1b[200~" + text.encode() + b"\x1b[201~\r")
-    terminal.wait_for(Kind.TURN_END)
+    terminal.wait_for(EventKind.TURN_END)
     (session,) = (stage.workspace / ".git/fleet-scripted").glob("*.json")
     assert json.loads(session.read_text()) == [text]
 
 
 def test_at_a_terminal_it_takes_prompt_after_prompt_until_it_is_told_to_leave(terminal: Tty) -> None:
-    terminal.wait_for(Kind.READY)
+    terminal.wait_for(EventKind.READY)
     terminal.type(play({"say": "one"}).encode() + b"x\x7f\r")
-    assert terminal.wait_for(Kind.TURN_END).text == "one"
-    assert terminal.wait_for(Kind.PROMPTED).text == play({"say": "one"})
+    assert terminal.wait_for(EventKind.TURN_END).text == "one"
+    assert terminal.wait_for(EventKind.PROMPTED).text == play({"say": "one"})
     terminal.type(b"\r\x1b[A" + play({"error": "no"}).encode() + b"\r")
-    assert terminal.wait_for(Kind.TURN_END, 2).data == {"ok": False, "reason": "no"}
+    assert terminal.wait_for(EventKind.TURN_END, 2).data == {"ok": False, "reason": "no"}
     terminal.type(b"/exit\r")
     assert terminal.wait() == 0
     assert b"said: one" in terminal.seen
@@ -423,11 +430,11 @@ def test_at_a_terminal_it_takes_prompt_after_prompt_until_it_is_told_to_leave(te
 
 @pytest.mark.parametrize(("answer", "denied"), [(b"y", False), (b"n", True)])
 def test_at_a_terminal_it_can_ask_for_permission(terminal: Tty, answer: bytes, denied: bool) -> None:
-    terminal.wait_for(Kind.READY)
+    terminal.wait_for(EventKind.READY)
     terminal.type(play({"approve": "touch zz"}, {"say": "done"}).encode() + b"\r")
-    assert terminal.wait_for(Kind.NEEDS_APPROVAL).text == "touch zz"
+    assert terminal.wait_for(EventKind.NEEDS_APPROVAL).text == "touch zz"
     terminal.type(answer)
-    terminal.wait_for(Kind.TURN_END)
+    terminal.wait_for(EventKind.TURN_END)
     assert (b"denied: touch zz" in terminal.seen) == denied
     terminal.type(b"\x04")
     assert terminal.wait() == 0
@@ -437,7 +444,7 @@ def test_at_a_terminal_the_first_prompt_may_be_an_argument(stage: Stage) -> None
     prompt = f"- first\n{play({'say': 'one'})}"
     tty = Tty(stage, stage.turn(prompt, mode=Mode.TMUX))
     try:
-        assert tty.wait_for(Kind.PROMPTED).text == prompt
-        assert tty.wait_for(Kind.TURN_END).text == "one"
+        assert tty.wait_for(EventKind.PROMPTED).text == prompt
+        assert tty.wait_for(EventKind.TURN_END).text == "one"
     finally:
         tty.close()

@@ -13,7 +13,7 @@ from fleet.adapters.coders.codex import CodexCoder
 from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
 from fleet.ports.coder import Coder
@@ -188,20 +188,20 @@ def read(case: str) -> list[Event]:
     return [event for line in lines for event in coder.read(line)]
 
 
-def of_kind(events: Sequence[Event], kind: Kind) -> list[Event]:
+def of_kind(events: Sequence[Event], kind: EventKind) -> list[Event]:
     return [event for event in events if event.kind is kind]
 
 
 def last_word(events: Sequence[Event]) -> str:
     """What the agent said last: the closing text, else what it said after its last tool."""
-    ending = of_kind(events, Kind.TURN_END)
+    ending = of_kind(events, EventKind.TURN_END)
     if ending and ending[-1].text:
         return ending[-1].text
     text = ""
     for event in events:
-        if event.kind is Kind.TOOL_DONE:
+        if event.kind is EventKind.TOOL_DONE:
             text = ""
-        elif event.kind is Kind.SAID:
+        elif event.kind is EventKind.SAID:
             text = text + event.text if event.data.get("delta") else event.text
     return text
 
@@ -219,7 +219,7 @@ def test_every_captured_run_is_in_the_table() -> None:
 @pytest.mark.parametrize("case", ENDINGS)
 def test_a_captured_run_ends_as_it_did(case: str) -> None:
     events, expected = read(case), ENDINGS[case]
-    endings = of_kind(events, Kind.TURN_END)
+    endings = of_kind(events, EventKind.TURN_END)
     assert bool(endings) == expected.is_told
     if endings:
         assert endings[-1].data["ok"] is expected.well
@@ -230,13 +230,13 @@ def test_a_captured_run_ends_as_it_did(case: str) -> None:
 @pytest.mark.parametrize("case", ENDINGS)
 def test_limits_and_retries_are_told_where_there_were_any(case: str) -> None:
     events, expected = read(case), ENDINGS[case]
-    assert bool(of_kind(events, Kind.LIMIT)) == expected.limited
-    assert bool(of_kind(events, Kind.RETRY)) == expected.retried
+    assert bool(of_kind(events, EventKind.LIMIT)) == expected.limited
+    assert bool(of_kind(events, EventKind.RETRY)) == expected.retried
 
 
 @pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if ending.reason])
 def test_no_run_that_failed_claims_a_good_end_on_the_way(case: str) -> None:
-    assert not any(event.data["ok"] for event in of_kind(read(case), Kind.TURN_END))
+    assert not any(event.data["ok"] for event in of_kind(read(case), EventKind.TURN_END))
 
 
 @pytest.mark.parametrize(
@@ -254,12 +254,12 @@ def test_no_run_that_failed_claims_a_good_end_on_the_way(case: str) -> None:
     ],
 )
 def test_the_session_is_found(case: str, session: str) -> None:
-    found = {str(event.data["session_id"]) for event in of_kind(read(case), Kind.SESSION)}
+    found = {str(event.data["session_id"]) for event in of_kind(read(case), EventKind.SESSION)}
     assert found == {session}
 
 
 def test_the_session_of_a_killed_copilot_run_is_not_in_its_output() -> None:
-    assert of_kind(read("copilot/killed-sigkill"), Kind.SESSION) == []
+    assert of_kind(read("copilot/killed-sigkill"), EventKind.SESSION) == []
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,9 @@ def test_the_session_of_a_killed_copilot_run_is_not_in_its_output() -> None:
 )
 def test_tools_are_told_with_what_they_were_used_for(case: str, tools: list[tuple[str, str]]) -> None:
     events = read(case)
-    told = of_kind(events, Kind.TOOL)
+    told = of_kind(events, EventKind.TOOL)
     assert [(event.text, event.data["summary"]) for event in told] == tools
-    done = {event.data["id"]: event.data["ok"] for event in of_kind(events, Kind.TOOL_DONE)}
+    done = {event.data["id"]: event.data["ok"] for event in of_kind(events, EventKind.TOOL_DONE)}
     assert done == {event.data["id"]: True for event in told}
 
 
@@ -299,11 +299,13 @@ def test_tools_are_told_with_what_they_were_used_for(case: str, tools: list[tupl
     ],
 )
 def test_a_refused_permission_is_told(case: str, what: str) -> None:
-    assert any(what in event.text for event in of_kind(read(case), Kind.DENIED))
+    assert any(what in event.text for event in of_kind(read(case), EventKind.DENIED))
 
 
 def test_a_failed_command_of_codex_is_a_tool_that_went_wrong() -> None:
-    assert [event.data["ok"] for event in of_kind(read("codex/command-failed"), Kind.TOOL_DONE)] == [False]
+    assert [event.data["ok"] for event in of_kind(read("codex/command-failed"), EventKind.TOOL_DONE)] == [
+        False
+    ]
 
 
 @pytest.mark.parametrize(
@@ -311,15 +313,15 @@ def test_a_failed_command_of_codex_is_a_tool_that_went_wrong() -> None:
 )
 def test_thoughts_are_told_apart_from_words(case: str) -> None:
     events = read(case)
-    assert [event.text for event in of_kind(events, Kind.THOUGHT)] == ["Let me think about it."]
-    assert [event.text for event in of_kind(events, Kind.SAID)] == ["Thought about it."]
+    assert [event.text for event in of_kind(events, EventKind.THOUGHT)] == ["Let me think about it."]
+    assert [event.text for event in of_kind(events, EventKind.SAID)] == ["Thought about it."]
 
 
 def total(*cases: str) -> Meter:
     """The meter after several turns of one session."""
     meter = Meter()
     for case in cases:
-        for event in of_kind(read(case), Kind.USAGE):
+        for event in of_kind(read(case), EventKind.USAGE):
             meter = meter.count(event.data)
         meter = meter.next_turn()
     return meter
@@ -363,7 +365,9 @@ def test_an_interrupted_copilot_turn_is_not_saved_by_its_exit_code(line: bytes) 
         for event in CopilotCoder().read(each):
             story = story.take(event)
     assert (story.ended_well, story.reason) == (False, "it was interrupted")
-    again = story.take(Event(kind=Kind.TURN_START)).take(Event(kind=Kind.TURN_END, data={"ok": True}))
+    again = story.take(Event(kind=EventKind.TURN_START)).take(
+        Event(kind=EventKind.TURN_END, data={"ok": True})
+    )
     assert again.ended_well is True
 
 
@@ -385,45 +389,47 @@ def test_copilots_tokens_are_in_its_report() -> None:
     [("claude/success-edit-shell", 12210), ("opencode/success-edit-shell", 7954)],
 )
 def test_the_context_in_use_is_that_of_the_last_call(case: str, context: int) -> None:
-    told = [event.data["context"] for event in of_kind(read(case), Kind.USAGE) if "context" in event.data]
+    told = [
+        event.data["context"] for event in of_kind(read(case), EventKind.USAGE) if "context" in event.data
+    ]
     assert told[-1] == context
 
 
 def test_a_subscriptions_limit_says_when_it_is_over() -> None:
-    limits = of_kind(read("claude/subscription-limit-reached"), Kind.LIMIT)
+    limits = of_kind(read("claude/subscription-limit-reached"), EventKind.LIMIT)
     assert limits[0].data == {"rejected": True, "window": "five_hour", "used": 1, "resets_at": 1794774115}
 
 
 def test_a_subscriptions_warning_is_no_rejection() -> None:
-    (limit,) = of_kind(read("claude/subscription-limit-warning"), Kind.LIMIT)
+    (limit,) = of_kind(read("claude/subscription-limit-warning"), EventKind.LIMIT)
     assert (limit.data["rejected"], limit.data["used"]) == (False, 0.92)
 
 
 def test_opencode_and_gemini_say_when_to_come_back() -> None:
-    (opencode,) = of_kind(read("opencode/rate-limit-429"), Kind.LIMIT)
+    (opencode,) = of_kind(read("opencode/rate-limit-429"), EventKind.LIMIT)
     assert opencode.data["resets_at"] == pytest.approx(1794770324.340 + 1)
-    (gemini,) = of_kind(read("gemini/rate-limit-429"), Kind.LIMIT)
+    (gemini,) = of_kind(read("gemini/rate-limit-429"), EventKind.LIMIT)
     assert gemini.data["resets_at"] == pytest.approx(1794770138.719 + 1)
 
 
 def test_codexs_plan_limit_keeps_the_time_it_names() -> None:
-    (limit,) = of_kind(read("codex/usage-limit"), Kind.LIMIT)
+    (limit,) = of_kind(read("codex/usage-limit"), EventKind.LIMIT)
     assert (limit.data["rejected"], limit.data["resets_text"]) == (True, "8:22 PM")
 
 
 def test_a_warning_of_codex_is_a_note_and_not_an_error() -> None:
     events = read("codex/unknown-model-warning")
-    assert of_kind(events, Kind.ERROR) == []
-    assert "Model metadata for `my-model-1` not found" in of_kind(events, Kind.NOTE)[0].text
+    assert of_kind(events, EventKind.ERROR) == []
+    assert "Model metadata for `my-model-1` not found" in of_kind(events, EventKind.NOTE)[0].text
 
 
 def test_opencodes_endless_compaction_shows_its_errors() -> None:
     events = read("opencode/context-overflow")
-    errors = of_kind(events, Kind.ERROR)
+    errors = of_kind(events, EventKind.ERROR)
     assert {str(event.data["code"]) for event in errors} == {"ContextOverflowError"}
     assert len(errors) > 1
 
 
 def test_partial_messages_do_not_say_everything_twice() -> None:
-    said = [event.text for event in of_kind(read("claude/partial-messages"), Kind.SAID)]
+    said = [event.text for event in of_kind(read("claude/partial-messages"), EventKind.SAID)]
     assert said == ["I will write the file.", "Done: fakellm.txt is written."]

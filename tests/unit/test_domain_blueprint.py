@@ -26,7 +26,7 @@ from fleet.domain.blueprint import (
     with_usual_coder,
 )
 from fleet.domain.template import FIELDS
-from fleet.domain.workflow import Kind, OnFailure, Stage, Strategy
+from fleet.domain.workflow import OnFailure, Stage, StageKind, Strategy
 from fleet.errors import InvalidInput
 from fleet.services.workflows import BUILT_IN
 
@@ -128,15 +128,15 @@ def test_everything_that_a_stage_of_ours_may_say_is_understood() -> None:
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ({}, Kind.AGENT),
-        ({"kind": "approval"}, Kind.APPROVAL),
-        ({"kind": "gate", "gates": ["true"]}, Kind.GATE),
-        ({"reviewer": "codex"}, Kind.PAIR),
-        ({"racers": 2, "gates": ["true"], "coders": ["claude", "codex"]}, Kind.RACE),
-        ({"stages": [{"name": "in"}]}, Kind.WORKFLOW),
+        ({}, StageKind.AGENT),
+        ({"kind": "approval"}, StageKind.APPROVAL),
+        ({"kind": "gate", "gates": ["true"]}, StageKind.GATE),
+        ({"reviewer": "codex"}, StageKind.PAIR),
+        ({"racers": 2, "gates": ["true"], "coders": ["claude", "codex"]}, StageKind.RACE),
+        ({"stages": [{"name": "in"}]}, StageKind.WORKFLOW),
     ],
 )
-def test_what_a_stage_has_says_what_it_is(body: dict[str, Any], kind: Kind) -> None:
+def test_what_a_stage_has_says_what_it_is(body: dict[str, Any], kind: StageKind) -> None:
     assert one(**body).kind is kind
 
 
@@ -516,7 +516,7 @@ def test_every_key_is_in_the_howto_and_every_key_in_the_howto_is_one() -> None:
     read({"name": "a"}, **dict.fromkeys(top[:3], "x"), base_ref="main", variables={}, timeout_seconds=1)
 
 
-@pytest.mark.parametrize("word", [*Kind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
+@pytest.mark.parametrize("word", [*StageKind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
 def test_every_word_that_a_stage_may_use_is_in_the_howto(word: str) -> None:
     assert re.search(rf"[`.]{word}[`}}]", HOWTO)
 

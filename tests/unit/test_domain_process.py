@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.process import AgentProcess, Phase, ProcessId
 
 
@@ -21,11 +21,11 @@ def test_a_pid_that_came_round_again_is_another_process() -> None:
 
 
 def test_events_share_no_data() -> None:
-    one, other = Event(kind=Kind.NOTE), Event(kind=Kind.NOTE)
+    one, other = Event(kind=EventKind.NOTE), Event(kind=EventKind.NOTE)
     assert one == other
     assert one.data is not other.data
 
 
 def test_kinds_are_their_own_text() -> None:
-    assert [Kind(kind.value) for kind in Kind] == list(Kind)
-    assert f"{Kind.TURN_END}" == "turn_end"
+    assert [EventKind(kind.value) for kind in EventKind] == list(EventKind)
+    assert f"{EventKind.TURN_END}" == "turn_end"

@@ -28,8 +28,8 @@ from fleet.domain.protection import (
     matches,
 )
 from fleet.domain.race import (
+    Candidate,
     End,
-    Entry,
     Fate,
     Race,
     all_trials,
@@ -376,7 +376,7 @@ def test_of_files_that_hold_more_only_what_concerns_tests_is_protected() -> None
 # candidates
 
 
-def make_race(*entries: Entry, **changes: object) -> Race:
+def make_race(*entries: Candidate, **changes: object) -> Race:
     race = Race(
         id=RaceId("r-1"),
         project="/p",
@@ -393,8 +393,8 @@ def make_race(*entries: Entry, **changes: object) -> Race:
     return replace(race, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def entry(number: int, name: str, **changes: object) -> Entry:
-    made = Entry(
+def entry(number: int, name: str, **changes: object) -> Candidate:
+    made = Candidate(
         number=number,
         coder="claude",
         branch=f"fleet/r-1-{number}",
@@ -686,7 +686,7 @@ BASE = "base"
 
 
 @st.composite
-def fields(draw: st.DrawFn) -> tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]]:
+def fields(draw: st.DrawFn) -> tuple[tuple[Candidate, ...], dict[str, Answer], dict[tuple[str, str], Answer]]:
     """Candidates of any kind, and what commands say of each, by name."""
     names = "acdef"[: draw(st.integers(2, 5))]
     entries = tuple(
@@ -707,11 +707,11 @@ def fields(draw: st.DrawFn) -> tuple[tuple[Entry, ...], dict[str, Answer], dict[
 
 
 def winner_among(
-    entries: tuple[Entry, ...],
+    entries: tuple[Candidate, ...],
     says: dict[str, Answer],
     crossed: dict[tuple[str, str], Answer],
     base: Answer,
-) -> Entry | None:
+) -> Candidate | None:
     numbers = {BASE: 0, **{one.commit: one.number for one in entries}}
     by_number = {(numbers[one], numbers[other]): said for (one, other), said in crossed.items()}
     own = {numbers[commit]: said for commit, said in says.items()}
@@ -721,7 +721,7 @@ def winner_among(
 
 @given(fields(), st.sampled_from([BROKEN, PASSED]), st.randoms(use_true_random=False))
 def test_the_order_of_candidates_has_no_say_and_no_bad_one_ever_wins(
-    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]],
+    field: tuple[tuple[Candidate, ...], dict[str, Answer], dict[tuple[str, str], Answer]],
     base: Answer,
     chance: Random,
 ) -> None:
@@ -741,7 +741,7 @@ def test_the_order_of_candidates_has_no_say_and_no_bad_one_ever_wins(
 
 @given(fields(), st.data())
 def test_no_size_of_any_change_turns_one_winner_into_another_that_behaves_differently(
-    field: tuple[tuple[Entry, ...], dict[str, Answer], dict[tuple[str, str], Answer]], data: st.DataObject
+    field: tuple[tuple[Candidate, ...], dict[str, Answer], dict[tuple[str, str], Answer]], data: st.DataObject
 ) -> None:
     entries, says, crossed = field
     resized = tuple(replace(one, lines=data.draw(st.integers(1, 99))) for one in entries)

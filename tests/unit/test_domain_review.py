@@ -33,9 +33,9 @@ from fleet.domain.pair import (
 from fleet.domain.pair_prompts import Material, doer_prompt, more_prompt, review_prompt, ticket_of
 from fleet.domain.review import (
     Finding,
+    FindingState,
     Review,
     Severity,
-    Standing,
     Word,
     open_in,
     read_review,
@@ -248,11 +248,11 @@ def test_a_later_review_may_raise_only_what_is_new_on_changed_lines_or_blocks() 
         (), Review(word=Word.APPROVED, findings=raised), round=2, changed=changed, head="two"
     )
     assert [one.standing for one in ledger] == [
-        Standing.OPEN,
-        Standing.LATE,
-        Standing.LATE,
-        Standing.LATE,
-        Standing.OPEN,
+        FindingState.OPEN,
+        FindingState.LATE,
+        FindingState.LATE,
+        FindingState.LATE,
+        FindingState.OPEN,
     ]
 
 
@@ -285,7 +285,7 @@ def test_what_came_late_is_noted_once() -> None:
     late = Review(word=Word.CHANGES_NEEDED, findings=(finding(Severity.NIT, "late", line=77),))
     for number in (2, 3, 4):
         ledger = take_review(ledger, late, round=number, changed={"a.py": (range(1, 2),)}, head="two")
-    assert [one.standing for one in ledger] == [Standing.OPEN, Standing.LATE]
+    assert [one.standing for one in ledger] == [FindingState.OPEN, FindingState.LATE]
 
 
 # the loop
@@ -506,7 +506,7 @@ def test_every_step_makes_the_measure_smaller_so_that_every_pair_ends(
         at = after
     assert len(reviews_begun) <= bound
     if at.is_good:
-        left = [one for one in at.findings if one.standing is not Standing.RESOLVED]
+        left = [one for one in at.findings if one.standing is not FindingState.RESOLVED]
         assert not any(one.severity.is_grave for one in left), "nothing grave is ever accepted by machine"
         assert not at.rounds[-1].edits, "nor upon the word of a reviewer that edits"
         assert at.rounds[-1].head == at.head, "what is accepted was reviewed"

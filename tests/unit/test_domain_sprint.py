@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.domain.ids import SprintId
 from fleet.domain.pair import Pair, PairState, Round, Who
-from fleet.domain.review import Finding, Severity, Standing
+from fleet.domain.review import Finding, FindingState, Severity
 from fleet.domain.sprint import (
     CHECK_COMMAND,
     Sprint,
@@ -243,10 +243,10 @@ def test_feedback_tells_each_finding_on_a_line_that_can_be_no_heading_and_no_ver
             id="F3",
             severity=Severity.MAJOR,
             claim="done",
-            standing=Standing.RESOLVED,
+            standing=FindingState.RESOLVED,
             seen_to_by="c" * 40,
         ),
-        Finding(id="F4", severity=Severity.MAJOR, claim="late", standing=Standing.LATE),
+        Finding(id="F4", severity=Severity.MAJOR, claim="late", standing=FindingState.LATE),
     )
     rounds = (Round(number=1, head="h" * 40, word="CHANGES_NEEDED", raised=4),)
     pair = ended(PairState.REJECTED, findings=findings, rounds=rounds, decided_by="me", reason=hostile)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
 from fleet.domain.turn import (
@@ -35,23 +35,23 @@ def told(*events: Event, before: Story | None = None) -> Story:
 
 
 def start(text: str = "do it", **data: Json) -> Event:
-    return Event(kind=Kind.TURN_START, text=text, data=data)
+    return Event(kind=EventKind.TURN_START, text=text, data=data)
 
 
 def said(text: str, *, delta: bool = False) -> Event:
-    return Event(kind=Kind.SAID, text=text, data={"delta": True} if delta else {})
+    return Event(kind=EventKind.SAID, text=text, data={"delta": True} if delta else {})
 
 
 def ended(*, ok: bool, text: str = "", **data: Json) -> Event:
-    return Event(kind=Kind.TURN_END, text=text, data={"ok": ok, **data})
+    return Event(kind=EventKind.TURN_END, text=text, data={"ok": ok, **data})
 
 
 def limit(*, rejected: bool = True, **data: Json) -> Event:
-    return Event(kind=Kind.LIMIT, data={"rejected": rejected, **data})
+    return Event(kind=EventKind.LIMIT, data={"rejected": rejected, **data})
 
 
 def usage(scope: str, **numbers: Json) -> Event:
-    return Event(kind=Kind.USAGE, data={"scope": scope, **numbers})
+    return Event(kind=EventKind.USAGE, data={"scope": scope, **numbers})
 
 
 # any event at all, with the fields that mean something, fitting or not
@@ -92,7 +92,7 @@ FIELDS = st.sampled_from(
 )
 EVENTS = st.builds(
     Event,
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(EventKind),
     text=st.text(max_size=40),
     data=st.dictionaries(FIELDS, VALUES, max_size=6),
 )
@@ -177,7 +177,7 @@ def test_pieces_are_put_together_and_whole_words_replace_them() -> None:
 
 
 def test_a_tool_call_begins_a_new_summary_and_is_the_last_line_meanwhile() -> None:
-    tool = Event(kind=Kind.TOOL, text="edit", data={"summary": "a.txt"})
+    tool = Event(kind=EventKind.TOOL, text="edit", data={"summary": "a.txt"})
     story = told(said("I will edit"), tool)
     assert (story.said, story.last_line) == ("", "edit: a.txt")
 
@@ -199,28 +199,28 @@ def test_the_last_word_of_a_turn_counts_and_silence_leaves_what_was_said() -> No
 @pytest.mark.parametrize(
     "answer",
     [
-        Event(kind=Kind.TOOL, text="edit"),
-        Event(kind=Kind.PROMPTED),
-        Event(kind=Kind.READY),
+        Event(kind=EventKind.TOOL, text="edit"),
+        Event(kind=EventKind.PROMPTED),
+        Event(kind=EventKind.READY),
         ended(ok=True),
         start(),
     ],
     ids=lambda event: str(event.kind),
 )
 def test_an_approval_is_needed_until_the_agent_goes_on(answer: Event) -> None:
-    asks = told(Event(kind=Kind.NEEDS_APPROVAL, text="rm -rf build"))
+    asks = told(Event(kind=EventKind.NEEDS_APPROVAL, text="rm -rf build"))
     assert asks.needs_approval == "rm -rf build"
     assert asks.take(answer).needs_approval == ""
 
 
 def test_a_prompt_is_taken_when_the_agent_confirms_it_and_an_empty_one_at_once() -> None:
     assert not told(start("go")).is_taken
-    assert told(start("go"), Event(kind=Kind.PROMPTED)).is_taken
+    assert told(start("go"), Event(kind=EventKind.PROMPTED)).is_taken
     assert told(start("")).is_taken
 
 
 def test_an_agent_stays_ready_for_a_prompt_into_its_screen_and_not_for_one_that_starts_it_anew() -> None:
-    ready = told(Event(kind=Kind.READY))
+    ready = told(Event(kind=EventKind.READY))
     assert ready.take(start(fresh=False)).is_ready
     assert not ready.take(start(fresh=True)).is_ready
 
@@ -246,11 +246,11 @@ def test_a_second_word_of_a_limit_keeps_the_time_of_the_first() -> None:
 
 
 def call(name: str) -> Event:
-    return Event(kind=Kind.TOOL, text="shell", data={"id": name})
+    return Event(kind=EventKind.TOOL, text="shell", data={"id": name})
 
 
 def done(name: str) -> Event:
-    return Event(kind=Kind.TOOL_DONE, data={"id": name, "ok": True})
+    return Event(kind=EventKind.TOOL_DONE, data={"id": name, "ok": True})
 
 
 def test_a_tool_is_under_way_from_its_call_until_its_result() -> None:
@@ -268,7 +268,7 @@ def test_no_tool_is_under_way_between_turns(end: Event) -> None:
 
 
 def test_a_call_without_an_id_cannot_be_followed() -> None:
-    assert told(call(""), Event(kind=Kind.TOOL, text="shell")).open_tools == frozenset()
+    assert told(call(""), Event(kind=EventKind.TOOL, text="shell")).open_tools == frozenset()
 
 
 def test_calls_that_never_end_take_bounded_room() -> None:
@@ -297,12 +297,12 @@ def test_the_context_is_the_newest_that_was_told() -> None:
     ("story", "process", "reason"),
     [
         (told(ended(ok=False, reason="quota")), EXITED, "quota"),
-        (told(Event(kind=Kind.ERROR, text="503"), ended(ok=False)), EXITED, "503"),
+        (told(Event(kind=EventKind.ERROR, text="503"), ended(ok=False)), EXITED, "503"),
         (told(ended(ok=False)), EXITED, "the agent reported a failure"),
         (told(), NEVER, "never started"),
         (told(), LOST, "reboot"),
         (told(), CRASHED, "exit code 3"),
-        (told(Event(kind=Kind.ERROR, text="no key")), CRASHED, "exit code 3: no key"),
+        (told(Event(kind=EventKind.ERROR, text="no key")), CRASHED, "exit code 3: no key"),
         (told(ended(ok=True)), CRASHED, "exit code 3"),
         (told(said("bye")), EXITED, "without closing its turn"),
     ],
@@ -329,7 +329,7 @@ def test_a_turn_that_was_broken_off_for_good_is_not_undone_by_a_later_word() -> 
     assert (verdict.status, verdict.reason) == (RunState.FAILED, "interrupted")
 
 
-BROKEN_OFF = Event(kind=Kind.NOTE, data={"broken_off": True})
+BROKEN_OFF = Event(kind=EventKind.NOTE, data={"broken_off": True})
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ BROKEN_OFF = Event(kind=Kind.NOTE, data={"broken_off": True})
         ((start(), ended(ok=True), BROKEN_OFF), True),
         ((start(), ended(ok=False), BROKEN_OFF), False),
         ((start(), BROKEN_OFF, ended(ok=False)), False),
-        ((start(), Event(kind=Kind.ASKED, text="red?"), BROKEN_OFF), False),
-        ((start(), Event(kind=Kind.NOTE, text="broken_off")), False),
+        ((start(), Event(kind=EventKind.ASKED, text="red?"), BROKEN_OFF), False),
+        ((start(), Event(kind=EventKind.NOTE, text="broken_off")), False),
         ((start(), BROKEN_OFF, start()), False),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_turn_ends_by_a_switch_if_it_had_no_bad_end_of_its_own(
 
 
 def test_a_question_blocks_whatever_else_happened() -> None:
-    story = told(Event(kind=Kind.ASKED, text="red or white?"), ended(ok=False))
+    story = told(Event(kind=EventKind.ASKED, text="red or white?"), ended(ok=False))
     verdict = judge_turn(story, CRASHED, has_changes=True, closes_stream=True)
     assert (verdict.status, verdict.reason) == (RunState.BLOCKED, "it asks: red or white?")
 
@@ -360,7 +360,7 @@ def test_a_question_blocks_whatever_else_happened() -> None:
 
 
 FULL = ended(ok=False, cause="context")
-REFUSED = Event(kind=Kind.ERROR, text="no", data={"cause": "login"})
+REFUSED = Event(kind=EventKind.ERROR, text="no", data={"cause": "login"})
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_a_turn_that_ends_well_after_all_has_no_cause(before: Event) -> None:
 
 
 def test_a_question_is_no_failure_and_has_no_cause() -> None:
-    story = told(Event(kind=Kind.ASKED, text="red or white?"), ended(ok=False, cause="login"))
+    story = told(Event(kind=EventKind.ASKED, text="red or white?"), ended(ok=False, cause="login"))
     assert judge_turn(story, CRASHED, has_changes=True, closes_stream=True).cause is Cause.NONE
 
 

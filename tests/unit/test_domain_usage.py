@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage, usage_from
@@ -130,8 +130,8 @@ def test_what_was_told_before_the_session_had_a_name_is_its_own() -> None:
 def test_a_story_tells_its_meter_which_session_it_is_in() -> None:
     story = Story()
     for session, cost in (("a", 1.0), ("a", 0.0), ("b", 0.25)):
-        story = story.take(Event(kind=Kind.SESSION, data={"session_id": session}))
-        story = story.take(Event(kind=Kind.USAGE, data={"scope": "session", "cost_usd": cost}))
+        story = story.take(Event(kind=EventKind.SESSION, data={"session_id": session}))
+        story = story.take(Event(kind=EventKind.USAGE, data={"scope": "session", "cost_usd": cost}))
     assert story.meter.total.cost_usd == 1.25
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from fleet.domain.ids import WorkflowId
 from fleet.domain.workflow import (
-    Kind,
     OnFailure,
     Outcome,
     Stage,
+    StageKind,
     StageState,
     Strategy,
     Workflow,
@@ -160,7 +160,9 @@ def test_a_cancelled_workflow_ends_with_all_of_its_stages() -> None:
 
 
 def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
-    work = started(workflow(Stage(name="a", kind=Kind.APPROVAL), Stage(name="b", needs=(0,))), 0, (), 1.0)
+    work = started(
+        workflow(Stage(name="a", kind=StageKind.APPROVAL), Stage(name="b", needs=(0,))), 0, (), 1.0
+    )
     assert work.needs_person
     assert "work" not in WORKFLOW_CODEC.index(work)
     yes = approved(work, 0, Outcome(status="approved"), 2.0)
@@ -170,7 +172,7 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
 
 
 def test_a_workflow_that_waits_for_a_person_and_has_work_besides_is_looked_after() -> None:
-    work = started(workflow(Stage(name="a", kind=Kind.APPROVAL), Stage(name="b")), 0, (), 1.0)
+    work = started(workflow(Stage(name="a", kind=StageKind.APPROVAL), Stage(name="b")), 0, (), 1.0)
     assert not work.needs_person
     assert WORKFLOW_CODEC.index(work)["work"] == "h"
 
@@ -401,8 +403,8 @@ def test_a_paused_workflow_in_which_nothing_runs_keeps_nobody_up() -> None:
 def test_the_result_behind_a_gate_is_the_branch_that_it_let_pass() -> None:
     work = workflow(
         Stage(name="do"),
-        Stage(name="ask", kind=Kind.APPROVAL, needs=(0,)),
-        Stage(name="check", kind=Kind.GATE, needs=(1,)),
+        Stage(name="ask", kind=StageKind.APPROVAL, needs=(0,)),
+        Stage(name="check", kind=StageKind.GATE, needs=(1,)),
     )
     work = run_stage(work, 0, replace(GOOD, branch="fleet/do", head="tip"))
     work = run_stage(work, 1, replace(GOOD, head="tip"))
@@ -418,8 +420,8 @@ def test_the_result_behind_an_approval_is_what_was_approved() -> None:
     work = workflow(
         Stage(name="one"),
         Stage(name="two"),
-        Stage(name="ask", kind=Kind.APPROVAL, needs=(0, 1)),
-        Stage(name="ask again", kind=Kind.APPROVAL, needs=(2,)),
+        Stage(name="ask", kind=StageKind.APPROVAL, needs=(0, 1)),
+        Stage(name="ask again", kind=StageKind.APPROVAL, needs=(2,)),
     )
     for index, name in enumerate(("one", "two")):
         work = run_stage(work, index, replace(GOOD, branch=f"fleet/{name}", head=name))
@@ -436,13 +438,13 @@ def test_a_graph_with_many_ways_through_it_is_looked_at_in_no_time() -> None:
     stages: list[Stage] = [Stage(name="first")]
     for level in range(60):  # each doubles the ways
         last = len(stages) - 1
-        stages += [Stage(name=f"{side}{level}", kind=Kind.APPROVAL, needs=(last,)) for side in "ab"]
-        stages.append(Stage(name=f"c{level}", kind=Kind.APPROVAL, needs=(last + 1, last + 2)))
+        stages += [Stage(name=f"{side}{level}", kind=StageKind.APPROVAL, needs=(last,)) for side in "ab"]
+        stages.append(Stage(name=f"c{level}", kind=StageKind.APPROVAL, needs=(last + 1, last + 2)))
     work = run_stage(workflow(*stages), 0, replace(GOOD, branch="fleet/first", head="tip"))
     for index in range(1, len(stages)):
         work = run_stage(work, index, Outcome(status="approved"))
     assert concluded(work, 9.0).mergeable == ("fleet/first",)
-    gates = replace(work, stages=tuple(replace(one, kind=Kind.GATE) for one in stages))
+    gates = replace(work, stages=tuple(replace(one, kind=StageKind.GATE) for one in stages))
     assert gates.results_of(len(stages) - 1)[0].branch == ""
     assert not gates.is_unkept(0, GOOD)
 
@@ -454,13 +456,13 @@ def test_a_graph_with_many_ways_through_it_is_looked_at_in_no_time() -> None:
         ({}, "tip", False),  # a branch has it
         ({}, "base", False),  # there is nothing in it
         ({"strategy": Strategy.SHARED}, "merged", False),  # it is the user's own
-        ({"kind": Kind.AGENT}, "merged", False),
+        ({"kind": StageKind.AGENT}, "merged", False),
     ],
 )
 def test_a_merge_that_a_gate_let_pass_is_to_be_kept_where_no_branch_has_it(
     changes: dict[str, Any], head: str, is_unkept: bool
 ) -> None:
-    gate = replace(Stage(name="check", kind=Kind.GATE, strategy=Strategy.MERGE, needs=(0, 1)), **changes)
+    gate = replace(Stage(name="check", kind=StageKind.GATE, strategy=Strategy.MERGE, needs=(0, 1)), **changes)
     work = replace(workflow(Stage(name="one"), Stage(name="two"), gate), base="base")
     work = run_stage(work, 0, replace(GOOD, branch="fleet/one", head="tip"))
     work = run_stage(work, 1, replace(GOOD, branch="fleet/two", head="other"))
@@ -468,5 +470,5 @@ def test_a_merge_that_a_gate_let_pass_is_to_be_kept_where_no_branch_has_it(
     assert not work.is_unkept(2, Outcome(status="failed", head=head))
     more = replace(work, stages=(*work.stages, Stage(name="more", needs=(2,))))
     assert not more.is_unkept(2, Outcome(status="completed_no_changes", head=head)), "others go on from it"
-    approved = replace(work, stages=(*work.stages, Stage(name="ask", kind=Kind.APPROVAL, needs=(2,))))
+    approved = replace(work, stages=(*work.stages, Stage(name="ask", kind=StageKind.APPROVAL, needs=(2,))))
     assert approved.is_unkept(2, Outcome(status="completed_no_changes", head=head)) is is_unkept

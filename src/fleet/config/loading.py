@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fleet.config.files import keep, last_good, project_file, read_file, require_plain, user_file
-from fleet.config.kinds import Value
+from fleet.config.setting_types import Value
 from fleet.config.settings import (
     CODER_SETTINGS,
     SETTINGS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
-from fleet.config.kinds import (
+from fleet.config.setting_types import (
     DATABASE,
     FOLDERS,
     FORGE,
@@ -22,7 +22,7 @@ from fleet.config.kinds import (
     TEXT,
     TRUTH,
     WHOLE,
-    Kind,
+    SettingType,
     T,
     Value,
     check_list,
@@ -46,7 +46,7 @@ class Setting(Generic[T]):
     """One setting, and a typed attribute of `Settings` that reads it."""
 
     key: str
-    kind: Kind[T]
+    kind: SettingType[T]
     default: T
     help: str
     flag: str = ""  # of the command line, for the origin

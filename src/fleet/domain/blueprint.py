@@ -14,9 +14,9 @@ from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
 from fleet.domain.workflow import (
-    Kind,
     OnFailure,
     Stage,
+    StageKind,
     Strategy,
     Workflow,
     ancestors,
@@ -169,9 +169,9 @@ class _StageReader:
         self._body = _translated(body, self._where)
 
     def read(self) -> Stage:
-        kind = self._choice("kind", Kind, self._kind_by_content())
+        kind = self._choice("kind", StageKind, self._kind_by_content())
         self._refuse_idle_keys(kind)
-        if kind is Kind.AGENT and self._place.usual_seconds is not None:
+        if kind is StageKind.AGENT and self._place.usual_seconds is not None:
             self._body.setdefault("seconds", self._place.usual_seconds)
         each = self._body.get("foreach", ())
         stage = Stage(
@@ -182,7 +182,7 @@ class _StageReader:
             effort=self._word_of("effort"),
             role=self._choice("role", Role, Role.DOER),
             flags=self._words("flags"),
-            prompt=self._text("prompt") or ("" if kind in (Kind.GATE,) else "{task_prompt}"),
+            prompt=self._text("prompt") or ("" if kind in (StageKind.GATE,) else "{task_prompt}"),
             strategy=self._choice("strategy", Strategy, Strategy.NEW),
             needs=self._needs(),
             when=self._condition("when"),
@@ -207,9 +207,9 @@ class _StageReader:
             return self._number_of("retries", 0, least=0, most=20)
         return USUAL_RETRIES if self._is_retried() else -1
 
-    def _refuse_idle_keys(self, kind: Kind) -> None:
+    def _refuse_idle_keys(self, kind: StageKind) -> None:
         """Refuse what would be written in vain."""
-        for key in AGENTS_ONLY if kind is not Kind.AGENT else ():
+        for key in AGENTS_ONLY if kind is not StageKind.AGENT else ():
             if key in self._body or (key == "retries" and self._is_retried()):
                 told = 'on_failure = "retry"' if key not in self._body else key
                 raise self._wrong(
@@ -217,14 +217,18 @@ class _StageReader:
                     "take it out, or put an agent's stage beside it",
                 )
 
-    def _kind_by_content(self) -> Kind:
-        for key, kind in (("workflow", Kind.WORKFLOW), ("stages", Kind.WORKFLOW), ("reviewer", Kind.PAIR)):
+    def _kind_by_content(self) -> StageKind:
+        for key, kind in (
+            ("workflow", StageKind.WORKFLOW),
+            ("stages", StageKind.WORKFLOW),
+            ("reviewer", StageKind.PAIR),
+        ):
             if key in self._body:
                 return kind
-        return Kind.RACE if "racers" in self._body else Kind.AGENT
+        return StageKind.RACE if "racers" in self._body else StageKind.AGENT
 
-    def _inner(self, kind: Kind) -> tuple[Stage, ...]:
-        if kind is not Kind.WORKFLOW:
+    def _inner(self, kind: StageKind) -> tuple[Stage, ...]:
+        if kind is not StageKind.WORKFLOW:
             return ()
         if "stages" in self._body:
             inner: object = {"stages": self._body["stages"]}
@@ -273,8 +277,8 @@ class _StageReader:
             raise self._wrong(f"there is no on_failure {_told(value)}", f"use one of {words}")
         return OnFailure(value)
 
-    def _usual_rounds(self, kind: Kind) -> int:
-        return 3 if kind is Kind.PAIR or "until" in self._body else 1
+    def _usual_rounds(self, kind: StageKind) -> int:
+        return 3 if kind is StageKind.PAIR or "until" in self._body else 1
 
     def _checked(self, stage: Stage) -> Stage:
         for is_wrong, reason, hint in (*self._wrong_with_kind(stage), *self._wrong_with_repeats(stage)):
@@ -291,12 +295,12 @@ class _StageReader:
                 "name the stage that it builds on in `depends_on`, or leave `strategy` out",
             ),
             (
-                stage.strategy is Strategy.SHARED and stage.kind is not Kind.AGENT,
+                stage.strategy is Strategy.SHARED and stage.kind is not StageKind.AGENT,
                 "only an agent can work in your own checkout",
                 f'take `strategy` or `kind = "{stage.kind}"` out',
             ),
             (
-                stage.kind is Kind.GATE and not stage.gates,
+                stage.kind is StageKind.GATE and not stage.gates,
                 "a stage of the kind `gate` has at least one command in `gates`",
                 gates,
             ),
@@ -307,17 +311,17 @@ class _StageReader:
                 'take `flags` out, or `role = "reviewer"`',
             ),
             (
-                stage.kind is Kind.PAIR and not stage.reviewer,
+                stage.kind is StageKind.PAIR and not stage.reviewer,
                 "a stage of the kind `pair` names its `reviewer`",
                 'for example `reviewer = "codex"`',
             ),
             (
-                stage.kind is Kind.PAIR and bool(stage.until),
+                stage.kind is StageKind.PAIR and bool(stage.until),
                 "a pair goes round by itself",
                 "take `until` out; `rounds` says how often at most",
             ),
             (
-                stage.kind is Kind.RACE and not (stage.racers >= 2 and stage.gates),
+                stage.kind is StageKind.RACE and not (stage.racers >= 2 and stage.gates),
                 "a stage of the kind `race` has at least 2 `racers`, and `gates`",
                 'for example `racers = 3` and `gates = ["make test"]`',
             ),
@@ -336,7 +340,8 @@ class _StageReader:
                 "take `foreach` out, or choose another `strategy`",
             ),
             (
-                stage.kind in (Kind.APPROVAL, Kind.GATE) and bool(stage.foreach or stage.foreach_from),
+                stage.kind in (StageKind.APPROVAL, StageKind.GATE)
+                and bool(stage.foreach or stage.foreach_from),
                 f"a stage of the kind `{stage.kind}` is not told for whom it is done",
                 "take `foreach` out",
             ),
@@ -346,7 +351,7 @@ class _StageReader:
                 "split them over several stages",
             ),
             (
-                stage.most_rounds > 1 and not stage.until and stage.kind is not Kind.PAIR,
+                stage.most_rounds > 1 and not stage.until and stage.kind is not StageKind.PAIR,
                 "`rounds` says how often at most; `until` says until when",
                 f"for example `until = '{self._name}.summary contains \"done\"'`",
             ),
@@ -616,7 +621,7 @@ def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, 
     return tuple(
         replace(
             stage,
-            seconds=stage.seconds or seconds if stage.kind is Kind.AGENT else stage.seconds,
+            seconds=stage.seconds or seconds if stage.kind is StageKind.AGENT else stage.seconds,
             stages=with_usual_seconds(stage.stages, seconds),
         )
         for stage in stages

@@ -25,7 +25,7 @@ class Weight(StrEnum):
     HOLD = "hold"  # a person must look
 
 
-class Kind(StrEnum):
+class OutsideKind(StrEnum):
     REF = "ref"
     STASH = "stash"  # an entry of `git stash list`
     HEAD = "head"  # of the main checkout
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 class Outside:
     """One change outside of a workspace during a turn."""
 
-    kind: Kind
+    kind: OutsideKind
     name: str
     old: str = ""  # in words, or a commit; "": it was not there
     new: str = ""
@@ -113,7 +113,7 @@ def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:
     """Return what changed and has no known author."""
     found = [*_refs(before, after, known), *_files(before, after, known), *_others(before, after, known)]
     found += [
-        Outside(kind=Kind.STASH, name=f"stash {commit[:10]}", old=commit)
+        Outside(kind=OutsideKind.STASH, name=f"stash {commit[:10]}", old=commit)
         for commit in before.stashes
         if commit not in after.stashes and not known.is_agents_stash(commit)
     ]
@@ -130,25 +130,25 @@ def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
             continue
         if ref.startswith(RECOVERY):
             if old and not known.is_fleets_own(ref, old, new):
-                yield Outside(kind=Kind.REF, name=ref, old=old, new=new, weight=Weight.RESTORED)
+                yield Outside(kind=OutsideKind.REF, name=ref, old=old, new=new, weight=Weight.RESTORED)
         elif ref.startswith(("refs/remotes/", "refs/prefetch/")):
             fetched.append(ref)
         elif known.is_own_ref(ref) or known.has_author(ref, old, new):
             continue
         elif old or ref.startswith("refs/replace/"):
-            yield Outside(kind=Kind.REF, name=ref, old=old, new=new)
+            yield Outside(kind=OutsideKind.REF, name=ref, old=old, new=new)
         else:
             made.append(ref)
     for ref in made[:MOST_LISTED]:
-        yield Outside(kind=Kind.REF, name=ref, new=after.refs[ref], weight=Weight.NOTE)
+        yield Outside(kind=OutsideKind.REF, name=ref, new=after.refs[ref], weight=Weight.NOTE)
     if fetched:
         told = f"{len(fetched)} changed"
-        yield Outside(kind=Kind.REF, name="refs/remotes", new=told, weight=Weight.NOTE)
+        yield Outside(kind=OutsideKind.REF, name="refs/remotes", new=told, weight=Weight.NOTE)
 
 
 def _head(before: Guarded, after: Guarded) -> Iterator[Outside]:
     if before.head != after.head:
-        yield Outside(kind=Kind.HEAD, name="HEAD", old=before.head, new=after.head)
+        yield Outside(kind=OutsideKind.HEAD, name="HEAD", old=before.head, new=after.head)
 
 
 def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
@@ -159,7 +159,9 @@ def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
             continue
         told_old, told_new, is_harmless = known.explain_file(name, old, new)
         weight = Weight.NOTE if is_harmless else Weight.HOLD
-        yield Outside(kind=Kind.FILE, name=name, old=told_old, new=told_new, weight=weight, stamp=stamp(new))
+        yield Outside(
+            kind=OutsideKind.FILE, name=name, old=told_old, new=told_new, weight=weight, stamp=stamp(new)
+        )
 
 
 def stamp(content: Content) -> str:
@@ -176,7 +178,7 @@ def _checkout(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside
             is_note = one.weight is Weight.NOTE
             held, notes = held + (not is_note), notes + is_note
             if (notes if is_note else held) <= MOST_LISTED:
-                stamp = known.stamp_of(path) if one.kind is Kind.CHECKOUT else one.new
+                stamp = known.stamp_of(path) if one.kind is OutsideKind.CHECKOUT else one.new
                 yield Outside(
                     kind=one.kind, name=path, old=one.old, new=one.new, weight=one.weight, stamp=stamp
                 )
@@ -189,18 +191,21 @@ def _entry_changes(path: str, old: str, new: str, *, is_moved: bool) -> Iterator
     staged_old, file_old = _parts(old)
     staged_new, file_new = _parts(new)
     if new == "?":
-        yield Outside(kind=Kind.CHECKOUT, name=path, new="a new file", weight=Weight.NOTE)
+        yield Outside(kind=OutsideKind.CHECKOUT, name=path, new="a new file", weight=Weight.NOTE)
     elif old and not new:
         if not is_moved or old == "?":  # what was committed is told of as a commit
             gone = "gone" if old == "?" else "as it is committed"
-            yield Outside(kind=Kind.CHECKOUT, name=path, old=UNCOMMITTED, new=gone)
+            yield Outside(kind=OutsideKind.CHECKOUT, name=path, old=UNCOMMITTED, new=gone)
     else:
         if staged_new != staged_old:
             yield Outside(
-                kind=Kind.INDEX, name=path, old=staged_old or "as committed", new=staged_new or "as committed"
+                kind=OutsideKind.INDEX,
+                name=path,
+                old=staged_old or "as committed",
+                new=staged_new or "as committed",
             )
         if file_new and not file_old and old != "?":
-            yield Outside(kind=Kind.CHECKOUT, name=path, old="as committed", new=file_new)
+            yield Outside(kind=OutsideKind.CHECKOUT, name=path, old="as committed", new=file_new)
 
 
 _WORDS = {"M": "changed", "D": "deleted", "T": "another type", "A": "added", "U": "in conflict"}
@@ -219,10 +224,10 @@ def _others(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
         new = after.worktrees.get(name)
         if (new is None or new[1] != head) and owner and known.is_at_rest(owner):
             told = "" if new is None else new[1]
-            yield Outside(kind=Kind.WORKSPACE, name=f"{name} of run {owner}", old=head, new=told)
+            yield Outside(kind=OutsideKind.WORKSPACE, name=f"{name} of run {owner}", old=head, new=told)
     for run, stamp in before.runs.items():
         if after.runs.get(run) != stamp and known.is_at_rest(run):
-            yield Outside(kind=Kind.RUN, name=run, old=stamp, new=after.runs.get(run, ""))
+            yield Outside(kind=OutsideKind.RUN, name=run, old=stamp, new=after.runs.get(run, ""))
 
 
 def why_held(found: tuple[Outside, ...]) -> str:

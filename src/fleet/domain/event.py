@@ -10,7 +10,7 @@ from typing import TypeAlias
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The facts that fleet tells apart. `data` holds what is listed; other keys are welcome."""
 
     SESSION = "session"  # data: session_id; model
@@ -37,6 +37,6 @@ class Kind(StrEnum):
 class Event:
     """One fact."""
 
-    kind: Kind
+    kind: EventKind
     text: str = ""
     data: Mapping[str, Json] = field(default_factory=dict[str, Json])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleet.domain.pair import Pair
-from fleet.domain.review import Finding, Standing, open_in
+from fleet.domain.review import Finding, FindingState, open_in
 from fleet.domain.untrusted_text import RULE, mark_for, quote_untrusted, shorten
 
 # All together stay below what a CLI can be given as an argument; the reviewer sees the rest in its worktree.
@@ -201,6 +201,6 @@ def _as_json(findings: Iterable[Finding]) -> str:
             "standing": str(finding.standing),
         }
         for finding in findings
-        if finding.standing is not Standing.RESOLVED
+        if finding.standing is not FindingState.RESOLVED
     ]
     return json.dumps(shown, indent=1, ensure_ascii=False) if shown else ""

@@ -45,7 +45,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Candidate:
     """One candidate, as git tells of it."""
 
     number: int
@@ -99,7 +99,7 @@ class Race:
     state: RaceState = RaceState.RACING
     is_wanted: bool = True
     is_asking: bool = False  # nothing goes on until a person answers a candidate, or lets one go that is held
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[Candidate, ...] = ()
     end: End | None = None
     winner: int | None = None
     reason: str = ""  # why it came out like this
@@ -184,7 +184,7 @@ def fate_of(task: Task | None, run: Run | None) -> Fate:
     return Fate()
 
 
-def enter(entry: Entry, *, base_tree: str, tree: str, behaviour: str, examined: Examined) -> Entry:
+def enter(entry: Candidate, *, base_tree: str, tree: str, behaviour: str, examined: Examined) -> Candidate:
     """Return a candidate with what git and its changes say of it."""
     full = replace(
         entry,
@@ -201,16 +201,16 @@ def enter(entry: Entry, *, base_tree: str, tree: str, behaviour: str, examined: 
     return full
 
 
-def without_doubles(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def without_doubles(entries: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates; of those that hold the very same, one takes part, whatever their order is."""
-    kept: dict[str, Entry] = {}
+    kept: dict[str, Candidate] = {}
     for entry in sorted(entries, key=lambda one: (one.commit, one.number)):
         if entry.is_in:
             kept.setdefault(entry.tree, entry)
     return tuple(_unless_double(entry, kept.get(entry.tree)) for entry in entries)
 
 
-def _unless_double(entry: Entry, kept: Entry | None) -> Entry:
+def _unless_double(entry: Candidate, kept: Candidate | None) -> Candidate:
     if kept is None or kept is entry or not entry.is_in:
         return entry
     return replace(entry, out=f"it is the same as candidate {kept.number}")
@@ -223,12 +223,12 @@ def base_trial(race: Race) -> Trial:
     return _trial(race, "base", race.base, race.times, ())
 
 
-def own_trial(race: Race, entry: Entry) -> Trial:
+def own_trial(race: Race, entry: Candidate) -> Trial:
     """Return the trial of a candidate: its work with the base's own tests."""
     return _trial(race, _short(entry), entry.commit, race.times, _restoring(race, entry))
 
 
-def cross_trial(race: Race, entry: Entry, author: Entry) -> Trial:
+def cross_trial(race: Race, entry: Candidate, author: Candidate) -> Trial:
     """Return the trial of a candidate with the tests that one of them, maybe itself, adds."""
     patches = (*_restoring(race, entry), Patch(commit=author.commit, paths=author.tests))
     times = race.times if author.commit == entry.commit else min(race.times, 2)
@@ -236,7 +236,7 @@ def cross_trial(race: Race, entry: Entry, author: Entry) -> Trial:
     return replace(trial, commands=race.gates or race.hidden_gates)
 
 
-def base_suite_trial(race: Race, author: Entry) -> Trial:
+def base_suite_trial(race: Race, author: Candidate) -> Trial:
     """Return the trial of the base with the tests that a candidate adds: those that fail are proof."""
     patches = (Patch(commit=author.commit, paths=author.tests),)
     trial = _trial(race, f"base-with-{_short(author)}", race.base, race.times, patches)
@@ -271,9 +271,9 @@ def _trial(race: Race, name: str, commit: str, times: int, patches: tuple[Patch,
     )
 
 
-def _restoring(race: Race, entry: Entry) -> tuple[Patch, ...]:
+def _restoring(race: Race, entry: Candidate) -> tuple[Patch, ...]:
     return (Patch(commit=race.base, paths=entry.restored),) if entry.restored else ()
 
 
-def _short(entry: Entry) -> str:
+def _short(entry: Candidate) -> str:
     return entry.commit[:12]

@@ -32,7 +32,7 @@ class Severity(StrEnum):
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-class Standing(StrEnum):
+class FindingState(StrEnum):
     OPEN = "open"  # the doer is asked to see to it
     RESOLVED = "resolved"  # a later review says so, of work that was changed since
     LATE = "late"  # raised too late to be asked for: a note
@@ -55,12 +55,12 @@ class Finding:
     evidence: str = ""
     round: int = 0
     raised_at: str = ""  # the commit that it was found in
-    standing: Standing = Standing.OPEN
+    standing: FindingState = FindingState.OPEN
     seen_to_by: str = ""  # the commit that a later review found it resolved in
 
     @property
     def is_open(self) -> bool:
-        return self.standing is Standing.OPEN
+        return self.standing is FindingState.OPEN
 
     @property
     def place(self) -> str:
@@ -200,14 +200,14 @@ def take_review(
         if is_undone or is_in_time or remark.severity is Severity.BLOCKER:
             kept = _with(kept, replace(remark, round=round, raised_at=head))
         elif known is None:
-            kept = _with(kept, replace(remark, round=round, raised_at=head, standing=Standing.LATE))
+            kept = _with(kept, replace(remark, round=round, raised_at=head, standing=FindingState.LATE))
     return kept
 
 
 def _after(finding: Finding, resolved: Iterable[str], head: str) -> Finding:
-    if finding.id not in resolved or finding.standing is Standing.RESOLVED or finding.raised_at == head:
+    if finding.id not in resolved or finding.standing is FindingState.RESOLVED or finding.raised_at == head:
         return finding
-    return replace(finding, standing=Standing.RESOLVED, seen_to_by=head)
+    return replace(finding, standing=FindingState.RESOLVED, seen_to_by=head)
 
 
 def _known(before: Ledger, kept: Ledger, remark: Finding) -> Finding | None:
@@ -238,9 +238,9 @@ def open_in(ledger: Ledger) -> Ledger:
 
 def grave_in(ledger: Ledger) -> Ledger:
     """Return what keeps work from being accepted: also what was raised too late to be asked for."""
-    return tuple(one for one in ledger if one.standing is not Standing.RESOLVED and one.severity.is_grave)
+    return tuple(one for one in ledger if one.standing is not FindingState.RESOLVED and one.severity.is_grave)
 
 
 def notes_in(ledger: Ledger) -> Ledger:
     """Return what stays to be said about work that is accepted."""
-    return tuple(finding for finding in ledger if finding.standing is not Standing.RESOLVED)
+    return tuple(finding for finding in ledger if finding.standing is not FindingState.RESOLVED)

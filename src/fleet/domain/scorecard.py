@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from fleet.domain.ids import TrialId
-from fleet.domain.race import End, Entry, Race, base_suite_trial, base_trial, cross_trial, own_trial
+from fleet.domain.race import Candidate, End, Race, base_suite_trial, base_trial, cross_trial, own_trial
 from fleet.domain.test_output import Count, count_tests, failing_tests
 from fleet.domain.trial import Answer, Trial, TrialState
 
@@ -52,7 +52,7 @@ class Gate:
     is_better: bool = False  # than on the base, where it always said no
 
 
-class Standing(StrEnum):
+class CandidateStatus(StrEnum):
     WAITING = "waiting"  # not all of it was tried yet
     OUT = "out"  # empty, double or never done
     TAMPERED = "tampered"  # what would be merged is not what was tried
@@ -83,8 +83,8 @@ class Suite:
 class Score:
     """One candidate on the card."""
 
-    entry: Entry
-    standing: Standing
+    entry: Candidate
+    standing: CandidateStatus
     reason: str = ""
     gates: tuple[Gate, ...] = ()
     lint: Gate | None = None
@@ -277,15 +277,15 @@ def _failing(rounds: Sequence[Answer]) -> Failing | None:
 # rows
 
 
-def _row(race: Race, entry: Entry, base: Trial | None, trials: Trials) -> Score:
+def _row(race: Race, entry: Candidate, base: Trial | None, trials: Trials) -> Score:
     if not entry.is_in:
-        return Score(entry=entry, standing=Standing.OUT, reason=entry.out)
+        return Score(entry=entry, standing=CandidateStatus.OUT, reason=entry.out)
     tried = trials.get(own_trial(race, entry).id)
     if base is None or tried is None or not (base.has_ended and tried.has_ended):
-        return Score(entry=entry, standing=Standing.WAITING)
+        return Score(entry=entry, standing=CandidateStatus.WAITING)
     if tried.state is not TrialState.ENDED:
         why = f"it cannot be tried: {tried.reason or tried.state}"
-        return Score(entry=entry, standing=Standing.FAILED, reason=why)
+        return Score(entry=entry, standing=CandidateStatus.FAILED, reason=why)
 
     def judged(command: str) -> Gate:
         is_hidden = command in race.hidden_gates
@@ -294,28 +294,28 @@ def _row(race: Race, entry: Entry, base: Trial | None, trials: Trials) -> Score:
     gates = tuple(judged(command) for command in race.all_gates)
     standing, why = _standing(gates, _base_gates(race, base))
     if entry.has_tampered:
-        standing, why = Standing.TAMPERED, _tampered(entry, standing)
-    elif entry.is_cosmetic and standing is Standing.GOOD:
-        standing, why = Standing.COSMETIC, "it changes comments and formatting only"
+        standing, why = CandidateStatus.TAMPERED, _tampered(entry, standing)
+    elif entry.is_cosmetic and standing is CandidateStatus.GOOD:
+        standing, why = CandidateStatus.COSMETIC, "it changes comments and formatting only"
     lint = judged(race.lint) if race.lint and race.lint not in race.all_gates else None
     return Score(entry=entry, standing=standing, reason=why, gates=gates, lint=lint)
 
 
-def _standing(gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[Standing, str]:
+def _standing(gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[CandidateStatus, str]:
     """Say how a candidate stands by the gates alone."""
     against = [gate for gate in gates if gate.say.is_against]
     flaky = [gate for gate in against if gate.say is Say.FLAKY]
     if len(flaky) < len(against):
         gate = next(gate for gate in against if gate.say is not Say.FLAKY)
-        return Standing.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
+        return CandidateStatus.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
     if flaky:
-        return Standing.FLAKY, f"`{flaky[0].command}`: {flaky[0].reason}"
+        return CandidateStatus.FLAKY, f"`{flaky[0].command}`: {flaky[0].reason}"
     if any(gate.say is Say.NO for gate in base) and not any(gate.is_better for gate in gates):
-        return Standing.FAILED, "nothing that the gates say no to got better"
-    return Standing.GOOD, ""
+        return CandidateStatus.FAILED, "nothing that the gates say no to got better"
+    return CandidateStatus.GOOD, ""
 
 
-def _tampered(entry: Entry, standing: Standing) -> str:
+def _tampered(entry: Candidate, standing: CandidateStatus) -> str:
     """Say what a candidate did to what it is measured by, and how its work stands without that."""
     flag = next(flag for flag in entry.flags if flag.is_tampering)
     return f"{flag.what}: {flag.path}; with the tests that were there its work is {standing}"
@@ -325,7 +325,7 @@ def _tampered(entry: Entry, standing: Standing) -> str:
 
 
 def _with_suites(race: Race, card: Scorecard, trials: Trials, votes: Votes) -> Scorecard:
-    good = [row for row in card.rows if row.standing is Standing.GOOD]
+    good = [row for row in card.rows if row.standing is CandidateStatus.GOOD]
     voters = _each_once(good)
     authors = [row for row in good if row.entry.tests] if len(voters) > 1 else []
     trials_wanted = [cross_trial(race, row.entry, author.entry) for author in authors for row in voters]
@@ -388,7 +388,7 @@ def _crossed(gate: Gate, crossed: Trial) -> Say | None:
 
 
 def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
-    if row.standing is not Standing.GOOD:
+    if row.standing is not CandidateStatus.GOOD:
         return row
     suites = tuple(suite for of_author in says if (suite := of_author.get(row.content)))
     against = [suite for suite in suites if suite.say is Say.NO and suite.is_accepted]
@@ -396,14 +396,14 @@ def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
         heard = replace(row, suites=suites)
         return heard if heard.proofs else replace(heard, reason=UNPROVEN)
     why = f"it fails tests of candidate {against[0].author}, which most candidates pass"
-    return replace(row, suites=suites, standing=Standing.REFUTED, reason=why)
+    return replace(row, suites=suites, standing=CandidateStatus.REFUTED, reason=why)
 
 
 # who wins
 
 
 def _decide(race: Race, card: Scorecard, votes: Votes) -> Scorecard:
-    good = [row for row in card.rows if row.standing is Standing.GOOD]
+    good = [row for row in card.rows if row.standing is CandidateStatus.GOOD]
     if not good:
         return _without_good(card)
     proven = [row for row in good if row.proofs]
@@ -422,7 +422,7 @@ def _decide(race: Race, card: Scorecard, votes: Votes) -> Scorecard:
 
 def _without_good(card: Scorecard) -> Scorecard:
     """Say how a race ends in which nobody is good: whether comments were asked for, a person must say."""
-    cosmetic = [row for row in card.rows if row.standing is Standing.COSMETIC]
+    cosmetic = [row for row in card.rows if row.standing is CandidateStatus.COSMETIC]
     if not cosmetic:
         return replace(card, outcome=Outcome(end=End.NOBODY, reason=_why_nobody(card)))
     why = f"the gates pass with {_names(cosmetic)}, but only comments and formatting change"
@@ -449,7 +449,7 @@ def _names(rows: Sequence[Score]) -> str:
 
 
 def _won(card: Scorecard, winner: Score, reason: str) -> Scorecard:
-    rows = tuple(replace(row, standing=Standing.WINNER) if row is winner else row for row in card.rows)
+    rows = tuple(replace(row, standing=CandidateStatus.WINNER) if row is winner else row for row in card.rows)
     outcome = Outcome(end=End.WON, winner=winner.number, reason=reason)
     return replace(card, rows=rows, outcome=outcome)
 
@@ -460,10 +460,13 @@ def _tie(card: Scorecard, reason: str) -> Scorecard:
 
 def _why_nobody(card: Scorecard) -> str:
     standings = {row.standing for row in card.rows}
-    tampered = [row for row in card.rows if row.standing is Standing.TAMPERED]
-    if any(_standing(row.gates, card.base)[0] is Standing.GOOD for row in tampered):
+    tampered = [row for row in card.rows if row.standing is CandidateStatus.TAMPERED]
+    if any(_standing(row.gates, card.base)[0] is CandidateStatus.GOOD for row in tampered):
         return "only candidates that changed what they are measured by are good"
-    if Standing.FLAKY in standings and not standings & {Standing.FAILED, Standing.REFUTED}:
+    if CandidateStatus.FLAKY in standings and not standings & {
+        CandidateStatus.FAILED,
+        CandidateStatus.REFUTED,
+    }:
         return "those that are good are flaky"
     return "no candidate is good"
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from fleet.domain.event import Json
 from fleet.domain.ids import PairId, SprintId
 from fleet.domain.pair import Pair, Who
-from fleet.domain.review import Finding, Standing
+from fleet.domain.review import Finding, FindingState
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
 
@@ -332,7 +332,7 @@ def write_feedback(pair: Pair, title: str, now: float) -> str:
 
 
 def _section(finding: Finding) -> str:
-    mark = {Standing.RESOLVED: "PASS", Standing.LATE: "NOTE"}.get(
+    mark = {FindingState.RESOLVED: "PASS", FindingState.LATE: "NOTE"}.get(
         finding.standing, "FAIL" if finding.severity.is_grave else "NOTE"
     )
     place = f" ({_quoted(finding.place)})" if finding.place else ""

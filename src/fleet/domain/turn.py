@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.meter import Meter
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
@@ -48,9 +48,9 @@ class Story:
     def take(self, event: Event) -> Story:
         """Return the story with one more event in it."""
         match event.kind:
-            case Kind.TURN_START:
+            case EventKind.TURN_START:
                 return self._start_turn(event)
-            case Kind.SESSION:
+            case EventKind.SESSION:
                 session = _text(event.data, "session_id")
                 return replace(
                     self,
@@ -58,29 +58,29 @@ class Story:
                     model=_text(event.data, "model") or self.model,
                     meter=self.meter.enter(session),
                 )
-            case Kind.SAID:
+            case EventKind.SAID:
                 return self._say(event)
-            case Kind.TOOL:
+            case EventKind.TOOL:
                 return self._call(event)
-            case Kind.TOOL_DONE:
+            case EventKind.TOOL_DONE:
                 return replace(self, open_tools=self.open_tools - {_call_id(event)})
-            case Kind.USAGE:
+            case EventKind.USAGE:
                 return self._count(event)
-            case Kind.TURN_END:
+            case EventKind.TURN_END:
                 return self._end_turn(event)
-            case Kind.ERROR:
+            case EventKind.ERROR:
                 return replace(self, last_error=event.text, cause=_cause_in(event) or self.cause)
-            case Kind.LIMIT:
+            case EventKind.LIMIT:
                 return self._limit(event)
-            case Kind.ASKED:
+            case EventKind.ASKED:
                 return replace(self, question=event.text)
-            case Kind.PROMPTED:
+            case EventKind.PROMPTED:
                 return replace(self, is_taken=True, is_ready=False, needs_approval="", overflows=0)
-            case Kind.READY:
+            case EventKind.READY:
                 return replace(self, is_ready=True, needs_approval="")
-            case Kind.NEEDS_APPROVAL:
+            case EventKind.NEEDS_APPROVAL:
                 return replace(self, needs_approval=event.text or "an answer")
-            case Kind.NOTE if event.data.get("broken_off") is True:
+            case EventKind.NOTE if event.data.get("broken_off") is True:
                 return replace(self, is_broken_off=True)
             case _:
                 return self

@@ -23,7 +23,7 @@ class Strategy(StrEnum):
     SHARED = "shared"  # where the user is: in their own checkout, on their own branch
 
 
-class Kind(StrEnum):
+class StageKind(StrEnum):
     AGENT = "agent"
     APPROVAL = "approval"  # a person says yes or no
     GATE = "gate"  # commands decide, and no agent
@@ -63,7 +63,7 @@ class Stage:
     """One stage, as it is wanted."""
 
     name: str
-    kind: Kind = Kind.AGENT
+    kind: StageKind = StageKind.AGENT
     coder: str = ""
     model: str = ""
     effort: str = ""  # how hard the model is to think, in the words of its CLI
@@ -220,7 +220,7 @@ class Workflow:
     def _approved(self, index: int, seen: set[int]) -> Iterator[Outcome]:
         """Yield what came of a stage; where that was a person's yes, what they said it to."""
         own, stage = self.results_of(index), self.stages[index]
-        is_yes = stage.kind is Kind.APPROVAL and all(outcome.is_good for outcome in own)
+        is_yes = stage.kind is StageKind.APPROVAL and all(outcome.is_good for outcome in own)
         if index not in seen and not is_yes:
             yield from own
         seen.add(index)
@@ -235,7 +235,7 @@ class Workflow:
 
     def results_of(self, index: int) -> tuple[Outcome, ...]:
         """Return what came of a stage, part by part; what a gate let pass has the branch that it is on."""
-        if self.stages[index].kind is not Kind.GATE:
+        if self.stages[index].kind is not StageKind.GATE:
             return self.progress[index].outcomes
         return tuple(
             outcome if outcome.branch else replace(outcome, branch=self._branch_at(outcome.head, index))
@@ -272,7 +272,7 @@ class Workflow:
     def is_unkept(self, index: int, outcome: Outcome) -> bool:
         """Whether a gate let a merge pass that is a result of the whole and that no branch has yet."""
         stage = self.stages[index]
-        is_merge = stage.kind is Kind.GATE and stage.strategy is Strategy.MERGE
+        is_merge = stage.kind is StageKind.GATE and stage.strategy is Strategy.MERGE
         is_wanted = outcome.is_good and outcome.head not in ("", self.base)
         if not (is_merge and is_wanted and self._is_at_end(index)):
             return False
@@ -281,7 +281,7 @@ class Workflow:
     def _is_at_end(self, index: int) -> bool:
         """Whether nothing comes after a stage but a person's approval."""
         after = descendants(self.stages, index)
-        return all(self.stages[one].kind is Kind.APPROVAL for one in after)
+        return all(self.stages[one].kind is StageKind.APPROVAL for one in after)
 
     def kept_branch(self, index: int, tried: int) -> str:
         """Name the branch for such a merge: another one for each try."""
@@ -402,7 +402,7 @@ def started(
 ) -> Workflow:
     """Return the workflow with a stage under way. What it consists of may still have to be begun."""
     progress = workflow.progress[index]
-    state = StageState.ASKING if workflow.stages[index].kind is Kind.APPROVAL else StageState.RUNNING
+    state = StageState.ASKING if workflow.stages[index].kind is StageKind.APPROVAL else StageState.RUNNING
     begun = replace(
         progress,
         state=state,
@@ -554,7 +554,7 @@ def left_behind(stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
 
 def _works(stage: Stage) -> bool:
     """Whether a stage's work is on a branch of its own."""
-    is_worker = stage.role is Role.DOER and stage.kind not in (Kind.APPROVAL, Kind.GATE)
+    is_worker = stage.role is Role.DOER and stage.kind not in (StageKind.APPROVAL, StageKind.GATE)
     return is_worker and stage.strategy is not Strategy.SHARED
 
 
@@ -571,10 +571,10 @@ def _work_in(stages: Sequence[Stage], index: int) -> set[int]:
 
 def _begun_from(stages: Sequence[Stage], stage: Stage) -> Sequence[int]:
     """Return the stages whose results are where a stage begins; an approval has none to begin from."""
-    is_new = stage.strategy is Strategy.NEW and stage.kind is not Kind.GATE
+    is_new = stage.strategy is Strategy.NEW and stage.kind is not StageKind.GATE
     if is_new or stage.strategy is Strategy.SHARED:
         return ()
-    sources = [need for need in stage.needs if stages[need].kind is not Kind.APPROVAL]
+    sources = [need for need in stage.needs if stages[need].kind is not StageKind.APPROVAL]
     return sources if stage.strategy is Strategy.MERGE else sources[:1]
 
 

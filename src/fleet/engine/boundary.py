@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
-from fleet.domain.boundary import Content, Guarded, Kind, Known, Outside, Weight, compare
+from fleet.domain.boundary import Content, Guarded, Known, Outside, OutsideKind, Weight, compare
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
@@ -98,11 +98,11 @@ def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
         return []
     if run.guard.startswith(_UNRECORDED):
         reason = run.guard.removeprefix(_UNRECORDED)
-        return [Outside(kind=Kind.RECORD, name=name, new=f"could not be recorded before: {reason}")]
+        return [Outside(kind=OutsideKind.RECORD, name=name, new=f"could not be recorded before: {reason}")]
     before = _load(context, run, turn)
     if before is None:
         reason = "the record of how it was before is gone, or was changed"
-        return [Outside(kind=Kind.RECORD, name=name, new=reason)]
+        return [Outside(kind=OutsideKind.RECORD, name=name, new=reason)]
     try:
         found = _compare(context, run, before)
         if not context.boundary.is_there(run.project):
@@ -114,7 +114,9 @@ def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
         log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
         if not context.boundary.is_there(run.project):  # it went away just now
             return []
-        return [Outside(kind=Kind.RECORD, name=name, new=f"could not be compared: {problem}"[:MOST_WORDS])]
+        return [
+            Outside(kind=OutsideKind.RECORD, name=name, new=f"could not be compared: {problem}"[:MOST_WORDS])
+        ]
     return found
 
 
@@ -155,7 +157,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
     worktrees = {owner: name for name, (owner, _) in {**before.worktrees, **after.worktrees}.items()}
 
     # Branches that it made in an earlier turn.
-    made = {one.name for one in run.outside if one.kind is Kind.REF and not one.old and one.turn}
+    made = {one.name for one in run.outside if one.kind is OutsideKind.REF and not one.old and one.turn}
 
     def is_own_ref(ref: str) -> bool:
         is_branch = ref == f"refs/heads/{run.branch}"

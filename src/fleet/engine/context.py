@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fleet.config import Settings
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId, TaskId, TrialId
 from fleet.domain.run import Run, RunState
 from fleet.domain.task import Input
@@ -159,7 +159,10 @@ class EngineContext:
         def tell(before: Run, after: Run) -> tuple[Event, ...]:
             if before.state is after.state:
                 return events
-            return (*events, Event(kind=Kind.STATE, text=state, data={"reason": reason} if reason else {}))
+            return (
+                *events,
+                Event(kind=EventKind.STATE, text=state, data={"reason": reason} if reason else {}),
+            )
 
         return await (await self.log(run_id)).change(change, tell)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypedDict
 
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
@@ -50,7 +50,7 @@ def turn_start(turn: int, prompt: str, *, fresh: bool, is_pasted: bool = False) 
     data: dict[str, Json] = {"turn": turn, "fresh": fresh}
     if is_pasted:
         data["pasted"] = True
-    return Event(kind=Kind.TURN_START, text=prompt[:PROMPT_SHOWN], data=data)
+    return Event(kind=EventKind.TURN_START, text=prompt[:PROMPT_SHOWN], data=data)
 
 
 async def await_end(
@@ -208,7 +208,7 @@ class Follower:
             if process.has_ended:
                 return process
             text = f"its agent is ended, to go on in mode {run.mode_wanted}"
-            await self._add([Event(kind=Kind.NOTE, text=text, data={"broken_off": True})])
+            await self._add([Event(kind=EventKind.NOTE, text=text, data={"broken_off": True})])
         return await shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
 
     async def _wait(self, run: Run, process: AgentProcess) -> None:
@@ -262,7 +262,7 @@ class Follower:
         if halt is None:
             return False
         data: dict[str, Json] = {"ok": False, "reason": halt.reason, "cause": str(halt.cause), "final": True}
-        await self._history.add(Event(kind=Kind.TURN_END, data=data))
+        await self._history.add(Event(kind=EventKind.TURN_END, data=data))
         return True
 
     def _judge(self, run: Run) -> Halt | None:
@@ -413,7 +413,7 @@ class _Screen:
         newest = await self._context.update(run.id, lambda run: _at_turn(run, turn, state))
         if newest.turn != turn:
             return  # it is to end by now, and the prompt waits for what comes after
-        told = () if state is run.state else (Event(kind=Kind.STATE, text=state),)
+        told = () if state is run.state else (Event(kind=EventKind.STATE, text=state),)
         await self._history.add(turn_start(turn, text, fresh=False), *told)
         if text:  # else it was to bring the screen up, which it is
             await self._send(newest)
@@ -439,4 +439,4 @@ class _Screen:
     async def _give_up(self, run: Run) -> None:
         """Take the prompt as taken: the agent never confirms it (a command of its own, say)."""
         text = f"prompt {run.turn} was sent and not confirmed; look at it with `fleet attach {run.branch}`"
-        await self._history.add(Event(kind=Kind.PROMPTED, text=text), Event(kind=Kind.READY))
+        await self._history.add(Event(kind=EventKind.PROMPTED, text=text), Event(kind=EventKind.READY))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.ports.transport import Transport
 
 CHUNK = 1 << 20
@@ -49,7 +49,7 @@ class LineReader:
         self._rest, self._rest_size = [], 0
         self._is_in_middle = True
         self.offset = self.end = offset
-        return [Event(kind=Kind.NOTE, text=f"{left_out >> 20} MB are in the raw output only")]
+        return [Event(kind=EventKind.NOTE, text=f"{left_out >> 20} MB are in the raw output only")]
 
     def finish(self) -> list[Event]:
         """Take what is left as the last line: nobody will write its end any more."""
@@ -64,7 +64,7 @@ class LineReader:
             self._is_in_middle = False
             return []
         if size > LONGEST_LINE:
-            return [Event(kind=Kind.NOTE, text=f"a line of {size} bytes is in the raw output only")]
+            return [Event(kind=EventKind.NOTE, text=f"a line of {size} bytes is in the raw output only")]
         return list(self._read_line(line.removesuffix(b"\r")))
 
     def _keep(self, piece: bytes) -> None:

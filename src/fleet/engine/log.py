@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.domain.turn import Story
@@ -93,7 +93,7 @@ class RunLog:
 
     def _body(self, event: Event, now: float, position: Position) -> dict[str, Json]:
         turn = self.turn
-        if event.kind is Kind.TURN_START:
+        if event.kind is EventKind.TURN_START:
             turn = _int(event.data.get("turn"))
         body = encode_event(event, at=now, turn=turn, offset=position.out)
         if position.hooks:
@@ -111,7 +111,7 @@ class RunLog:
                 self._take(decode_event(body), body)
 
     def _take(self, event: Event, body: Mapping[str, Json]) -> None:
-        if event.kind is Kind.TURN_START:
+        if event.kind is EventKind.TURN_START:
             self.turn = _int(event.data.get("turn"))
             if _opens_process(event):
                 self.position, self.opened = Position(), self.turn
@@ -123,7 +123,7 @@ class RunLog:
 
 def _opens_process(event: Event) -> bool:
     """Whether output is read from the beginning of a new file after this event."""
-    return event.kind is Kind.TURN_START and event.data.get("fresh") is not False
+    return event.kind is EventKind.TURN_START and event.data.get("fresh") is not False
 
 
 def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> list[Event]:
@@ -131,7 +131,7 @@ def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> li
 
     Every byte stays in the raw output; the log says how much of it is told only there.
     """
-    chatter = {Kind.SAID, Kind.THOUGHT, Kind.NOTE}
+    chatter = {EventKind.SAID, EventKind.THOUGHT, EventKind.NOTE}
     kept: list[Event] = []
     words = lines = 0
     for event in reversed(events):
@@ -143,7 +143,7 @@ def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> li
     kept.reverse()
     dropped = len(events) - len(kept)
     if dropped:
-        kept.insert(0, Event(kind=Kind.NOTE, text=f"{dropped} more lines are in the raw output only"))
+        kept.insert(0, Event(kind=EventKind.NOTE, text=f"{dropped} more lines are in the raw output only"))
     return kept
 
 

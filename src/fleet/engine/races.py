@@ -12,8 +12,8 @@ from fleet.domain.behaviour import digest_behaviour, parsed_paths
 from fleet.domain.judging import duel_id, duel_task, read_vote
 from fleet.domain.protection import Change, Protection, examine
 from fleet.domain.race import (
+    Candidate,
     End,
-    Entry,
     Fate,
     Race,
     RaceState,
@@ -97,16 +97,16 @@ class RaceReconciler:
             fate_of(task, self._context.runs.peek(task.run) if task and task.run else None) for task in tasks
         ]
 
-    def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Entry, ...]:
+    def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Candidate, ...]:
         base_tree = self._context.comparing.compare(race.project, race.base, race.base).tree
         entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
         return without_doubles(entries)
 
-    def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Entry:
+    def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Candidate:
         task = self._tasks.get(task_id(race, number))
         coder = task.coder_used or race.coder_of(number)
         branch = task.branch if task.token else ""
-        entry = Entry(number=number, coder=coder, branch=branch, out=fate.out)
+        entry = Candidate(number=number, coder=coder, branch=branch, out=fate.out)
         if fate.out:
             return entry
         try:
@@ -114,7 +114,7 @@ class RaceReconciler:
         except GitFailed as problem:  # its branch was deleted, say
             return replace(entry, out=f"git cannot read it: {problem.reason}")
 
-    def _examined(self, race: Race, entry: Entry, base_tree: str) -> Entry:
+    def _examined(self, race: Race, entry: Candidate, base_tree: str) -> Candidate:
         comparing, project = self._context.comparing, race.project
         found = comparing.compare(project, race.base, entry.commit)
         protection = Protection(race.protect, race.all_gates)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from fleet.domain.event import Json, Kind
+from fleet.domain.event import EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.rebuilding import Remains, newest, rebuild
@@ -244,7 +244,11 @@ def _opened(bodies: Iterable[Mapping[str, Json]]) -> int:
     opened = 0
     for body in bodies:
         data = body.get("data")
-        if body.get("kind") == Kind.TURN_START and isinstance(data, dict) and data.get("fresh") is not False:
+        if (
+            body.get("kind") == EventKind.TURN_START
+            and isinstance(data, dict)
+            and data.get("fresh") is not False
+        ):
             opened = _int(data.get("turn"))
     return opened
 
@@ -253,7 +257,7 @@ def _session(events: Iterable[Mapping[str, Json]]) -> str:
     session = ""
     for event in events:
         data = event.get("data")
-        if event.get("kind") == Kind.SESSION and isinstance(data, dict):
+        if event.get("kind") == EventKind.SESSION and isinstance(data, dict):
             session = str(data.get("session_id") or session)
     return session
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleet.domain.boundary import why_held
 from fleet.domain.cause import Cause
-from fleet.domain.event import Kind
+from fleet.domain.event import EventKind
 from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Result, Run, RunState, Wanted, WorkspaceState
@@ -173,7 +173,7 @@ async def _was_never_asked(context: EngineContext, run: Run) -> bool:
         return False  # nobody can tell
 
     def was_prompted() -> bool:
-        return any(body["kind"] == Kind.PROMPTED for _, body in context.runs.events(run.id))
+        return any(body["kind"] == EventKind.PROMPTED for _, body in context.runs.events(run.id))
 
     return not await context.in_git_thread(was_prompted)
 

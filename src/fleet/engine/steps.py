@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from fleet.config import Settings
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
@@ -407,7 +407,7 @@ def _own_reason(run: Run) -> str:
 
 async def give_up(context: EngineContext, run_id: RunId, job: int, reason: str) -> None:
     """Close a job that cannot be done: the run is as it was, and says why."""
-    await (await context.log(run_id)).add(Event(kind=Kind.ERROR, text=reason))
+    await (await context.log(run_id)).add(Event(kind=EventKind.ERROR, text=reason))
 
     def as_before(run: Run) -> Run:
         wanted = Wanted.RUN if run.has_workspace else Wanted.STOP

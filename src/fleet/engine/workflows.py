@@ -14,9 +14,9 @@ from fleet.domain.naming import slug
 from fleet.domain.task import Input
 from fleet.domain.template import Reference, fill_in
 from fleet.domain.workflow import (
-    Kind,
     Outcome,
     Stage,
+    StageKind,
     StageState,
     Strategy,
     Workflow,
@@ -67,12 +67,12 @@ class WorkflowReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._workflows = Workflows(context.store)
-        self._runners: Mapping[Kind, StageRunner] = {
-            Kind.AGENT: AgentRunner(context),
-            Kind.GATE: GateRunner(context),
-            Kind.PAIR: PairRunner(context),
-            Kind.RACE: RaceRunner(context),
-            Kind.WORKFLOW: WorkflowRunner(context),
+        self._runners: Mapping[StageKind, StageRunner] = {
+            StageKind.AGENT: AgentRunner(context),
+            StageKind.GATE: GateRunner(context),
+            StageKind.PAIR: PairRunner(context),
+            StageKind.RACE: RaceRunner(context),
+            StageKind.WORKFLOW: WorkflowRunner(context),
         }
 
     def live(self) -> Sequence[Workflow]:
@@ -182,7 +182,7 @@ class WorkflowReconciler:
         """Put a stage under way. Its parts are begun after that is recorded: so a cancel reaches them all."""
         try:
             items, start = self._items(work, index), self._start_of(work, index)
-            is_asked = work.stages[index].kind is Kind.APPROVAL
+            is_asked = work.stages[index].kind is StageKind.APPROVAL
             asks = self._prompt(work, index, "", start) if is_asked else ""
         except (StoreUnusable, Unavailable, OverLimit):
             raise  # that passes
@@ -232,7 +232,7 @@ class WorkflowReconciler:
         heads = [
             outcome.head for need in stage.needs for outcome in work.progress[need].outcomes if outcome.head
         ]
-        if not heads or (stage.strategy is Strategy.NEW and stage.kind is not Kind.GATE):
+        if not heads or (stage.strategy is Strategy.NEW and stage.kind is not StageKind.GATE):
             return work.base
         return heads[0] if stage.strategy is not Strategy.MERGE else self._merged(work, heads)
 
@@ -312,7 +312,7 @@ class WorkflowReconciler:
         """Tell where to find inputs: in folders that are laid out for a task's agent, and in git for all."""
         if not inputs:
             return ""
-        if stage.kind is not Kind.AGENT:
+        if stage.kind is not StageKind.AGENT:
             return BRANCHES.format(lines="\n".join(f"- {one.of}: {one.told}" for one in inputs))
         folder = self._context.inputs_folder(name)
         return INPUTS.format(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from fleet.domain.workflow import Kind, Stage, StageState, Workflow, levels
+from fleet.domain.workflow import Stage, StageKind, StageState, Workflow, levels
 
 MARKS = {
     StageState.WAITING: "○",
@@ -43,15 +43,15 @@ def lines_of(workflow: Workflow) -> Iterator[str]:
 def who(stage: Stage) -> str:
     """Say who does a stage, and how, in a word or two."""
     match stage.kind:
-        case Kind.AGENT:
+        case StageKind.AGENT:
             return f"{stage.coder}{':' if stage.model else ''}{stage.model}"
-        case Kind.PAIR:
+        case StageKind.PAIR:
             return f"{stage.coder} with {stage.reviewer}"
-        case Kind.RACE:
+        case StageKind.RACE:
             return f"race of {stage.racers}"
-        case Kind.WORKFLOW:
+        case StageKind.WORKFLOW:
             return f"workflow of {len(stage.stages)} stages"
-        case Kind.APPROVAL | Kind.GATE:
+        case StageKind.APPROVAL | StageKind.GATE:
             return str(stage.kind)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fleet.records.tasks import Hold
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
-    from fleet.services.logs import Entry
+    from fleet.services.logs import LogEntry
     from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
     from fleet.services.process_usage import ProcessUsage
@@ -139,7 +139,7 @@ def process_usage_of(usage: ProcessUsage) -> dict[str, Json]:
     }
 
 
-def entry(entry: Entry) -> dict[str, Json]:
+def entry(entry: LogEntry) -> dict[str, Json]:
     return {
         "number": entry.number,
         "at": moment(entry.at),

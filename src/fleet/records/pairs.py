@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from fleet.domain.ids import PairId
 from fleet.domain.pair import Pair, PairState, Round, Step, Who
-from fleet.domain.review import Finding, Severity, Standing
+from fleet.domain.review import Finding, FindingState, Severity
 from fleet.errors import Stale
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of, value_of
@@ -31,7 +31,7 @@ PAIR_CODEC = Codec(
         "steps": tuple_of(Step),
         "gates": tuple,
         "state": PairState,
-        "findings": tuple_of(Finding, severity=Severity, standing=Standing),
+        "findings": tuple_of(Finding, severity=Severity, standing=FindingState),
         "rounds": tuple_of(Round, edits=tuple),
     },
     index=_index_of,

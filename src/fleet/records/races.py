@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleet.domain.ids import RaceId
 from fleet.domain.protection import Flag
-from fleet.domain.race import End, Entry, Race, RaceState
+from fleet.domain.race import Candidate, End, Race, RaceState
 from fleet.domain.run import Diff
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of, value_of
@@ -29,7 +29,9 @@ RACE_CODEC = Codec(
         "coders": tuple,
         "protect": tuple,
         "state": RaceState,
-        "entries": tuple_of(Entry, diff=value_of(Diff), restored=tuple, tests=tuple, flags=tuple_of(Flag)),
+        "entries": tuple_of(
+            Candidate, diff=value_of(Diff), restored=tuple, tests=tuple, flags=tuple_of(Flag)
+        ),
         "end": End,
     },
     index=_index_of,

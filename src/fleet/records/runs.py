@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fleet.domain.boundary import Kind as Changed
-from fleet.domain.boundary import Outside, Weight
+from fleet.domain.boundary import Outside, OutsideKind, Weight
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import BatchId, RunId, TaskId
 from fleet.domain.process import ProcessId
 from fleet.domain.run import (
@@ -106,7 +105,7 @@ def _cause(word: str) -> Cause:
 
 
 _CAUSES = frozenset(Cause)
-decode_outside = tuple_of(Outside, kind=Changed, weight=Weight)
+decode_outside = tuple_of(Outside, kind=OutsideKind, weight=Weight)
 decode_result = value_of(
     Result,
     status=RunState,
@@ -151,14 +150,14 @@ def encode_event(event: Event, *, at: float, turn: int, offset: int) -> dict[str
     return body
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(EventKind)
 
 
 def decode_event(body: Mapping[str, Json]) -> Event:
     data = body.get("data")
     kind = str(body["kind"])
     return Event(
-        kind=Kind(kind) if kind in _KINDS else Kind.NOTE,  # a newer fleet may have written it
+        kind=EventKind(kind) if kind in _KINDS else EventKind.NOTE,  # a newer fleet may have written it
         text=str(body.get("text", "")),
         data=data if isinstance(data, dict) else {},
     )

@@ -10,11 +10,11 @@ from fleet.domain.event import Json
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.workflow import (
-    Kind,
     OnFailure,
     Outcome,
     Progress,
     Stage,
+    StageKind,
     StageState,
     Strategy,
     Workflow,
@@ -26,7 +26,7 @@ from fleet.records.collection import Codec, Collection, tuple_of
 
 decode_stages: Callable[[Iterable[Mapping[str, Any]]], tuple[Stage, ...]] = tuple_of(
     Stage,
-    kind=Kind,
+    kind=StageKind,
     role=Role,
     strategy=Strategy,
     on_failure=OnFailure,

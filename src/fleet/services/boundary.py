@@ -7,7 +7,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from fleet.domain.boundary import Kind, Outside, Weight, why_held
+from fleet.domain.boundary import Outside, OutsideKind, Weight, why_held
 from fleet.errors import Conflict, FleetError, Refused
 from fleet.ports.boundary import Boundary
 from fleet.ports.workspace import Place
@@ -70,7 +70,7 @@ class BoundaryService:
 
     def accept_file(self, file: str, by: str) -> None:
         """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
-        now = Outside(kind=Kind.FILE, name=file, stamp=self._boundary.file_stamp(file))
+        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._boundary.file_stamp(file))
         self._accepted.add_state("", now, by)
 
     def restorable(self, name: str) -> tuple[Run, list[Outside]]:
@@ -97,11 +97,11 @@ class BoundaryService:
     def _as_restored(self, project: str, one: Outside) -> Outside:
         """Return how a run that began after the change will see what was restored."""
         match one.kind:
-            case Kind.FILE:
+            case OutsideKind.FILE:
                 return replace(one, stamp=self._boundary.file_stamp(one.name))
-            case Kind.CHECKOUT:
+            case OutsideKind.CHECKOUT:
                 return replace(one, stamp=self._boundary.stamp_of(project, one.name))
-            case Kind.INDEX:
+            case OutsideKind.INDEX:
                 return replace(one, stamp="", new="as committed")
             case _:
                 return replace(one, stamp="", new=one.old)

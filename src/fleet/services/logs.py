@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.ports.store import Store
 from fleet.records.runs import Runs, decode_event
@@ -18,7 +18,7 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LogEntry:
     """One event of a run's log."""
 
     number: int
@@ -33,9 +33,9 @@ class LogService:
         self._store = store
         self._runs = Runs(store)
 
-    def entries(self, run_id: RunId, *, after: int = 0) -> Iterator[Entry]:
+    def entries(self, run_id: RunId, *, after: int = 0) -> Iterator[LogEntry]:
         """Yield the entries past a number, oldest first; words that came in pieces are put together."""
-        held: Entry | None = None
+        held: LogEntry | None = None
         for number, body in self._runs.events(run_id, after=after):
             entry = _entry(number, body)
             if entry is None:
@@ -49,7 +49,7 @@ class LogService:
         if held is not None:
             yield held
 
-    def follow(self, run_id: RunId, *, after: int) -> Iterator[Entry]:
+    def follow(self, run_id: RunId, *, after: int) -> Iterator[LogEntry]:
         """Yield entries as they come, until the run is at rest and all is told."""
         for _ in self._looks(run_id):
             for entry in self.entries(run_id, after=after):
@@ -138,13 +138,13 @@ class LogService:
         return shown
 
 
-def _entry(number: int, body: Mapping[str, Json]) -> Entry | None:
+def _entry(number: int, body: Mapping[str, Json]) -> LogEntry | None:
     at, turn = body.get("at"), body.get("turn")
     try:
         event = decode_event(body)
     except ValueError:
         return None  # of a kind that a newer fleet knows
-    return Entry(
+    return LogEntry(
         number=number,
         at=float(at) if isinstance(at, int | float) else 0.0,
         turn=turn if isinstance(turn, int) else 0,
@@ -152,14 +152,14 @@ def _entry(number: int, body: Mapping[str, Json]) -> Entry | None:
     )
 
 
-def _continues(held: Entry, entry: Entry) -> bool:
+def _continues(held: LogEntry, entry: LogEntry) -> bool:
     return (
-        entry.event.kind in (Kind.SAID, Kind.THOUGHT)
+        entry.event.kind in (EventKind.SAID, EventKind.THOUGHT)
         and held.event.kind is entry.event.kind
         and entry.event.data.get("delta") is True
     )
 
 
-def _joined(held: Entry, entry: Entry) -> Entry:
+def _joined(held: LogEntry, entry: LogEntry) -> LogEntry:
     event = replace(held.event, text=held.event.text + entry.event.text)
     return replace(held, number=entry.number, event=event)

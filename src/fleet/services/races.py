@@ -11,7 +11,7 @@ from fleet.domain.ids import new_race_id
 from fleet.domain.naming import refuse_option
 from fleet.domain.race import SIZES, TIMES, End, Race, all_trials, racer, task_id
 from fleet.domain.run import Role
-from fleet.domain.scorecard import Scorecard, Standing, score
+from fleet.domain.scorecard import CandidateStatus, Scorecard, score
 from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.ports.coder import Turn
@@ -193,6 +193,7 @@ def _as_it_ended(race: Race, card: Scorecard) -> Scorecard:
     if race.winner is None:
         return card
     rows = tuple(
-        replace(row, standing=Standing.WINNER) if row.number == race.winner else row for row in card.rows
+        replace(row, standing=CandidateStatus.WINNER) if row.number == race.winner else row
+        for row in card.rows
     )
     return replace(card, rows=rows)

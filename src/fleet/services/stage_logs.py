@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from fleet.domain.workflow import Kind, Progress, StageState, Workflow
+from fleet.domain.workflow import Progress, StageKind, StageState, Workflow
 from fleet.records.pairs import Pairs
 from fleet.records.races import Races
 from fleet.records.tasks import Tasks
@@ -41,17 +41,17 @@ class StageLogs:
         self._tasks = Tasks(store)
         self._trials = Trials(store)
         self._workflows = Workflows(store)
-        self._peek: Mapping[Kind, Callable[[str], Task | Trial | Pair | Race | Workflow | None]] = {
-            Kind.AGENT: self._tasks.peek,
-            Kind.GATE: self._trials.peek,
-            Kind.PAIR: Pairs(store).peek,
-            Kind.RACE: Races(store).peek,
-            Kind.WORKFLOW: self._workflows.peek,
+        self._peek: Mapping[StageKind, Callable[[str], Task | Trial | Pair | Race | Workflow | None]] = {
+            StageKind.AGENT: self._tasks.peek,
+            StageKind.GATE: self._trials.peek,
+            StageKind.PAIR: Pairs(store).peek,
+            StageKind.RACE: Races(store).peek,
+            StageKind.WORKFLOW: self._workflows.peek,
         }
 
     def entries(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:
         """Yield what happened to a stage, oldest try and round first."""
-        if workflow.stages[index].kind is Kind.APPROVAL:
+        if workflow.stages[index].kind is StageKind.APPROVAL:
             yield from self._approvals(workflow, index)
             return
         for tried in range(1, workflow.progress[index].tries + 1):
@@ -78,13 +78,13 @@ class StageLogs:
         wanted = (named.unit(index, item) for item in (count() if items else range(1)))
         return list(takewhile(lambda unit: self._peek[stage.kind](unit) is not None, wanted))
 
-    def _notes(self, kind: Kind, unit: TaskId) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        if kind is Kind.AGENT and (task := self._tasks.peek(unit)):
+    def _notes(self, kind: StageKind, unit: TaskId) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        if kind is StageKind.AGENT and (task := self._tasks.peek(unit)):
             yield from ((task.branch, note) for note in self._tasks.log(unit))
-        elif kind is Kind.GATE and (trial := self._trials.peek(unit)):
+        elif kind is StageKind.GATE and (trial := self._trials.peek(unit)):
             yield from (("", _told_by(trial, answer)) for answer in trial.answers)
         elif found := self._peek[kind](unit):
-            verb = "logs" if kind is Kind.WORKFLOW else "show"
+            verb = "logs" if kind is StageKind.WORKFLOW else "show"
             yield "", _note(found.created_at, str(kind), f"begun; see `fleet {kind} {verb} {unit}`")
 
     def _approvals(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:

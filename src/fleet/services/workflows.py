@@ -16,9 +16,9 @@ from fleet.domain.ids import new_workflow_id
 from fleet.domain.question import QuestionState
 from fleet.domain.task import TaskState
 from fleet.domain.workflow import (
-    Kind,
     Outcome,
     Stage,
+    StageKind,
     StageState,
     Strategy,
     Workflow,
@@ -326,7 +326,7 @@ class WorkflowService:
     def _kept_merges(self, workflow: Workflow) -> Iterator[str]:
         """Yield the branches that merges were kept on. One that has another commit is somebody else's."""
         for index, (stage, at) in enumerate(zip(workflow.stages, workflow.progress, strict=True)):
-            for tried in range(1, at.tries + 1) if stage.kind is Kind.GATE else ():
+            for tried in range(1, at.tries + 1) if stage.kind is StageKind.GATE else ():
                 branch = workflow.kept_branch(index, tried)
                 if self._tip_of(workflow, branch) in self._logs.commits(workflow, index, tried):
                     yield branch
@@ -445,9 +445,9 @@ def _done_by(stage: Stage, who: str) -> Stage:
 
 
 def _coders_of(stage: Stage) -> tuple[str, ...]:
-    if stage.kind in (Kind.GATE, Kind.APPROVAL, Kind.WORKFLOW):
+    if stage.kind in (StageKind.GATE, StageKind.APPROVAL, StageKind.WORKFLOW):
         return ()
-    own = stage.coders if stage.kind is Kind.RACE and stage.coders else (stage.coder,)
+    own = stage.coders if stage.kind is StageKind.RACE and stage.coders else (stage.coder,)
     reviewer = stage.reviewer.partition(":")[0]
     return (*own, reviewer) if reviewer else own
 

@@ -18,7 +18,7 @@ from fleet.adapters.coders.jsonlines import (
     text_at,
 )
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 
 NO_REASON = "the agent gave no reason"
 
@@ -82,21 +82,23 @@ def session(session_id: str, model: str = "") -> list[Event]:
     # One that begins with a dash is no CLI's, and resumed by it the next launch would have one more option.
     if not session_id or session_id.startswith("-"):
         return []
-    return [Event(kind=Kind.SESSION, data={"session_id": session_id, **({"model": model} if model else {})})]
+    return [
+        Event(kind=EventKind.SESSION, data={"session_id": session_id, **({"model": model} if model else {})})
+    ]
 
 
 def said(text: str, *, delta: bool = False) -> list[Event]:
     """Words of the agent. The last ones become the run's summary, so they are cut no shorter than that."""
     data: Fields = {"delta": True} if delta else {}
-    return [Event(kind=Kind.SAID, text=clip(text, LONGEST_LAST_WORD), data=data)] if text else []
+    return [Event(kind=EventKind.SAID, text=clip(text, LONGEST_LAST_WORD), data=data)] if text else []
 
 
 def thought(text: str) -> list[Event]:
-    return [Event(kind=Kind.THOUGHT, text=clip(text))] if text else []
+    return [Event(kind=EventKind.THOUGHT, text=clip(text))] if text else []
 
 
 def tool(name: str, call: str, arguments: Json) -> list[Event]:
-    return [Event(kind=Kind.TOOL, text=name, data={"id": call, "summary": summary_of(arguments)})]
+    return [Event(kind=EventKind.TOOL, text=name, data={"id": call, "summary": summary_of(arguments)})]
 
 
 def summary_of(arguments: Json) -> str:
@@ -108,36 +110,36 @@ def summary_of(arguments: Json) -> str:
 
 
 def tool_done(call: str, *, ok: bool) -> list[Event]:
-    return [Event(kind=Kind.TOOL_DONE, data={"id": call, "ok": ok})]
+    return [Event(kind=EventKind.TOOL_DONE, data={"id": call, "ok": ok})]
 
 
 def note(text: str) -> list[Event]:
-    return [Event(kind=Kind.NOTE, text=clip(text))] if text else []
+    return [Event(kind=EventKind.NOTE, text=clip(text))] if text else []
 
 
 def denied(what: str) -> list[Event]:
-    return [Event(kind=Kind.DENIED, text=clip(what))]
+    return [Event(kind=EventKind.DENIED, text=clip(what))]
 
 
 def retry(cause: str, code: Json = None) -> list[Event]:
-    return [Event(kind=Kind.RETRY, text=clip(cause), data={} if code is None else {"code": code})]
+    return [Event(kind=EventKind.RETRY, text=clip(cause), data={} if code is None else {"code": code})]
 
 
 def limit(*, rejected: bool, resets_at: float | None = None, **more: Json) -> list[Event]:
     data: Fields = {"rejected": rejected, **more}
     if resets_at is not None:
         data["resets_at"] = resets_at
-    return [Event(kind=Kind.LIMIT, data=data)]
+    return [Event(kind=EventKind.LIMIT, data=data)]
 
 
 def error(text: str, code: Json = None, *, cause: Cause = Cause.CRASH) -> list[Event]:
     """Something went wrong. A cause given here is that of a bad end which itself names none."""
     data: Fields = {} if code is None else {"code": code}
-    return [Event(kind=Kind.ERROR, text=clip(text), data={**data, **_told(cause)})]
+    return [Event(kind=EventKind.ERROR, text=clip(text), data={**data, **_told(cause)})]
 
 
 def well_ended(last_word: str = "") -> list[Event]:
-    return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data={"ok": True})]
+    return [Event(kind=EventKind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data={"ok": True})]
 
 
 def failed(
@@ -154,7 +156,7 @@ def failed(
         data["final"] = True
     if code is not None:
         data["code"] = code
-    return [Event(kind=Kind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
+    return [Event(kind=EventKind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
 
 
 def _told(cause: Cause) -> Fields:
@@ -189,7 +191,7 @@ def reason_of(message: str, status: float | None = None) -> str:
 def usage(scope: str, **numbers: float | None) -> list[Event]:
     """Numbers that the CLI did not give are left out rather than told as nothing."""
     known: Fields = {name: value for name, value in numbers.items() if value is not None}
-    return [Event(kind=Kind.USAGE, data={"scope": scope, **known})] if known else []
+    return [Event(kind=EventKind.USAGE, data={"scope": scope, **known})] if known else []
 
 
 def seconds_of(line: Fields) -> float | None:

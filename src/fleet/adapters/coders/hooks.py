@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import Fields, dig, fields_at, items_at, text_at
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 
 HOOK_SECONDS = 10
 
@@ -23,15 +23,15 @@ def hook_table(hook: tuple[str, ...], names: Sequence[str]) -> dict[str, object]
 
 
 def prompted(text: str) -> list[Event]:
-    return [Event(kind=Kind.PROMPTED, text=text)]
+    return [Event(kind=EventKind.PROMPTED, text=text)]
 
 
 def ready() -> list[Event]:
-    return [Event(kind=Kind.READY)]
+    return [Event(kind=EventKind.READY)]
 
 
 def needs_approval(what: str) -> list[Event]:
-    return [Event(kind=Kind.NEEDS_APPROVAL, text=what)]
+    return [Event(kind=EventKind.NEEDS_APPROVAL, text=what)]
 
 
 def tool_used(name: str, call: str, arguments: Json, *, ok: bool = True) -> list[Event]:
@@ -49,6 +49,6 @@ def read_approval(fields: Fields) -> list[Event]:
     name, wanted = text_at(fields, "tool_name"), fields_at(fields, "tool_input")
     if name == "AskUserQuestion":
         questions = [text_at(question, "question") for question in items_at(wanted, "questions")]
-        return [Event(kind=Kind.ASKED, text="\n".join(questions))]
+        return [Event(kind=EventKind.ASKED, text="\n".join(questions))]
     summary = events.summary_of(wanted)
     return needs_approval(f"{name}: {summary}" if summary else name)

@@ -10,7 +10,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from fleet.domain.event import Event, Json, Kind
+from fleet.domain.event import Event, EventKind, Json
 
 if TYPE_CHECKING:
     import msgspec
@@ -55,9 +55,9 @@ def _second_look(line: bytes) -> object:
 def unread(line: bytes) -> list[Event]:
     """What is told of a line that is no JSON object."""
     if len(line) > LONGEST_LINE:
-        return [Event(kind=Kind.NOTE, text=f"a line of {len(line)} bytes was left unread")]
+        return [Event(kind=EventKind.NOTE, text=f"a line of {len(line)} bytes was left unread")]
     text = clip(line[: 4 * LONGEST_TEXT].decode("utf-8", "replace").strip())
-    return [Event(kind=Kind.NOTE, text=text)] if text else []
+    return [Event(kind=EventKind.NOTE, text=text)] if text else []
 
 
 def clip(text: str, limit: int = LONGEST_TEXT) -> str:

@@ -21,7 +21,7 @@ from fleet.adapters.coders.jsonlines import (
 from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.prompts import fits_argument
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Kind
+from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
 
@@ -89,7 +89,7 @@ def _read(fields: Fields) -> list[Event]:
         case "denied":
             return events.denied(text)
         case "asked":
-            return [Event(kind=Kind.ASKED, text=text)]
+            return [Event(kind=EventKind.ASKED, text=text)]
         case "error":
             return events.error(text)
         case "ready":

@@ -23,7 +23,7 @@ from fleet.adapters.workspaces.refs import all_refs, read_ref, replace_packed
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.status import clear_flags, may_have_flags
 from fleet.adapters.workspaces.worktrees import OWNER, site_of
-from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Kind, Outside, stamp
+from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Outside, OutsideKind, stamp
 from fleet.errors import Conflict, FleetError, GitFailed
 from fleet.files.private import make_private
 from fleet.ports.workspace import Place
@@ -174,7 +174,7 @@ class GitBoundary:
     def keep(
         self, project: str, home: str, run: str, before: Guarded, found: Sequence[Outside]
     ) -> list[Outside]:
-        old = [one.old for one in found if one.kind in (Kind.REF, Kind.STASH) and one.old]
+        old = [one.old for one in found if one.kind in (OutsideKind.REF, OutsideKind.STASH) and one.old]
         told = "".join(f"{one}\n" for one in found).encode(errors="replace")
         what = "values before a turn"
         common = common_git_dir(project)
@@ -184,9 +184,9 @@ class GitBoundary:
             commit = ""
         kept: list[Outside] = []
         for one in found:
-            if one.kind is Kind.CHECKOUT and one.old == UNCOMMITTED:
+            if one.kind is OutsideKind.CHECKOUT and one.old == UNCOMMITTED:
                 kept.append(one)  # nobody has it any more
-            elif one.kind is not Kind.FILE:
+            elif one.kind is not OutsideKind.FILE:
                 kept.append(replace(one, kept=commit))
             elif content := before.files.get(one.name):
                 kept.append(replace(one, kept=_keep_file(home, run, content)))
@@ -198,15 +198,15 @@ class GitBoundary:
         common = common_git_dir(project)
         with in_our_words(f"restoring {found.name}"):
             match found.kind:
-                case Kind.REF:
+                case OutsideKind.REF:
                     self._restore_ref(project, common, _ref_of(run), found)
-                case Kind.HEAD:
+                case OutsideKind.HEAD:
                     self._restore_head(project, found)
-                case Kind.STASH:
+                case OutsideKind.STASH:
                     self._restore_stash(project, common, found)
-                case Kind.FILE:
+                case OutsideKind.FILE:
                     _restore_file(home, run, found)
-                case Kind.CHECKOUT | Kind.INDEX:
+                case OutsideKind.CHECKOUT | OutsideKind.INDEX:
                     self._restore_path(project, common, _ref_of(run), found)
                 case _:
                     raise Conflict(
@@ -249,7 +249,7 @@ class GitBoundary:
         if now.data is not None:
             _write_kept(common, ref, [(f"checkout/{found.name}", now.data)], [], "values that were replaced")
         git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
-        if found.kind is Kind.CHECKOUT:
+        if found.kind is OutsideKind.CHECKOUT:
             git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
 
 

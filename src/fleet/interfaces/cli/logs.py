@@ -6,25 +6,25 @@ import sys
 
 import click
 
-from fleet.domain.event import Kind
+from fleet.domain.event import EventKind
 from fleet.domain.run import Mode, Run
 from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import branch_argument, leaving, opened, wake
-from fleet.interfaces.entries import is_told, words_of
-from fleet.services.logs import Entry, LogService
+from fleet.interfaces.log_entries import is_told, words_of
+from fleet.services.logs import LogEntry, LogService
 
 _COLOURS = {
-    Kind.SAID: "",
-    Kind.TOOL: "cyan",
-    Kind.ERROR: "red",
-    Kind.DENIED: "red",
-    Kind.LIMIT: "yellow",
-    Kind.ASKED: "yellow",
-    Kind.NEEDS_APPROVAL: "yellow",
-    Kind.STATE: "blue",
-    Kind.TURN_START: "bold",
+    EventKind.SAID: "",
+    EventKind.TOOL: "cyan",
+    EventKind.ERROR: "red",
+    EventKind.DENIED: "red",
+    EventKind.LIMIT: "yellow",
+    EventKind.ASKED: "yellow",
+    EventKind.NEEDS_APPROVAL: "yellow",
+    EventKind.STATE: "blue",
+    EventKind.TURN_START: "bold",
 }
 _MARGIN = " " * 23  # clock, gap and kind
 
@@ -101,7 +101,7 @@ def _show_entries(service: LogService, run: Run, count: int, *, follow: bool, as
             _show(entry, as_json=as_json, at_once=True)
 
 
-def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
+def _show(entry: LogEntry, *, as_json: bool, at_once: bool = False) -> None:
     if as_json:
         render.out(render.json_text(wire.entry(entry)))
     else:
@@ -110,7 +110,7 @@ def _show(entry: Entry, *, as_json: bool, at_once: bool = False) -> None:
         render.flush()
 
 
-def _show_for_people(entry: Entry) -> None:
+def _show_for_people(entry: LogEntry) -> None:
     kind = entry.event.kind
     lines = render.printable_lines(words_of(entry, render.date)) or [""]
     colour = _COLOURS.get(kind, "dim")

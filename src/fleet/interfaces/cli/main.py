@@ -24,79 +24,83 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell reports of any program that ends so
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and what it does in one line."""
 
     place: str  # module:attribute, below this package
     help: str
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Set up": {
-        "init": Entry("setup:init", "Prepare this project for agents."),
-        "config": Entry("setup:config", "Show, change and check the configuration."),
-        "doctor": Entry("doctor:doctor", "Check that everything agents need is in place."),
-        "demo": Entry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
-        "update": Entry("update:update", "Bring fleet up to date."),
-        "completion": Entry("completion:completion", "Print a script that completes commands in your shell."),
+        "init": CommandEntry("setup:init", "Prepare this project for agents."),
+        "config": CommandEntry("setup:config", "Show, change and check the configuration."),
+        "doctor": CommandEntry("doctor:doctor", "Check that everything agents need is in place."),
+        "demo": CommandEntry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
+        "update": CommandEntry("update:update", "Bring fleet up to date."),
+        "completion": CommandEntry(
+            "completion:completion", "Print a script that completes commands in your shell."
+        ),
     },
     "Start agents": {
-        "create": Entry("create:create", "Start an agent on a new branch."),
-        "fanout": Entry("create:fanout", "Start several agents on the same prompt."),
-        "multi": Entry("create:multi", "Start several agents, each on a prompt of its own."),
+        "create": CommandEntry("create:create", "Start an agent on a new branch."),
+        "fanout": CommandEntry("create:fanout", "Start several agents on the same prompt."),
+        "multi": CommandEntry("create:multi", "Start several agents, each on a prompt of its own."),
     },
     "Follow and talk": {
-        "list": Entry("listing:list_agents", "Show the agents and what they are doing."),
-        "prompt": Entry("talk:prompt", "Give an agent a further prompt."),
-        "attach": Entry("talk:attach", "Take over an agent: its own screen, on your terminal."),
-        "release": Entry("talk:release", "Hand an agent back that was taken over."),
-        "logs": Entry("logs:logs", "Show what an agent said and did."),
-        "diff": Entry("outcome:diff", "Show what an agent changed."),
-        "result": Entry("outcome:result", "Show what came of an agent's work."),
-        "wait": Entry("outcome:wait", "Wait until agents are at rest."),
+        "list": CommandEntry("listing:list_agents", "Show the agents and what they are doing."),
+        "prompt": CommandEntry("talk:prompt", "Give an agent a further prompt."),
+        "attach": CommandEntry("talk:attach", "Take over an agent: its own screen, on your terminal."),
+        "release": CommandEntry("talk:release", "Hand an agent back that was taken over."),
+        "logs": CommandEntry("logs:logs", "Show what an agent said and did."),
+        "diff": CommandEntry("outcome:diff", "Show what an agent changed."),
+        "result": CommandEntry("outcome:result", "Show what came of an agent's work."),
+        "wait": CommandEntry("outcome:wait", "Wait until agents are at rest."),
     },
     "End and bring back": {
-        "kill": Entry("removal:kill", "End agents; their work is saved first."),
-        "undo": Entry("removal:undo", "Bring a removed workspace back."),
-        "clean": Entry("removal:clean", "Remove the workspaces of agents that have ended."),
-        "boundary": Entry("boundary:boundary", "Look after agents that are held."),
+        "kill": CommandEntry("removal:kill", "End agents; their work is saved first."),
+        "undo": CommandEntry("removal:undo", "Bring a removed workspace back."),
+        "clean": CommandEntry("removal:clean", "Remove the workspaces of agents that have ended."),
+        "boundary": CommandEntry("boundary:boundary", "Look after agents that are held."),
     },
     "Queue": {
-        "task": Entry("tasks:task", "Write down what is wanted, change it, look at it."),
-        "ready": Entry("queue:ready", "Show the tasks that may start now, in their order."),
-        "tasks": Entry("queue:tasks", "Show the tasks that are in progress."),
-        "show": Entry("queue:show", "Show everything about one task."),
-        "pause": Entry("queue:pause", "Start no more tasks; those under way go on."),
-        "resume": Entry("queue:resume", "Start tasks again, or those of one coder."),
-        "log": Entry("queue:log", "Print the supervisor's log."),
-        "bd": Entry("bd:bd", "Speak to the queue in the words of beads."),
+        "task": CommandEntry("tasks:task", "Write down what is wanted, change it, look at it."),
+        "ready": CommandEntry("queue:ready", "Show the tasks that may start now, in their order."),
+        "tasks": CommandEntry("queue:tasks", "Show the tasks that are in progress."),
+        "show": CommandEntry("queue:show", "Show everything about one task."),
+        "pause": CommandEntry("queue:pause", "Start no more tasks; those under way go on."),
+        "resume": CommandEntry("queue:resume", "Start tasks again, or those of one coder."),
+        "log": CommandEntry("queue:log", "Print the supervisor's log."),
+        "bd": CommandEntry("bd:bd", "Speak to the queue in the words of beads."),
     },
     "Workflows": {
-        "sprint": Entry(
+        "sprint": CommandEntry(
             "sprint:sprint", "Have work planned, and built phase by phase, each reviewed before the next."
         ),
-        "pair": Entry("pair:pair", "Have one coder's work reviewed by another, until it is good."),
-        "race": Entry("race:race", "Have several attempts made, and the best chosen by evidence."),
-        "workflow": Entry("workflow:workflow", "Run stages that build on each other's results."),
+        "pair": CommandEntry("pair:pair", "Have one coder's work reviewed by another, until it is good."),
+        "race": CommandEntry("race:race", "Have several attempts made, and the best chosen by evidence."),
+        "workflow": CommandEntry("workflow:workflow", "Run stages that build on each other's results."),
     },
     "Merge": {
-        "conflicts": Entry("merge:conflicts", "Tell which branches are in each other's way."),
-        "merge": Entry("merge:merge", "Merge branches, tested together, oldest first."),
-        "train": Entry("merge:train", "Look after merge trains."),
+        "conflicts": CommandEntry("merge:conflicts", "Tell which branches are in each other's way."),
+        "merge": CommandEntry("merge:merge", "Merge branches, tested together, oldest first."),
+        "train": CommandEntry("merge:train", "Look after merge trains."),
     },
     "Questions": {
-        "questions": Entry("questions:questions", "Show what agents want to know."),
-        "answer": Entry("questions:answer", "Answer a question; its task goes on."),
-        "ask": Entry("questions:ask", "Ask a person (for agents)."),
+        "questions": CommandEntry("questions:questions", "Show what agents want to know."),
+        "answer": CommandEntry("questions:answer", "Answer a question; its task goes on."),
+        "ask": CommandEntry("questions:ask", "Ask a person (for agents)."),
     },
     "Conversations": {
-        "install": Entry("install:install", "Register fleet with your coding agents."),
-        "uninstall": Entry("install:uninstall", "Take fleet out of your coding agents."),
-        "mcp": Entry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
-        "statusline": Entry("install:statusline", "Print the fleet in one line, for a client's status line."),
+        "install": CommandEntry("install:install", "Register fleet with your coding agents."),
+        "uninstall": CommandEntry("install:uninstall", "Take fleet out of your coding agents."),
+        "mcp": CommandEntry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
+        "statusline": CommandEntry(
+            "install:statusline", "Print the fleet in one line, for a client's status line."
+        ),
     },
     "Supervisor": {
-        "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),
+        "run": CommandEntry("supervisor:run", "Run, start, stop or ask about the supervisor."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

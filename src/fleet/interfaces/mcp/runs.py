@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.interfaces import wire
-from fleet.interfaces.entries import is_told, words_of
+from fleet.interfaces.log_entries import is_told, words_of
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.shapes import SHORT
 from fleet.interfaces.mcp.tool import Answer, Call, Tool, page
@@ -15,7 +15,7 @@ from fleet.interfaces.mcp.tool import Answer, Call, Tool, page
 if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.services.fleet import Fleet
-    from fleet.services.logs import Entry
+    from fleet.services.logs import LogEntry
 
 RUN = schema.text("branch, id or task_name")
 PAGE = 20_000  # characters of a diff
@@ -51,7 +51,7 @@ def log_page(fleet: Fleet, run: Run, *, after: int, limit: int) -> dict[str, Jso
     return {"run": run.id, "entries": told, "next_after": shown[-1].number if is_more else None}
 
 
-def _entry(entry: Entry) -> dict[str, Json]:
+def _entry(entry: LogEntry) -> dict[str, Json]:
     return {
         "number": entry.number,
         "at": wire.moment(entry.at),

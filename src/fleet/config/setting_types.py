@@ -14,7 +14,7 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
-class Kind(NamedTuple, Generic[T]):
+class SettingType(NamedTuple, Generic[T]):
     """`check` takes a value as TOML has it, `parse` a text as people type it. Both raise `ValueError`."""
 
     name: str
@@ -173,16 +173,16 @@ def check_money(value: object) -> float:
     return value
 
 
-TEXT = Kind("text", check_text, str)
-NAME = Kind("text", check_name, str)
-MODE = Kind("text", check_mode, str)
-QUEUE = Kind("text", check_queue, str)
-FORGE = Kind("text", check_forge, str)
-MONEY = Kind("USD", check_money, _parse_number)
-DATABASE = Kind("text", check_database, str, without_password)
-TRUTH = Kind("true or false", check_truth, _parse_truth)
-WHOLE = Kind("whole number", check_whole, _parse_number)
-PERCENT = Kind("whole number", check_percent, _parse_number)
-SECONDS = Kind("seconds", check_seconds, _parse_number)
-LIST = Kind("list of texts", check_list, _parse_list)
-FOLDERS = Kind("list of texts", check_folders, _parse_folders)
+TEXT = SettingType("text", check_text, str)
+NAME = SettingType("text", check_name, str)
+MODE = SettingType("text", check_mode, str)
+QUEUE = SettingType("text", check_queue, str)
+FORGE = SettingType("text", check_forge, str)
+MONEY = SettingType("USD", check_money, _parse_number)
+DATABASE = SettingType("text", check_database, str, without_password)
+TRUTH = SettingType("true or false", check_truth, _parse_truth)
+WHOLE = SettingType("whole number", check_whole, _parse_number)
+PERCENT = SettingType("whole number", check_percent, _parse_number)
+SECONDS = SettingType("seconds", check_seconds, _parse_number)
+LIST = SettingType("list of texts", check_list, _parse_list)
+FOLDERS = SettingType("list of texts", check_folders, _parse_folders)
