@@ -10,7 +10,7 @@ from fleet import plugins
 from fleet.adapters.transports.local import LocalTransport
 from fleet.adapters.workspaces.boundary import GitBoundary
 from fleet.adapters.workspaces.checkouts import GitCheckouts
-from fleet.adapters.workspaces.differences import GitComparing
+from fleet.adapters.workspaces.commit_comparison import GitCommitComparer
 from fleet.adapters.workspaces.git import GitWorkspaces
 from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.merging import GitMerging
@@ -41,7 +41,7 @@ def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bo
         repositories=GitRepositories(),
         boundary=GitBoundary(),
         checkouts=GitCheckouts(),
-        comparing=GitComparing(),
+        commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
         transport=transport,

@@ -259,7 +259,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.boundary import GitBoundary
     from fleet.adapters.workspaces.checkouts import GitCheckouts
-    from fleet.adapters.workspaces.differences import GitComparing
+    from fleet.adapters.workspaces.commit_comparison import GitCommitComparer
     from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
@@ -281,7 +281,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         checkout=UserCheckout(),
         repositories=_make_repositories(),
         checkouts=GitCheckouts(),
-        comparing=GitComparing(),
+        commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
         boundary=GitBoundary(),

@@ -34,7 +34,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.races import RaceReconciler
 from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
-from fleet.ports.comparing import Comparison
+from fleet.ports.commit_comparison import Comparison
 from fleet.records.races import Races
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
@@ -602,7 +602,7 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
     home.mkdir()
     made = make_supervisor(home, -1, stops_when_idle=True)._context
     made.store.close()
-    context = replace(made, store=store, comparing=broken)
+    context = replace(made, store=store, commit_comparer=broken)
     race = Race(
         id=RaceId("r-1"),
         project=str(tmp_path),

@@ -30,7 +30,7 @@ from fleet.files.untrusted import read_plain
 from fleet.ports.boundary import Boundary
 from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
-from fleet.ports.comparing import Comparing
+from fleet.ports.commit_comparison import CommitComparer
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.repository import Repositories
@@ -59,7 +59,7 @@ class EngineContext:
     checkout: Workspaces  # the user's own
     repositories: Repositories
     checkouts: Checkouts
-    comparing: Comparing
+    commit_comparer: CommitComparer
     merging: Merging
     history: History
     boundary: Boundary

@@ -98,7 +98,7 @@ class RaceReconciler:
         ]
 
     def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Candidate, ...]:
-        base_tree = self._context.comparing.compare(race.project, race.base, race.base).tree
+        base_tree = self._context.commit_comparer.compare(race.project, race.base, race.base).tree
         entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
         return without_doubles(entries)
 
@@ -115,13 +115,13 @@ class RaceReconciler:
             return replace(entry, out=f"git cannot read it: {problem.reason}")
 
     def _examined(self, race: Race, entry: Candidate, base_tree: str) -> Candidate:
-        comparing, project = self._context.comparing, race.project
-        found = comparing.compare(project, race.base, entry.commit)
+        commit_comparer, project = self._context.commit_comparer, race.project
+        found = commit_comparer.compare(project, race.base, entry.commit)
         protection = Protection(race.protect, race.all_gates)
         paths = {change.path for change in found.changes if protection.covers(change.path)}
         paths.update(parsed_paths(found.changes))
-        before = comparing.texts(project, race.base, paths)
-        after = comparing.texts(project, entry.commit, paths)
+        before = commit_comparer.texts(project, race.base, paths)
+        after = commit_comparer.texts(project, entry.commit, paths)
         examined = examine(found.changes, protection, before, after)
         tried = [change for change in found.changes if change.path not in examined.restored]
         entry = replace(entry, diff=_sum(found.changes), lines=_lines(tried))
@@ -185,7 +185,8 @@ class RaceReconciler:
     def _duel_task(self, race: Race, duel: Duel) -> Task:
         commits = {entry.number: entry.commit for entry in race.entries}
         first, second = (
-            self._context.comparing.patch_text(race.project, race.base, commits[number]) for number in duel
+            self._context.commit_comparer.patch_text(race.project, race.base, commits[number])
+            for number in duel
         )
         return duel_task(race, duel, first=first, second=second, now=time.time())
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.adapters.workspaces import comparing, copying, leftovers, removal, restoring, snapshots, worktrees
+from fleet.adapters.workspaces import (
+    copying,
+    leftovers,
+    removal,
+    restoring,
+    snapshots,
+    workspace_diff,
+    worktrees,
+)
 from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
@@ -53,10 +61,10 @@ class GitWorkspaces:
             return leftovers.save_leftovers(site, message)
 
     def changes(self, place: Place) -> Changes:
-        return comparing.changes(site_of(place))
+        return workspace_diff.changes(site_of(place))
 
     def measure(self, place: Place) -> Diff:
-        return comparing.measure(site_of(place))
+        return workspace_diff.measure(site_of(place))
 
     def save(self, place: Place) -> str:
         site = site_of(place)
@@ -84,7 +92,7 @@ def diff_text(place: Place, *, stat: bool = False) -> str:
 
     Of a removed workspace it is what was saved. Nothing is touched, not even the index.
     """
-    return comparing.diff_text(site_of(place), stat=stat)
+    return workspace_diff.diff_text(site_of(place), stat=stat)
 
 
 def _has_checkout(site: Site) -> bool:

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.commit_comparison import GitCommitComparer
 from fleet.adapters.workspaces.commits import point, write_commit
-from fleet.adapters.workspaces.differences import GitComparing
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
 from fleet.adapters.workspaces.repository import common_git_dir
@@ -79,7 +79,7 @@ class GitMerging:
         found = protected_among([os.fsdecode(name) for name in out.split(b"\0") if name], gates)
         if not found:
             return ()
-        texts = GitComparing().texts
+        texts = GitCommitComparer().texts
         before, after = texts(repository, since, found), texts(repository, theirs, found)
         return tuple(
             path

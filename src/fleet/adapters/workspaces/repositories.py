@@ -46,10 +46,10 @@ class GitRepositories:
 
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
         # Loads most of this package: starting an agent need not wait for that.
-        from fleet.adapters.workspaces import comparing
+        from fleet.adapters.workspaces import workspace_diff
         from fleet.adapters.workspaces.worktrees import site_of
 
-        return comparing.diff_text(site_of(place), stat=stat)
+        return workspace_diff.diff_text(site_of(place), stat=stat)
 
     def find_remains(self, place: Place) -> Remains:
         from fleet.adapters.workspaces import remains
@@ -78,9 +78,9 @@ class GitRepositories:
         return remains.kept_names(site_of(place))
 
     def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
-        from fleet.adapters.workspaces import comparing
+        from fleet.adapters.workspaces import workspace_diff
 
-        return comparing.diff_commits(folder, old, new, stat=stat)
+        return workspace_diff.diff_commits(folder, old, new, stat=stat)
 
     def drop_branch(self, folder: str, branch: str, tip: str) -> None:
         from fleet.adapters.workspaces.command import git_patiently

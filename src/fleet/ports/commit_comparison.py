@@ -17,7 +17,7 @@ class Comparison:
     changes: tuple[Change, ...]
 
 
-class Comparing(Protocol):
+class CommitComparer(Protocol):
     """All calls block (use a thread). Commits that are not there raise `GitFailed`."""
 
     def compare(self, repository: str, base: str, commit: str) -> Comparison: ...

@@ -1,4 +1,4 @@
-"""The Comparing port on `git diff-tree` and `cat-file`."""
+"""The CommitComparer port on `git diff-tree` and `cat-file`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Collection
 from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import Change, ChangeKind
-from fleet.ports.comparing import Comparison
+from fleet.ports.commit_comparison import Comparison
 
 LARGEST_TEXT = 1 << 20
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 _KINDS = {"A": ChangeKind.ADDED, "D": ChangeKind.DELETED}  # any other letter is a change
 
 
-class GitComparing:
+class GitCommitComparer:
     def compare(self, repository: str, base: str, commit: str) -> Comparison:
         common = common_git_dir(repository)
         tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
