@@ -18,6 +18,7 @@ from fleet.adapters.workspaces.repositories import GitRepositories
 from fleet.adapters.workspaces.shared import UserCheckout
 from fleet.bootstrap import SettingsCache
 from fleet.engine.context import EngineContext
+from fleet.engine.member import Member
 from fleet.ports.store import Store
 from fleet.shim import HOOK, script_path
 from fleet.shim.local import LocalShim
@@ -36,17 +37,21 @@ def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bo
         home=home,
         host=host,
         store=store,
-        workspaces=GitWorkspaces(),
-        checkout=UserCheckout(),
-        repositories=GitRepositories(),
-        boundary=GitBoundary(),
-        checkouts=GitCheckouts(),
+        member=Member(
+            name=host,
+            root=home,
+            transport=transport,
+            shim=LocalShim(transport, script_path(str(home))),
+            hook_script=HOOK,
+            workspaces=GitWorkspaces(),
+            checkout=UserCheckout(),
+            checkouts=GitCheckouts(),
+            repositories=GitRepositories(),
+            boundary=GitBoundary(),
+        ),
         commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
-        transport=transport,
-        shim=LocalShim(transport, script_path(str(home))),
-        hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
         wishes=_no_wishes if is_sharing else None,

@@ -265,6 +265,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.adapters.workspaces.shared import UserCheckout
     from fleet.engine.context import EngineContext
+    from fleet.engine.member import Member
     from fleet.engine.supervisor import Supervisor
     from fleet.shim import HOOK, script_path
     from fleet.shim.local import LocalShim
@@ -277,17 +278,21 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         home=home,
         host=host_name(),
         store=store,
-        workspaces=GitWorkspaces(),
-        checkout=UserCheckout(),
-        repositories=_make_repositories(),
-        checkouts=GitCheckouts(),
+        member=Member(
+            name=host_name(),
+            root=home,
+            transport=transport,
+            shim=LocalShim(transport, script_path(str(home))),
+            hook_script=HOOK,
+            workspaces=GitWorkspaces(),
+            checkout=UserCheckout(),
+            checkouts=GitCheckouts(),
+            repositories=_make_repositories(),
+            boundary=GitBoundary(),
+        ),
         commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
-        boundary=GitBoundary(),
-        transport=transport,
-        shim=LocalShim(transport, script_path(str(home))),
-        hook_script=HOOK,
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
         wishes=_wishes_of(url),

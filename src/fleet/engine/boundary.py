@@ -53,9 +53,9 @@ def _record(context: EngineContext, run: Run, turn: int) -> str:
     except FileNotFoundError:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        taken = context.boundary.take(run.project, str(context.home))
+        taken = context.member.boundary.take(run.project, str(context.home))
         if not run.is_shared:
-            context.boundary.pin(context.place(run), taken)
+            context.member.boundary.pin(context.place(run), taken)
         # As it is set now: the agent may change that setting, too.
         taken = replace(taken, is_report_only=not context.settings_for("").boundary_hold)
     except (FleetError, OSError) as problem:
@@ -94,7 +94,7 @@ def _with_found(found: Mapping[str, Outside], run: Run) -> Run:
 def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
     """Return what changed in a turn; the old values of what holds the run are kept."""
     name = f"turn {turn}"
-    if not context.boundary.is_there(run.project):  # then there is no result that could be held
+    if not context.member.boundary.is_there(run.project):  # then there is no result that could be held
         return []
     if run.guard.startswith(_UNRECORDED):
         reason = run.guard.removeprefix(_UNRECORDED)
@@ -105,14 +105,14 @@ def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
         return [Outside(kind=OutsideKind.RECORD, name=name, new=reason)]
     try:
         found = _compare(context, run, before)
-        if not context.boundary.is_there(run.project):
+        if not context.member.boundary.is_there(run.project):
             return []
         if held := [one for one in found if one.weight is Weight.HOLD]:
-            kept = context.boundary.keep(run.project, str(context.home), run.id, before, held)
+            kept = context.member.boundary.keep(run.project, str(context.home), run.id, before, held)
             found = [*kept, *(one for one in found if one.weight is not Weight.HOLD)]
     except (FleetError, OSError) as problem:
         log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
-        if not context.boundary.is_there(run.project):  # it went away just now
+        if not context.member.boundary.is_there(run.project):  # it went away just now
             return []
         return [
             Outside(kind=OutsideKind.RECORD, name=name, new=f"could not be compared: {problem}"[:MOST_WORDS])
@@ -138,7 +138,7 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
     failed: dict[str, Outside] = {}
     for one in moved:
         try:
-            await context.in_git_thread(partial(context.boundary.put_back, run.project, one))
+            await context.in_git_thread(partial(context.member.boundary.put_back, run.project, one))
         except FleetError as problem:
             told = f"{one.new}; cannot be put back: {problem.message}"
             failed[one.key] = replace(one, weight=Weight.HOLD, new=told)
@@ -152,7 +152,7 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
 
 
 def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]:
-    after = context.boundary.take(run.project, str(context.home), before)
+    after = context.member.boundary.take(run.project, str(context.home), before)
     trains = _Landings(context, run.project)
     worktrees = {owner: name for name, (owner, _) in {**before.worktrees, **after.worktrees}.items()}
 
@@ -164,7 +164,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
         return is_branch or ref in made or (run.is_shared and before.head == f"ref: {ref}")
 
     def is_agents_stash(commit: str) -> bool:
-        branch = context.boundary.stashed_on(run.project, commit)
+        branch = context.member.boundary.stashed_on(run.project, commit)
         return branch == run.branch or any(not _was_at_rest(one, before.at) for one in runs_on(branch))
 
     def has_author(ref: str, old: str, new: str) -> bool:
@@ -174,7 +174,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
         if any(_moved_by(context, one, worktrees.get(one.id, ""), new, before.at) for one in runs_on(branch)):
             return True
         # A side branch of another agent: a commit that it made has come or gone.
-        return any(context.boundary.was_made_in(run.project, name, new or old) for name in at_work())
+        return any(context.member.boundary.was_made_in(run.project, name, new or old) for name in at_work())
 
     def is_agents(branch: str) -> bool:
         """Whether a branch is some run's, or was made during the turn."""
@@ -196,7 +196,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
         if other is None:
             return kind != "saved"
         if kind == "before":  # a person restores something, and what that replaces is kept as well
-            return bool(new) and context.boundary.is_ancestor(run.project, old, new)
+            return bool(new) and context.member.boundary.is_ancestor(run.project, old, new)
         if other.id == run.id:
             return False
         # Fleet moves and deletes these when a workspace is removed or brought back.
@@ -214,7 +214,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
         explain_file=partial(_explain, context, is_agents),
         is_at_rest=is_at_rest,
         is_shared=run.is_shared,
-        stamp_of=partial(context.boundary.stamp_of, run.project),
+        stamp_of=partial(context.member.boundary.stamp_of, run.project),
     )
     accepted = AcceptedChanges(context.store)
 
@@ -258,7 +258,7 @@ def _moved_by(context: EngineContext, other: Run, worktree: str, new: str, since
         return other.is_removed or other.has_work
     if new == other.base_sha:
         return True
-    if worktree and context.boundary.was_made_in(other.project, worktree, new):
+    if worktree and context.member.boundary.was_made_in(other.project, worktree, new):
         return True
     # Its worktree is gone with its log; it was still at work when the turn began.
     return other.is_removed and (other.removed_at or 0.0) > since
@@ -277,7 +277,7 @@ def _explain(
     is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))
     if not is_config or (old.stamp and old.data is None) or (new.stamp and new.data is None):
         return old.stamp[:12], new.stamp[:12], False
-    lost, won = context.boundary.explain_config(old.data or b"", new.data or b"")
+    lost, won = context.member.boundary.explain_config(old.data or b"", new.data or b"")
     replaced = {entry.partition("=")[0] for entry in lost}
     is_harmless = old.mode == new.mode and all(
         _is_harmless(entry, is_agents, replaced) for entry in (*lost, *won)

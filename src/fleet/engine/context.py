@@ -24,23 +24,19 @@ from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.clock import Clock
 from fleet.engine.log import RunLog
+from fleet.engine.member import Member
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
-from fleet.ports.boundary import Boundary
-from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.commit_comparison import CommitComparer
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
-from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
-from fleet.ports.transport import Transport
-from fleet.ports.workspace import Place, Workspaces
+from fleet.ports.workspace import Place
 from fleet.records.runs import RUN_CODEC, Runs
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
 DEFAULT_GRACE_SECONDS = 10.0
@@ -55,17 +51,10 @@ class EngineContext:
     home: Path
     host: str
     store: Store
-    workspaces: Workspaces
-    checkout: Workspaces  # the user's own
-    repositories: Repositories
-    checkouts: Checkouts
+    member: Member  # where agents run
     commit_comparer: CommitComparer
     merging: Merging
     history: History
-    boundary: Boundary
-    transport: Transport
-    shim: Shim
-    hook_script: Path
     settings_for: Callable[[str], Settings]  # of a project's top folder
     coder_for: Callable[[str, str], Coder]  # name, project
     wishes: Callable[[], AsyncIterator[str]] | None  # yields "kind/key" of what any host writes; "": anything
@@ -179,8 +168,8 @@ class EngineContext:
     async def note(self, run: Run) -> Run:
         """Write a run's record into its folder, too."""
         text = json.dumps(RUN_CODEC.encode(run), ensure_ascii=False)
-        path = f"{self.run_folder(run.id)}/{RUN_FILE}"
-        await self.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
+        path = f"{self.member.run_folder(run.id)}/{RUN_FILE}"
+        await self.member.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
         return run
 
     async def _ask(self, function: Callable[..., Answer], *arguments: object) -> Answer:
@@ -207,24 +196,12 @@ class EngineContext:
     async def in_git_thread(self, function: Callable[[], Answer]) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self.git_threads, function)
 
-    def workspaces_of(self, run: Run) -> Workspaces:
-        return self.checkout if run.is_shared else self.workspaces
-
     def place(self, run: Run) -> Place:
         return Place(
             repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
         )
 
     # places and programs
-
-    def run_folder(self, run_id: str) -> Path:
-        return self.home / "runs" / run_id
-
-    def turn_folder(self, run_id: str, turn: int) -> str:
-        return str(self.run_folder(run_id) / f"turn-{turn}")
-
-    def trial_folder(self, trial_id: TrialId) -> Path:
-        return self.home / "trials" / trial_id
 
     def inputs_folder(self, task_id: TaskId) -> Path:
         """Return where a task's agent finds what it is to read and must not change."""
@@ -256,7 +233,7 @@ class EngineContext:
             return usage
 
     def tmux(self, run: Run) -> Tmux:
-        return Tmux(self.transport, run.id, run.tmux)
+        return Tmux(self.member.transport, run.id, run.tmux)
 
     def grace_seconds(self, run: Run) -> float:
         try:

@@ -59,12 +59,12 @@ async def await_end(
     """Wait for a helper process of a run (its setup) to end; stop it when asked to, or out of time."""
     deadline = time.monotonic() + timeout_seconds
     while True:
-        process = await context.shim.state(folder)
+        process = await context.member.shim.state(folder)
         if process.has_ended:
             return process
         run = await context.get(run_id)
         if run.wanted is not Wanted.RUN or time.monotonic() > deadline:
-            return await context.shim.stop(folder, grace_seconds=context.grace_seconds(run))
+            return await context.member.shim.stop(folder, grace_seconds=context.grace_seconds(run))
         await wait_for_change(context, run_id, folder, {"exit": 0}, process, deadline - time.monotonic())
 
 
@@ -80,7 +80,7 @@ async def wait_for_change(
     watched = [one for one in (process.agent, process.shim) if one]
     nudge = context.nudge_of(run_id)
     changed = asyncio.ensure_future(
-        context.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
+        context.member.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
     )
     nudged = asyncio.ensure_future(nudge.wait())
     try:
@@ -136,7 +136,7 @@ class Follower:
 
     def _readers(self) -> tuple[LineReader, LineReader]:
         """Return readers that stand where the log ends."""
-        transport, position, coder = self._context.transport, self._history.position, self._coder
+        transport, position, coder = self._context.member.transport, self._history.position, self._coder
         out = LineReader(transport, f"{self._folder}/out", position.out, coder.read)
         return out, LineReader(transport, f"{self._folder}/hooks", position.hooks, coder.read_hook)
 
@@ -172,11 +172,13 @@ class Follower:
             if self._is_to_stop(run):
                 process = await self._end(run)
             elif await self._is_over_limit(run):
-                process = await context.shim.stop(self._folder, grace_seconds=context.grace_seconds(run))
+                process = await context.member.shim.stop(
+                    self._folder, grace_seconds=context.grace_seconds(run)
+                )
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
                 # it may be another's than the agent's.
-                process = await context.shim.state(self._folder, patience_seconds=END_SECONDS)
+                process = await context.member.shim.state(self._folder, patience_seconds=END_SECONDS)
                 looked_at, has_waited = time.monotonic(), False
             elif grew:
                 if not self._out.is_behind:
@@ -202,7 +204,7 @@ class Follower:
 
         Its exit code could not tell: one that was killed by somebody else has the same.
         """
-        shim = self._context.shim
+        shim = self._context.member.shim
         if run.wanted is Wanted.RUN and not self._story.is_broken_off:
             process = await shim.state(self._folder)
             if process.has_ended:
@@ -222,7 +224,7 @@ class Follower:
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
         """Read to the end, after ending whatever the agent left running: that could write for ever."""
-        await self._context.shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
+        await self._context.member.shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
         while await self._read():
             pass
         if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
@@ -243,14 +245,14 @@ class Follower:
 
     async def _catch_up(self) -> list[Event]:
         """Leave out what is too much to be read, so that its end is: there the turn is closed."""
-        size = await self._context.transport.size(f"{self._folder}/out")
+        size = await self._context.member.transport.size(f"{self._folder}/out")
         return self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
 
     async def _read_report(self) -> Sequence[Event]:
         if not self._coder.facts.report:
             return ()
         return self._coder.read(
-            await self._context.transport.read(f"{self._folder}/{self._coder.facts.report}")
+            await self._context.member.transport.read(f"{self._folder}/{self._coder.facts.report}")
         )
 
     async def _add(self, events: list[Event]) -> None:
@@ -291,7 +293,7 @@ class Follower:
 
     async def _judge_size(self, run: Run) -> Halt | None:
         most = self._context.settings_for(run.project).max_output_mb << 20
-        size = self._context.transport.size
+        size = self._context.member.transport.size
         if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
             return None
         reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
@@ -318,7 +320,7 @@ class Follower:
         self._measured_at = now
         try:
             return await self._context.in_git_thread(
-                partial(self._context.workspaces_of(run).measure, self._context.place(run))
+                partial(self._context.member.workspaces_of(run).measure, self._context.place(run))
             )
         except FleetError as problem:
             log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})

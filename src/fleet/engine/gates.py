@@ -43,8 +43,8 @@ async def ask_gates(context: EngineContext, run: Run, job: int) -> Gates:
 
 async def _ask_gate(context: EngineContext, run: Run, command: str, name: str) -> str:
     """Run a gate, or go on with one that was begun; return what it said against the work, or ""."""
-    folder = str(context.run_folder(run.id) / name)
-    await context.shim.start(
+    folder = str(context.member.run_folder(run.id) / name)
+    await context.member.shim.start(
         folder,
         argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
         env=agent_environment(context, run),
@@ -54,9 +54,9 @@ async def _ask_gate(context: EngineContext, run: Run, command: str, name: str) -
     )
     patience = context.settings_for(run.project).gate_seconds
     process = await await_end(context, run.id, folder, timeout_seconds=patience)
-    await context.shim.stop(folder, grace_seconds=0)  # and whatever it left running
+    await context.member.shim.stop(folder, grace_seconds=0)  # and whatever it left running
     if process.code == 0:
         return ""
-    size = await context.transport.size(f"{folder}/out")
-    tail = await context.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
+    size = await context.member.transport.size(f"{folder}/out")
+    tail = await context.member.transport.read(f"{folder}/out", offset=max(0, size - GATE_SHOWN))
     return f"`{command}` ended with exit code {process.code}\n{tail.decode(errors='replace').strip()}"

@@ -36,7 +36,7 @@ def delete(context: EngineContext) -> None:
     """Delete what was set aside; it may take its time."""
     for folder in _folders(_aside(context)):
         try:
-            context.checkouts.discard(str(folder))
+            context.member.checkouts.discard(str(folder))
         except FleetError as problem:
             log.warning("leftovers.kept", extra={"reason": problem.message})
 

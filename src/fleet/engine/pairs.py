@@ -189,7 +189,7 @@ class PairReconciler:
         return Material(
             diff=diff(pair.project, base, pair.head),
             since=diff(pair.project, pair.seen, pair.head) if pair.seen else "",
-            gates=_gate_words(self._context.run_folder(run.id), pair.gates) if run else "",
+            gates=_gate_words(self._context.member.run_folder(run.id), pair.gates) if run else "",
             summary=result.summary if result else "",
         )
 

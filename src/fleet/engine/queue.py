@@ -235,7 +235,7 @@ class Queue:
     def _is_disk_low(self) -> bool:
         """Tell whether agents must wait for space; that is nobody's failure."""
         least = self._context.settings_for("").min_free_mb
-        return shutil.disk_usage(self._context.home).free >> 20 < least
+        return self._context.member.free_mb() < least
 
     # ready tasks
 

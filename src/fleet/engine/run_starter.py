@@ -50,7 +50,7 @@ class RunStarter:
         start = self._foundation(task)
         # What was pushed need not be here yet: it is fetched before the workspace is made.
         base = "HEAD" if start.base_ref else start.base or "HEAD"
-        repository = self._context.repositories.inspect(task.project, base, [task.branch])
+        repository = self._context.member.repositories.inspect(task.project, base, [task.branch])
         assert task.run
         return Run(
             id=task.run,
@@ -89,7 +89,7 @@ class RunStarter:
         """
         if task.base:
             return task
-        contains = self._context.repositories.contains
+        contains = self._context.member.repositories.contains
         unmerged = [dep for dep in self.done_deps(task) if not contains(task.project, dep.base, "HEAD")]
         for dep in unmerged:
             if all(contains(task.project, other.base, dep.base) for other in unmerged if other is not dep):
@@ -114,7 +114,7 @@ class RunStarter:
             return True
         if task.base_ref and self._context.settings_for(task.project).push_to:
             return True
-        return self._context.repositories.contains(task.project, task.base, task.base)
+        return self._context.member.repositories.contains(task.project, task.base, task.base)
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""

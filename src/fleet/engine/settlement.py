@@ -92,7 +92,9 @@ async def settle(context: EngineContext, run_id: RunId, job: int, failure: str =
     cgroups.drop(run_id)
     boundary.forget(context, run)
     if run.task is not None:
-        await context.in_git_thread(partial(context.checkouts.discard, str(context.inputs_folder(run.task))))
+        await context.in_git_thread(
+            partial(context.member.checkouts.discard, str(context.inputs_folder(run.task)))
+        )
     context.forget(run_id)
 
 
@@ -132,9 +134,9 @@ def _result(
 
 async def _with_last_error(context: EngineContext, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
     """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
-    path = f"{context.turn_folder(run_id, turn)}/err"
-    size = await context.transport.size(path)
-    tail = await context.transport.read(path, offset=max(0, size - LAST_WORDS))
+    path = f"{context.member.turn_folder(run_id, turn)}/err"
+    size = await context.member.transport.size(path)
+    tail = await context.member.transport.read(path, offset=max(0, size - LAST_WORDS))
     lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
     if not lines or lines[-1] in verdict.reason:
         return verdict
@@ -181,9 +183,9 @@ async def _was_never_asked(context: EngineContext, run: Run) -> bool:
 async def _end_processes(context: EngineContext, run: Run, turn: int) -> AgentProcess:
     """Leave no process of the run behind, whatever the agent left running, and let none start late."""
     if run.workspace_state is WorkspaceState.MADE:
-        await context.shim.stop(setup_folder(context, run), grace_seconds=0)
-    folder = context.turn_folder(run.id, turn or run.turn + 1)
-    process = await context.shim.stop(folder, grace_seconds=context.grace_seconds(run))
+        await context.member.shim.stop(setup_folder(context, run), grace_seconds=0)
+    folder = context.member.turn_folder(run.id, turn or run.turn + 1)
+    process = await context.member.shim.stop(folder, grace_seconds=context.grace_seconds(run))
     if run.mode is Mode.TMUX:
         await context.tmux(run).end()
     return process if turn else AgentProcess(phase=Phase.NEVER)
@@ -200,7 +202,7 @@ async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
     place = context.place(run)
 
     def ask_git() -> Changes:
-        workspaces = context.workspaces_of(run)
+        workspaces = context.member.workspaces_of(run)
         workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
         return workspaces.changes(place)
 
@@ -239,7 +241,7 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
     if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"
-    push = partial(context.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+    push = partial(context.member.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
     try:
         await context.in_git_thread(push)
     except FleetError as problem:
@@ -250,9 +252,11 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
 
 async def _keep_in_folder(context: EngineContext, run_id: RunId, result: Result) -> None:
     """Put the result and the events beside the raw output, for people and scripts."""
-    folder = context.run_folder(run_id)
+    folder = context.member.run_folder(run_id)
     text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
-    await context.transport.write(f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace"))
+    await context.member.transport.write(
+        f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace")
+    )
 
     await context.in_git_thread(partial(_write_events, context, run_id, folder / "events.jsonl"))
 

@@ -115,7 +115,9 @@ class SprintReconciler:
         if tip == commit:
             return ""
         try:
-            if tip != before and not (tip and self._context.repositories.contains(project, tip, commit)):
+            if tip != before and not (
+                tip and self._context.member.repositories.contains(project, tip, commit)
+            ):
                 raise Conflict(f"{ref} was moved by somebody else")
             merging.land(project, ref, commit, before=tip, why="fleet: a phase passed its review")
         except Conflict as conflict:

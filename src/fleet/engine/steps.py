@@ -73,7 +73,9 @@ async def _make(context: EngineContext, run: Run, settings: Settings) -> None:
     if root.is_relative_to(context.home):
         make_private(root)
     try:
-        make = partial(context.workspaces_of(run).make, context.place(run), copy=settings.credential_files)
+        make = partial(
+            context.member.workspaces_of(run).make, context.place(run), copy=settings.credential_files
+        )
         await asyncio.gather(context.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await context.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
@@ -84,9 +86,11 @@ async def _obtain_base(context: EngineContext, run: Run, remote: str) -> None:
     """Fetch a base that another host pushed. One that is here already needs no network."""
     if not run.base_ref.startswith("refs/fleet/tasks/"):
         return
-    is_here = partial(context.repositories.contains, run.project, run.base_sha, run.base_sha)
+    is_here = partial(context.member.repositories.contains, run.project, run.base_sha, run.base_sha)
     if remote and not await context.in_git_thread(is_here):
-        await context.in_git_thread(partial(context.repositories.obtain, run.project, remote, run.base_ref))
+        await context.in_git_thread(
+            partial(context.member.repositories.obtain, run.project, remote, run.base_ref)
+        )
     if not await context.in_git_thread(is_here):
         raise NotFound(
             f"commit {run.base_sha[:12]}, which it begins from, is neither here nor in {run.base_ref}"
@@ -100,9 +104,9 @@ async def _lay_out_inputs(context: EngineContext, run: Run) -> None:
     for one in await context.inputs_of(run):
         make_private(context.inputs_folder(run.task or TaskId("")))
         folder = str(context.inputs_folder(run.task or TaskId("")) / one.name)
-        make = partial(context.checkouts.make, run.project, one.commit, folder)
+        make = partial(context.member.checkouts.make, run.project, one.commit, folder)
         await context.in_git_thread(make)
-        await context.in_git_thread(partial(context.checkouts.lock, folder))
+        await context.in_git_thread(partial(context.member.checkouts.lock, folder))
 
 
 def _with_places(context: EngineContext, run: Run) -> Run:
@@ -134,7 +138,7 @@ def _check_disk(home: Path, settings: Settings) -> None:
 async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
     """Run the project's setup commands once, their output kept; a failing one fails the run."""
     folder = setup_folder(context, run)
-    await context.shim.start(
+    await context.member.shim.start(
         folder,
         argv=("sh", "-c", _setup_script(settings.setup_commands)),
         env=agent_environment(context, run),
@@ -144,14 +148,14 @@ async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
     )
     process = await await_end(context, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
     if process.code != 0 and (await context.get(run.id)).wanted is Wanted.RUN:
-        said = (await context.transport.read(f"{folder}/err")).decode(errors="replace")
+        said = (await context.member.transport.read(f"{folder}/err")).decode(errors="replace")
         failed = said.rpartition("fleet-setup: ")[2].strip()
         raise SetupFailed(failed or "setup", process.code or -1, f"{folder}/out")
 
 
 def setup_folder(context: EngineContext, run: Run) -> str:
     """Each job has a setup of its own: one that failed can be tried again with the next prompt."""
-    return str(context.run_folder(run.id) / f"setup-{run.job}")
+    return str(context.member.run_folder(run.id) / f"setup-{run.job}")
 
 
 def _setup_script(commands: Sequence[str]) -> str:
@@ -176,8 +180,8 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
     prompt = await context.prompt(run_id, turn)
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
-    folder = context.turn_folder(run_id, turn)
-    if _is_gone(run) and (await context.shim.state(folder)).phase is Phase.ABSENT:
+    folder = context.member.turn_folder(run_id, turn)
+    if _is_gone(run) and (await context.member.shim.state(folder)).phase is Phase.ABSENT:
         raise WorkspaceGone(run.branch, run.workspace)
     run = await _in_wanted_mode(context, run, folder)
     guard = asyncio.ensure_future(boundary.record(context, run, turn))  # while the agent's files are written
@@ -207,7 +211,7 @@ def _is_gone(run: Run) -> bool:
 
 async def _in_wanted_mode(context: EngineContext, run: Run, folder: str) -> Run:
     """Switch a run whose agent is still to be started; one that was started is ended first."""
-    if not run.is_to_switch or (await context.shim.state(folder)).phase is not Phase.ABSENT:
+    if not run.is_to_switch or (await context.member.shim.state(folder)).phase is not Phase.ABSENT:
         return run
 
     def switched(run: Run) -> Run:
@@ -223,10 +227,10 @@ def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Tur
         folder=folder,
         workspace=run.workspace,
         git_folders=(
-            *context.workspaces_of(run).git_folders(context.place(run)),
+            *context.member.workspaces_of(run).git_folders(context.place(run)),
             *_task_folders(context, run),
         ),
-        hook=("sh", str(context.hook_script), f"{folder}/hooks"),
+        hook=("sh", str(context.member.hook_script), f"{folder}/hooks"),
         mode=run.mode,
         role=run.role,
         model=run.model,
@@ -253,15 +257,15 @@ def _task_folders(context: EngineContext, run: Run) -> tuple[str, ...]:
 async def _start(
     context: EngineContext, run: Run, turn: int, plan: Launch, prompt: str, guard: Awaitable[str]
 ) -> AgentProcess:
-    folder = context.turn_folder(run.id, turn)
-    await context.transport.write(f"{folder}/prompt", prompt.encode())
+    folder = context.member.turn_folder(run.id, turn)
+    await context.member.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
-        await context.transport.write(f"{folder}/{name}", content)
+        await context.member.transport.write(f"{folder}/{name}", content)
     environment = agent_environment(context, run) | dict(plan.env)
     secrets = await _token_for(context, run, await guard)
     group = cgroups.make(run.id)
     if run.mode is Mode.HEADLESS:
-        return await context.shim.start(
+        return await context.member.shim.start(
             folder,
             argv=plan.argv,
             env=environment,
@@ -271,7 +275,7 @@ async def _start(
             cgroup=group,
             secrets=secrets,
         )
-    await context.shim.prepare(
+    await context.member.shim.prepare(
         folder,
         argv=plan.argv,
         env=environment,
@@ -281,10 +285,10 @@ async def _start(
         cgroup=group,
         secrets=secrets,
     )
-    process = await context.shim.state(folder)
+    process = await context.member.shim.state(folder)
     if process.phase is Phase.ABSENT:
-        await context.tmux(run).start(context.shim.pane_argv(folder), run.workspace)
-        process = await context.shim.await_start(folder)
+        await context.tmux(run).start(context.member.shim.pane_argv(folder), run.workspace)
+        process = await context.member.shim.await_start(folder)
     if process.phase in (Phase.ABSENT, Phase.STARTING):
         raise LaunchFailed("the agent did not come up in its tmux session")
     return process
@@ -295,7 +299,7 @@ def agent_environment(context: EngineContext, run: Run) -> dict[str, str]:
         "FLEET_RUN": run.id,
         "FLEET_HOME": str(context.home),
         "FLEET_BRANCH": run.branch,
-        "FLEET_RUN_DIR": str(context.run_folder(run.id)),
+        "FLEET_RUN_DIR": str(context.member.run_folder(run.id)),
     }
 
 
@@ -333,7 +337,7 @@ async def follow(context: EngineContext, run_id: RunId) -> None:
     run = await context.get(run_id)
     history = await context.log(run_id)
     opened = history.opened
-    folder = context.turn_folder(run_id, opened)
+    folder = context.member.turn_folder(run_id, opened)
     prompt = await context.prompt(run_id, run.turn) or ""
     if history.turn < run.turn:  # the record was written and the log was not
         await history.add(turn_start(run.turn, prompt, fresh=False))
@@ -357,7 +361,7 @@ async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
     if run.job > job:
         return
     take_away = partial(
-        context.workspaces_of(run).remove, context.place(run), delete_branch=run.delete_branch
+        context.member.workspaces_of(run).remove, context.place(run), delete_branch=run.delete_branch
     )
     ref = await context.in_git_thread(take_away)
 
@@ -382,7 +386,7 @@ async def restore(context: EngineContext, run_id: RunId, job: int) -> None:
     if run.job > job:
         return
     await context.in_git_thread(
-        partial(context.workspaces_of(run).restore, context.place(run), run.saved_ref)
+        partial(context.member.workspaces_of(run).restore, context.place(run), run.saved_ref)
     )
 
     def restored(run: Run) -> Run:

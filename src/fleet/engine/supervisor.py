@@ -76,7 +76,7 @@ class Supervisor:
         self._context.nudge_supervisor = self._woken.set
         if self._context.is_sharing:
             take_name(self._context.store, self._context.host, home_id_of(self._context.home))
-        await self._context.shim.install()
+        await self._context.member.shim.install()
         leftovers.tighten(self._context)
         leftovers.set_aside(self._context)
         await self._note_runs()
@@ -109,7 +109,7 @@ class Supervisor:
     async def _note_runs(self) -> None:
         """Write the files that an earlier version of fleet has not written for the runs under way."""
         for run in await self._context.working():
-            folder = self._context.run_folder(run.id)
+            folder = self._context.member.run_folder(run.id)
             if folder.is_dir() and not (folder / RUN_FILE).exists():
                 await self._context.note(run)
 

@@ -75,7 +75,7 @@ class TrainReconciler:
         tip = self._tip_of_target(train)
         if tip == train.base:
             return train
-        contains = self._context.repositories.contains
+        contains = self._context.member.repositories.contains
         for count in range(len(train.stack), 0, -1):
             if contains(train.project, train.stack[count - 1].commit, tip):
                 self._unlock(train)  # whoever landed it was killed right after that

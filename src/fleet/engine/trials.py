@@ -73,7 +73,9 @@ async def _try_out(context: EngineContext, trial_id: TrialId) -> None:
         await _stop_all(context, trial_id)
         await _end(context, trial, TrialState.IMPOSSIBLE, reason=reason_of(problem))
     try:
-        await context.in_git_thread(partial(context.checkouts.discard, str(context.trial_folder(trial_id))))
+        await context.in_git_thread(
+            partial(context.member.checkouts.discard, str(context.member.trial_folder(trial_id)))
+        )
     except FleetError as problem:  # the next supervisor sweeps it up
         log.warning("trial.left_over", extra={"trial_id": trial_id, "reason": problem.message})
 
@@ -82,7 +84,7 @@ async def _attempt(context: EngineContext, trial: Trial) -> Trial:
     """Return the trial when it has ended, or is to begin anew."""
     make_private(_folder(context, trial))
     tree = str(_folder(context, trial) / "tree")
-    make = partial(context.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
+    make = partial(context.member.checkouts.make, trial.project, trial.commit, tree, patches=trial.patches)
     await context.in_git_thread(make)
     tried = await _run_commands(context, trial)
     if tried.attempt != trial.attempt:
@@ -91,12 +93,12 @@ async def _attempt(context: EngineContext, trial: Trial) -> Trial:
 
 
 def _folder(context: EngineContext, trial: Trial) -> Path:
-    return context.trial_folder(trial.id) / f"attempt-{trial.attempt}"
+    return context.member.trial_folder(trial.id) / f"attempt-{trial.attempt}"
 
 
 async def _stop_all(context: EngineContext, trial_id: TrialId) -> None:
-    for folder in context.trial_folder(trial_id).glob("attempt-*/command-*/"):
-        await context.shim.stop(str(folder), grace_seconds=0)
+    for folder in context.member.trial_folder(trial_id).glob("attempt-*/command-*/"):
+        await context.member.shim.stop(str(folder), grace_seconds=0)
 
 
 async def _run_commands(context: EngineContext, trial: Trial) -> Trial:
@@ -126,7 +128,7 @@ async def _ask(context: EngineContext, trial: Trial, command: str, place: int) -
     patience = context.settings_for(trial.project).gate_seconds
     marker = derived_run_id(f"{trial.id} {place}")
     began = time.monotonic()
-    await context.shim.start(
+    await context.member.shim.start(
         folder,
         argv=("sh", "-c", f"{{ {command}\n}} 2>&1"),
         env={"FLEET_RUN": marker, "FLEET_TRIAL": trial.id},
@@ -135,12 +137,12 @@ async def _ask(context: EngineContext, trial: Trial, command: str, place: int) -
         marker=marker,
     )
     process = await _until_ended(context, trial, folder, patience)
-    await context.shim.stop(folder, grace_seconds=0)  # also whatever it left running
+    await context.member.shim.stop(folder, grace_seconds=0)  # also whatever it left running
     if process.has_ended and process.code is None and trial.may_begin_anew:
         log.warning("trial.lost", extra={"trial_id": trial.id, "command": command, "reason": process.reason})
         return None
-    size = await context.transport.size(f"{folder}/out")
-    said = await context.transport.read(f"{folder}/out", offset=max(0, size - SAID_KEPT))
+    size = await context.member.transport.size(f"{folder}/out")
+    said = await context.member.transport.read(f"{folder}/out", offset=max(0, size - SAID_KEPT))
     return Answer(
         command=command,
         code=process.code,
@@ -153,7 +155,7 @@ async def _until_ended(context: EngineContext, trial: Trial, folder: str, patien
     """Return the process when it has ended, when its time is over, or when nobody wants to know any more."""
     deadline = time.monotonic() + patience
     while True:
-        process = await context.shim.state(folder)
+        process = await context.member.shim.state(folder)
         left = deadline - time.monotonic()
         if process.has_ended or left <= 0 or not (await context.trial(trial.id)).is_wanted:
             return process

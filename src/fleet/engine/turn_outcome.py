@@ -190,7 +190,7 @@ class TurnOutcomes:
             return run.result.head
         ref = "HEAD" if run.is_shared else f"refs/heads/{run.branch}"
         try:
-            found = self._context.repositories.inspect(run.project, ref, ())
+            found = self._context.member.repositories.inspect(run.project, ref, ())
         except FleetError:
             return ""
         return found.base_sha

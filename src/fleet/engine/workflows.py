@@ -306,7 +306,7 @@ class WorkflowReconciler:
         )
 
     def _has(self, work: Workflow, commit: str, earlier: str) -> bool:
-        return self._context.repositories.contains(work.project, earlier, commit)
+        return self._context.member.repositories.contains(work.project, earlier, commit)
 
     def _told_of(self, name: TaskId, stage: Stage, inputs: Sequence[Input]) -> str:
         """Tell where to find inputs: in folders that are laid out for a task's agent, and in git for all."""
