@@ -109,7 +109,7 @@ def talk_within(
 
     A person hears what is asked, and returns an answer, or None if they would rather not.
     """
-    from fleet.interfaces.mcp.desk import Desk
+    from fleet.interfaces.mcp.calls import CallHandler
     from fleet.interfaces.mcp.server import make_server
     from fleet.interfaces.mcp.sets import SETS
 
@@ -117,12 +117,12 @@ def talk_within(
     wanted = {"FLEET_HOME": str(system.home), "FLEET_CODER_DEFAULT": "scripted", **system.env, **(env or {})}
     for name, value in wanted.items():
         patch.setenv(name, value)
-    desk = Desk()
+    handler = CallHandler()
     try:
-        with _talk(make_server(sets or SETS, desk), mode, person) as talk:
+        with _talk(make_server(sets or SETS, handler), mode, person) as talk:
             yield talk
     finally:
-        desk.close()
+        handler.close()
         patch.undo()
 
 

@@ -20,7 +20,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from fleet.bootstrap import open_store
-from fleet.interfaces.mcp.desk import Desk, Refusal
+from fleet.interfaces.mcp.calls import CallHandler, Refusal
 from fleet.interfaces.mcp.sets import SETS, USUAL, chosen, tools_of
 from tests.support import System, git, is_alive, scenario, wait_for
 from tests.talking import EVERYTHING, Talk, talk_over_stdio, talk_within
@@ -497,34 +497,34 @@ def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEET_HOME", str(system.home))
-    desk = Desk()
+    handler = CallHandler()
     tool = tools_of(SETS)["list_questions"]
-    slow, quick = (desk.begin(tool, {}, "", None) for _ in range(2))
+    slow, quick = (handler.begin(tool, {}, "", None) for _ in range(2))
     assert slow.answer() == quick.answer() == {"questions": [], "decisions": [], "count": 0}
-    desk.close()  # under both of them, as a store that has gone away
-    opened = desk.fleet().store
-    for visit in (slow, quick):
-        assert isinstance(visit.answer(), Refusal)
-        visit.close()
-    assert desk.fleet().store is opened
-    assert desk.begin(tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
+    handler.close()  # under both of them, as a store that has gone away
+    opened = handler.fleet().store
+    for call in (slow, quick):
+        assert isinstance(call.answer(), Refusal)
+        call.close()
+    assert handler.fleet().store is opened
+    assert handler.begin(tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
     assert [call["error"] for call in calls_in(system.home)] == ["StoreUnusable", "StoreUnusable"]
-    desk.leave(desk.fleet())
-    assert desk.fleet().store is opened, "a fleet that has not used it says nothing about it"
-    desk.close()
+    handler.leave(handler.fleet())
+    assert handler.fleet().store is opened, "a fleet that has not used it says nothing about it"
+    handler.close()
 
 
 def test_a_store_that_goes_while_questions_are_looked_for_is_told_of_in_words(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEET_HOME", str(system.home))
-    desk = Desk()
-    visit = desk.begin(tools_of(SETS)["list_questions"], {}, "", None)
-    answer = visit.answer()
-    desk.close()
-    assert visit.open_question(answer) is None
-    assert visit.is_unheard(answer) is False
-    told = visit.answer()
+    handler = CallHandler()
+    call = handler.begin(tools_of(SETS)["list_questions"], {}, "", None)
+    answer = call.answer()
+    handler.close()
+    assert call.open_question(answer) is None
+    assert call.is_unheard(answer) is False
+    told = call.answer()
     assert isinstance(told, Refusal)
     assert "is closed" in told.text
 

@@ -14,7 +14,7 @@ from mcp.server.lowlevel.server import NotificationOptions
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 from fleet.domain.run import Run, RunState
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.calls import CallHandler
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import USUAL
 from fleet.interfaces.mcp.watching import Sight, Watch, changes
@@ -41,19 +41,19 @@ def test_what_a_client_would_see_otherwise_is_told_and_nothing_else() -> None:
 
 
 @pytest.fixture
-def desk(system: System, monkeypatch: pytest.MonkeyPatch) -> Any:
+def handler(system: System, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("FLEET_HOME", str(system.home))
-    desk = Desk()
-    yield desk
-    desk.close()
+    handler = CallHandler()
+    yield handler
+    handler.close()
 
 
-def test_a_client_that_listens_hears_of_a_run_that_comes(system: System, desk: Desk) -> None:
+def test_a_client_that_listens_hears_of_a_run_that_comes(system: System, handler: CallHandler) -> None:
     run = ended_run("rose", project=str(system.repository), state=RunState.RUNNING)
 
     async def listen() -> list[Any]:
         heard: list[Any] = []
-        async with Client(make_server(USUAL, desk)) as client:
+        async with Client(make_server(USUAL, handler)) as client:
             wanted = [f"fleet://runs/{run.id}"]
             with anyio.fail_after(PATIENCE):
                 async with client.listen(
@@ -103,20 +103,22 @@ def test_a_server_goes_on_when_its_folder_is_gone(system: System, tmp_path: Path
         assert wire.call("create_worker", **wish)["structuredContent"]["error"] == "InvalidInput"
 
 
-def test_a_look_that_fails_for_whatever_reason_does_not_end_the_watch(system: System, desk: Desk) -> None:
+def test_a_look_that_fails_for_whatever_reason_does_not_end_the_watch(
+    system: System, handler: CallHandler
+) -> None:
     heard: list[Any] = []
     broken = Record(kind="run", key="odd", body={"id": "odd"}, fields={"shown": "yes"})
 
     async def look() -> None:
-        watch = Watch(desk)
-        async with watch.on(make_server(USUAL, desk)):
+        watch = Watch(handler)
+        async with watch.on(make_server(USUAL, handler)):
             watch.subscribe(heard.append)
             await watch.look()
-            kept = desk.fleet().store.put(broken)
+            kept = handler.fleet().store.put(broken)
             with pytest.raises(TypeError):
-                desk.fleet().runs.list()
+                handler.fleet().runs.list()
             await watch.look()
-            desk.fleet().store.remove(kept)
+            handler.fleet().store.remove(kept)
             record(system.home, ended_run("rose", project=str(system.repository)))
             await watch.look()
 
@@ -125,9 +127,9 @@ def test_a_look_that_fails_for_whatever_reason_does_not_end_the_watch(system: Sy
     assert ResourcesListChanged() in heard
 
 
-def test_nobody_who_does_not_listen_costs_a_look(desk: Desk, system: System) -> None:
-    watch = Watch(desk)
-    server = make_server(USUAL, desk)
+def test_nobody_who_does_not_listen_costs_a_look(handler: CallHandler, system: System) -> None:
+    watch = Watch(handler)
+    server = make_server(USUAL, handler)
     told = server.get_capabilities(NotificationOptions(), protocol_version="2026-07-28")
     assert told.resources == types.ResourcesCapability(subscribe=True, list_changed=True)
 

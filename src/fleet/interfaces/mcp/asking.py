@@ -14,7 +14,7 @@ from fleet.errors import FleetError, StoreUnusable
 from fleet.interfaces.mcp.hints import hint_here
 
 if TYPE_CHECKING:
-    from fleet.interfaces.mcp.desk import Desk, Peer
+    from fleet.interfaces.mcp.calls import CallHandler, Peer
     from fleet.services.fleet import Fleet
 
 CALLERS = "fleet.callers"  # of a request over HTTP, put there before it is looked at
@@ -45,25 +45,25 @@ def asker_of(context: Context, method: str, on: str = "") -> Asker:
 
 
 @contextmanager
-def asked(desk: Desk, asker: Asker) -> Generator[Fleet]:
+def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
     """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way.
 
     It is recorded, as the call of a tool is.
     """
-    fleet, caller, failed = desk.fleet(), None, None
+    fleet, caller, failed = handler.fleet(), None, None
     try:
-        caller = desk.identify(fleet, asker.peer)
+        caller = handler.identify(fleet, asker.peer)
         yield fleet
     except FleetError as error:
         failed = type(error).__name__
         if isinstance(error, StoreUnusable):
-            desk.leave(fleet)
+            handler.leave(fleet)
         # Which tools the client has is not known here: what a hint names is for a shell.
         told = f"{error.message}; {hint_here(error.hint, ())}" if error.hint else error.message
         raise MCPError(types.INVALID_PARAMS, clean(told)) from error
     finally:
         told = {"method": asker.method, "on": clean(asker.on[:200]), "error": failed}
-        desk.record(caller, {**told, "client": clean(asker.client[:100])})
+        handler.record(caller, {**told, "client": clean(asker.client[:100])})
 
 
 def clean(text: str) -> str:

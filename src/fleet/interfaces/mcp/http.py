@@ -19,8 +19,8 @@ from starlette.responses import PlainTextResponse
 from fleet.bootstrap import ancestries_behind
 from fleet.errors import InvalidInput, Refused, Unavailable
 from fleet.interfaces.mcp.asking import CALLERS
+from fleet.interfaces.mcp.calls import CallHandler
 from fleet.interfaces.mcp.connections import LimitedConnection
-from fleet.interfaces.mcp.desk import Desk
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import chosen
 from fleet.services.tokens import kept_token
@@ -48,17 +48,17 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     host, port = parse_address(address)
     file = home / "mcp-token"
     token = kept_token(file)
-    desk = Desk()
+    handler = CallHandler()
     listener = listen_on(host, port)
     bound = listener.getsockname()[1]
     try:
-        app = make_app(chosen(sets), desk, token=token, host=host, port=bound)
+        app = make_app(chosen(sets), handler, token=token, host=host, port=bound)
         config = make_config(app)
         tell(f"http://{_in_url(host)}:{bound}{PATH}", file)
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         listener.close()
-        desk.close()
+        handler.close()
 
 
 def make_config(app: ASGIApp, protocol: type[LimitedConnection] = LimitedConnection) -> uvicorn.Config:
@@ -75,10 +75,10 @@ def make_config(app: ASGIApp, protocol: type[LimitedConnection] = LimitedConnect
     )
 
 
-def make_app(sets: tuple[str, ...], desk: Desk, *, token: str, host: str, port: int) -> ASGIApp:
+def make_app(sets: tuple[str, ...], handler: CallHandler, *, token: str, host: str, port: int) -> ASGIApp:
     is_loopback = host in ("localhost", LOOPBACK)
     places = [f"{name}:{port}" for name in (("localhost", LOOPBACK) if is_loopback else (_in_url(host),))]
-    app = make_server(sets, desk, has_sessions=False).streamable_http_app(
+    app = make_server(sets, handler, has_sessions=False).streamable_http_app(
         streamable_http_path=PATH,
         stateless_http=True,
         max_request_body_size=LARGEST_BODY,

@@ -7,7 +7,7 @@ from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
 from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.calls import CallHandler
 
 TEXT = """Run fleet's workflow {name!r} on this task:
 
@@ -28,9 +28,9 @@ _ARGUMENTS = [
 
 
 async def list_prompts(
-    desk: Desk, context: Context, _: types.PaginatedRequestParams | None
+    handler: CallHandler, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListPromptsResult:
-    known = await run_sync(_known, desk, asker_of(context, "prompts/list"))
+    known = await run_sync(_known, handler, asker_of(context, "prompts/list"))
     return types.ListPromptsResult(
         prompts=[
             types.Prompt(name=name, title=name, description=description, arguments=_ARGUMENTS)
@@ -40,9 +40,9 @@ async def list_prompts(
 
 
 async def get_prompt(
-    desk: Desk, context: Context, wanted: types.GetPromptRequestParams
+    handler: CallHandler, context: Context, wanted: types.GetPromptRequestParams
 ) -> types.GetPromptResult:
-    known = await run_sync(_known, desk, asker_of(context, "prompts/get", wanted.name))
+    known = await run_sync(_known, handler, asker_of(context, "prompts/get", wanted.name))
     if wanted.name not in known:
         told = f"there is no prompt {wanted.name[:80]!r}; there are {', '.join(known)}"
         raise MCPError(types.INVALID_PARAMS, told)
@@ -57,6 +57,6 @@ async def get_prompt(
     return types.GetPromptResult(description=known[wanted.name], messages=[message])
 
 
-def _known(desk: Desk, asker: Asker) -> dict[str, str]:
-    with asked(desk, asker) as fleet:
+def _known(handler: CallHandler, asker: Asker) -> dict[str, str]:
+    with asked(handler, asker) as fleet:
         return {known.name: known.description for known in fleet.workflows.known()}

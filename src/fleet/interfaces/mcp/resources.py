@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of, clean
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.calls import CallHandler
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
@@ -34,9 +34,9 @@ TEMPLATES = {
 
 
 async def list_resources(
-    desk: Desk, context: Context, _: types.PaginatedRequestParams | None
+    handler: CallHandler, context: Context, _: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
-    found = await run_sync(_newest, desk, asker_of(context, "resources/list"))
+    found = await run_sync(_newest, handler, asker_of(context, "resources/list"))
     listed = [
         types.Resource(
             uri=f"{RUNS}/{run.id}/result",
@@ -67,22 +67,22 @@ async def list_templates(
 
 
 async def read_resource(
-    desk: Desk, context: Context, wanted: types.ReadResourceRequestParams
+    handler: CallHandler, context: Context, wanted: types.ReadResourceRequestParams
 ) -> types.ReadResourceResult:
     uri = str(wanted.uri)
-    text, kind = await run_sync(_read, desk, asker_of(context, "resources/read", uri))
+    text, kind = await run_sync(_read, handler, asker_of(context, "resources/read", uri))
     contents = types.TextResourceContents(uri=uri, text=text, mime_type=kind)
     return types.ReadResourceResult(contents=[contents])
 
 
-def _newest(desk: Desk, asker: Asker) -> list[tuple[Run, str | None]]:
-    with asked(desk, asker) as fleet:
+def _newest(handler: CallHandler, asker: Asker) -> list[tuple[Run, str | None]]:
+    with asked(handler, asker) as fleet:
         newest = [*reversed(fleet.runs.list())][:SHOWN]
         return [(run, fleet.prompt_tasks.name_behind(run.id)) for run in newest]
 
 
-def _read(desk: Desk, asker: Asker) -> tuple[str, str]:
-    with asked(desk, asker) as fleet:
+def _read(handler: CallHandler, asker: Asker) -> tuple[str, str]:
+    with asked(handler, asker) as fleet:
         return _read_from(fleet, asker.on)
 
 

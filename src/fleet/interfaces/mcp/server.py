@@ -1,4 +1,4 @@
-"""The MCP server: the official SDK over stdio, in front of a desk that keeps nothing.
+"""The MCP server: the official SDK over stdio, in front of a stateless call handler.
 
 The SDK takes a second or so to load; everything of ours is loaded when it is first needed.
 """
@@ -23,7 +23,7 @@ from fleet import __version__
 from fleet.domain.event import Json
 from fleet.interfaces.mcp import handles, prompts, resources
 from fleet.interfaces.mcp.asking import Context, clean, client_of, peer_of
-from fleet.interfaces.mcp.desk import Desk, Refusal, Visit
+from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall
 from fleet.interfaces.mcp.eliciting import Person
 from fleet.interfaces.mcp.incoming import conversation
 from fleet.interfaces.mcp.sets import chosen, tools_of
@@ -40,11 +40,11 @@ INSTRUCTIONS = (
 def serve(sets: Iterable[str] = ()) -> None:
     """Serve one client over stdin and stdout until it leaves. Only the protocol is on stdout."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    desk = Desk()
+    handler = CallHandler()
     try:
-        anyio.run(_serve, make_server(chosen(sets), desk))
+        anyio.run(_serve, make_server(chosen(sets), handler))
     finally:
-        desk.close()
+        handler.close()
 
 
 async def _serve(server: Server[Any]) -> None:
@@ -53,21 +53,21 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options(told))
 
 
-def make_server(sets: tuple[str, ...], desk: Desk, *, has_sessions: bool = True) -> Server[Any]:
+def make_server(sets: tuple[str, ...], handler: CallHandler, *, has_sessions: bool = True) -> Server[Any]:
     """Make a server; without sessions, an older client cannot be told of changes, and is not to hope so."""
-    tools = Tools(tools_of(sets).values(), desk)
-    watch = Watch(desk)
+    tools = Tools(tools_of(sets).values(), handler)
+    watch = Watch(handler)
     server = Server[Any](
         "fleet",
         version=__version__,
         title="fleet",
         instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
-        on_list_prompts=partial(prompts.list_prompts, desk),
-        on_get_prompt=partial(prompts.get_prompt, desk),
+        on_list_prompts=partial(prompts.list_prompts, handler),
+        on_get_prompt=partial(prompts.get_prompt, handler),
         on_list_resources=watch.list_resources,
         on_list_resource_templates=resources.list_templates,
-        on_read_resource=partial(resources.read_resource, desk),
+        on_read_resource=partial(resources.read_resource, handler),
         on_subscribe_resource=watch.subscribe_resource if has_sessions else None,
         on_unsubscribe_resource=watch.unsubscribe_resource if has_sessions else None,
         on_subscriptions_listen=watch.listen,
@@ -84,9 +84,9 @@ def make_server(sets: tuple[str, ...], desk: Desk, *, has_sessions: bool = True)
 class Tools:
     """Tells of the tools, and has their calls dealt with."""
 
-    def __init__(self, tools: Iterable[Tool], desk: Desk) -> None:
+    def __init__(self, tools: Iterable[Tool], handler: CallHandler) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._desk = desk
+        self._handler = handler
 
     async def list(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[described(tool) for tool in self._tools.values()])
@@ -97,20 +97,20 @@ class Tools:
         tool = self._tools.get(wanted.name)
         if tool is None:
             known = ", ".join(self._tools)
-            await run_sync(self._desk.record, None, {"tool": clean(wanted.name[:80]), "error": "NotFound"})
+            await run_sync(self._handler.record, None, {"tool": clean(wanted.name[:80]), "error": "NotFound"})
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {wanted.name[:80]!r}; there are {known}")
-        visit = self._desk.begin(tool, wanted.arguments, client_of(context), peer_of(context))
+        call = self._handler.begin(tool, wanted.arguments, client_of(context), peer_of(context))
         try:
             person = Person(context, wanted.input_responses or {})
             if handles.is_wanted(context) and (
-                handle := await _handle_for(visit, tool, wanted.arguments or {})
+                handle := await _handle_for(call, tool, wanted.arguments or {})
             ):
                 return handle
-            found = await _dealt_with(visit, context, person)
+            found = await _dealt_with(call, context, person)
             return found if isinstance(found, types.InputRequiredResult) else answered(found)
         finally:
             with anyio.CancelScope(shield=True):
-                await run_sync(visit.close)
+                await run_sync(call.close)
 
     # tasks of the protocol
 
@@ -135,40 +135,40 @@ class Tools:
         tool = self._tools.get(handle.tool)
         if tool is None or tool.has_ended is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no task {wanted.task_id[:80]!r}")
-        visit = self._desk.begin(tool, handle.arguments, client_of(context), peer_of(context))
+        call = self._handler.begin(tool, handle.arguments, client_of(context), peer_of(context))
         person = Person(context, said)
         try:
-            return await _state_of(handle, visit, person)
+            return await _state_of(handle, call, person)
         finally:
             with anyio.CancelScope(shield=True):
-                await run_sync(visit.close)
+                await run_sync(call.close)
 
 
-async def _handle_for(visit: Visit, tool: Tool, given: Mapping[str, Json]) -> dict[str, Any] | None:
+async def _handle_for(call: ToolCall, tool: Tool, given: Mapping[str, Json]) -> dict[str, Any] | None:
     """Return a handle instead of waiting, if there is something to wait for."""
     seconds = given.get("wait_seconds")
     if tool.has_ended is None or not isinstance(seconds, int | float) or seconds <= 0:
         return None
-    answer = await run_sync(visit.answer)
-    if visit.is_over(answer):
+    answer = await run_sync(call.answer)
+    if call.is_over(answer):
         return None
     return handles.handle_for(tool.name, given).told("working", _line_of(answer), resultType="task")
 
 
-async def _state_of(handle: handles.Handle, visit: Visit, person: Person) -> dict[str, Any]:
-    answer = await run_sync(visit.answer)
-    if not visit.is_over(answer) or await run_sync(visit.is_unheard, answer):
+async def _state_of(handle: handles.Handle, call: ToolCall, person: Person) -> dict[str, Any]:
+    answer = await run_sync(call.answer)
+    if not call.is_over(answer) or await run_sync(call.is_unheard, answer):
         return handle.told("working", _line_of(answer))
-    question = await run_sync(visit.open_question, answer)
+    question = await run_sync(call.open_question, answer)
     if question is not None and person.can_be_asked(question):
         said = await person.ask(question, 0)
         if isinstance(said, types.InputRequiredResult):
             return handle.told("input_required", inputRequests=_wire(said)["inputRequests"])
-        if refusal := await run_sync(visit.reply, question.id, said):
+        if refusal := await run_sync(call.reply, question.id, said):
             raise MCPError(types.INVALID_PARAMS, f"the answer was not taken: {refusal.text}")
         return handle.told("working", _line_of(answer))
-    answer = await run_sync(visit.answer)  # of now: what was heard meanwhile is not told any more
-    if not visit.is_over(answer):
+    answer = await run_sync(call.answer)  # of now: what was heard meanwhile is not told any more
+    if not call.is_over(answer):
         return handle.told("working", _line_of(answer))
     return handle.told("completed", result={**_wire(answered(answer)), "resultType": "complete"})
 
@@ -178,17 +178,17 @@ def _wire(result: types.Result) -> dict[str, Any]:
 
 
 async def _dealt_with(
-    visit: Visit, context: Context, person: Person
+    call: ToolCall, context: Context, person: Person
 ) -> Answer | Refusal | types.InputRequiredResult:
     """Answer a call; one that waits tells how it goes, asks what agents ask, and ends with its time."""
-    answer = await run_sync(visit.answer)
-    began, patience = time.monotonic(), visit.wait_seconds
+    answer = await run_sync(call.answer)
+    began, patience = time.monotonic(), call.wait_seconds
     while (left := began + patience - time.monotonic()) > 0:
-        if visit.is_over(answer) and not await run_sync(visit.is_unheard, answer):
-            question = await run_sync(visit.open_question, answer)
+        if call.is_over(answer) and not await run_sync(call.is_unheard, answer):
+            question = await run_sync(call.open_question, answer)
             if question is None:  # then an answer of now does not tell of one that was heard meanwhile
-                answer = await run_sync(visit.answer)
-                if visit.is_over(answer):
+                answer = await run_sync(call.answer)
+                if call.is_over(answer):
                     break
                 continue
             if not person.can_be_asked(question):
@@ -198,10 +198,10 @@ async def _dealt_with(
                 return said
             if not said:
                 break
-            if refusal := await run_sync(visit.reply, question.id, said):
+            if refusal := await run_sync(call.reply, question.id, said):
                 person.hear(question, refusal.details)
         await context.session.report_progress(patience - left, patience, _line_of(answer))
-        answer = await run_sync(visit.wait, left) or await run_sync(visit.answer)
+        answer = await run_sync(call.wait, left) or await run_sync(call.answer)
     return answer
 
 

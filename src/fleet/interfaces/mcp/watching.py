@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from fleet.errors import FleetError
 from fleet.interfaces.mcp import resources
 from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
-from fleet.interfaces.mcp.desk import Desk
+from fleet.interfaces.mcp.calls import CallHandler
 from fleet.interfaces.mcp.resources import RUNS, SHOWN, TEMPLATES
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class Sight(NamedTuple):
 class Watch:
     """Looks for changes while somebody wants to know. Newer protocols listen; older ones subscribe."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, handler: CallHandler) -> None:
+        self._handler = handler
         self._listeners: dict[object, Listener] = {}
         self._subscribed: dict[str, ServerSession] = {}  # by resource
         self._reader: ServerSession | None = None  # has listed resources, and hears when the list changes
-        self._handler = ListenHandler(self)  # calls `subscribe`, and is told by `publish`
+        self._listen_handler = ListenHandler(self)  # calls `subscribe`, and is told by `publish`
         self._wanted = anyio.Event()
         self._looking = anyio.Lock()
         self._sight: Sight | None = None
@@ -79,10 +79,10 @@ class Watch:
         """Serve a stream of changes; whatever changes after its beginning is in it."""
         await run_sync(self._admit, asker_of(context, "subscriptions/listen"))
         await self.look()
-        return await self._handler(context, wanted)
+        return await self._listen_handler(context, wanted)
 
     def _admit(self, asker: Asker) -> None:
-        with asked(self._desk, asker):
+        with asked(self._handler, asker):
             if asker.on:
                 resources.check_uri(asker.on)
 
@@ -124,7 +124,7 @@ class Watch:
             await self.look()
             self._reader = context.session
             self._wanted.set()
-        return await resources.list_resources(self._desk, context, wanted)
+        return await resources.list_resources(self._handler, context, wanted)
 
     # looking
 
@@ -152,7 +152,7 @@ class Watch:
                 await self._notify(event)
 
     def _news(self) -> list[ServerEvent]:
-        fleet = self._desk.fleet()
+        fleet = self._handler.fleet()
         before, stamp = self._sight, fleet.store.stamp()
         workflows = before.workflows if before else ()
         if self._looks % LOOKS_FOR_WORKFLOWS == 0:  # they are files, and change rarely

@@ -1,4 +1,4 @@
-"""Where calls are dealt with: who calls, may they, do it, and keep that it was done."""
+"""Handle calls of tools: identify the caller, check access, carry it out, record it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Refusal:
         return f"{self.details}\nnext: {self.hint}" if self.hint else self.details
 
 
-class Desk:
-    """Sees the fleet anew with each call: it keeps nothing but the store's connection.
+class CallHandler:
+    """Opens the fleet for each call; keeps nothing but the connection to the store.
 
     As many as one likes share a store.
     """
@@ -106,15 +106,17 @@ class Desk:
         except FleetError as problem:
             log.error("call.unrecorded", extra={**event, "reason": problem.message})
 
-    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str, peer: Peer) -> Visit:
-        return Visit(self, tool, given or {}, client, peer)
+    def begin(self, tool: Tool, given: Mapping[str, Json] | None, client: str, peer: Peer) -> ToolCall:
+        return ToolCall(self, tool, given or {}, client, peer)
 
 
-class Visit:
+class ToolCall:
     """One call, from its arguments to its answer. Its methods block; the last one is `close`."""
 
-    def __init__(self, desk: Desk, tool: Tool, given: Mapping[str, Json], client: str, peer: Peer) -> None:
-        self._desk, self._tool, self._client, self._peer = desk, tool, client, peer
+    def __init__(
+        self, handler: CallHandler, tool: Tool, given: Mapping[str, Json], client: str, peer: Peer
+    ) -> None:
+        self._handler, self._tool, self._client, self._peer = handler, tool, client, peer
         self._given = {name: value for name, value in given.items() if value is not None}
         self._began = time.monotonic()
         self._error = ""
@@ -217,13 +219,13 @@ class Visit:
         _check_size(self._given)
         schema.check(self._given, self._tool.arguments, self._tool.needs)
         folder = cast("str", self._given.get("repo_path", "."))
-        fleet = self._fleet = self._desk.fleet(folder)
-        caller = self._caller = self._desk.identify(fleet, self._peer)
+        fleet = self._fleet = self._handler.fleet(folder)
+        caller = self._caller = self._handler.identify(fleet, self._peer)
         _check_folder(folder)
         given = self._admit(fleet, caller, folder)
         if caller.run:  # no setting of its environment, and of no folder that it can write
             place = cast("str", given.arguments.get("repo_path", caller.run.project))
-            return replace(given, fleet=self._desk.fleet(None if caller.run.is_shared else place, {}))
+            return replace(given, fleet=self._handler.fleet(None if caller.run.is_shared else place, {}))
         return given
 
     def _admit(self, fleet: Fleet, caller: Caller, folder: str) -> Call:
@@ -248,7 +250,7 @@ class Visit:
         except FleetError as error:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
-                self._desk.leave(fleet)
+                self._handler.leave(fleet)
             refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
@@ -258,7 +260,7 @@ class Visit:
 
     def close(self) -> None:
         """Keep that there was this call, and whose it was."""
-        self._desk.record(self._caller, self._told())
+        self._handler.record(self._caller, self._told())
 
     def _told(self) -> dict[str, Json]:
         on = {name: str(self._given[name])[:200] for name in _NAMES if name in self._given}
