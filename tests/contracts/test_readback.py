@@ -126,7 +126,7 @@ class TestObjectsThatAreLost:
     ) -> None:
         place, workspace = ground.make()
         (workspace / "first.txt").write_text("first\n")
-        ground.workspaces.save_leftovers(place, "first")
+        ground.workspaces.save_uncommitted(place, "first")
         (workspace / "work.txt").write_text("committed\n")
         git(workspace, "add", "-A")
         git(workspace, "commit", "-q", "-m", "pruned before a ref led to it")
@@ -136,7 +136,7 @@ class TestObjectsThatAreLost:
         sha = git(workspace, "rev-parse", "HEAD")
         (ground.repository / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
         if is_settled:
-            ground.workspaces.save_leftovers(place, "left over")
+            ground.workspaces.save_uncommitted(place, "left over")
         comes_back(ground, place, workspace)
         assert {"committed", "staged", "changed"} <= {text.strip() for text in contents(ground, SAVED)}
         assert "first" in git(workspace, "log", "--format=%s")
@@ -151,7 +151,7 @@ class TestObjectsThatAreLost:
         objects = ground.repository / ".git" / "objects"
         prune = f"find {objects}/?? -type f -newer {mark} -delete"
         git_that(tmp_path / "bin", "*update-ref*refs/heads/work*", prune, monkeypatch)
-        commit = ground.workspaces.save_leftovers(place, "left over")
+        commit = ground.workspaces.save_uncommitted(place, "left over")
         assert (tmp_path / "bin" / "done").exists()
         assert git(workspace, "show", f"{commit}:work.txt") == "left over"
         assert git(workspace, "status", "--porcelain") == ""
@@ -175,7 +175,7 @@ class TestObjectsThatAreLost:
         (workspace / "readme.md").write_text("staged version\n")
         git(workspace, "add", "readme.md")
         (workspace / "readme.md").write_text("later version\n")
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         git(ground.repository, "update-ref", "-d", SAVED)
         git(ground.repository, "prune", "--expire=now")
         ground.workspaces.remove(place)
@@ -363,7 +363,7 @@ class TestRepositoriesInside:
         git(inner, "commit", "-q", "--allow-empty", "-m", "another")
         inner.chmod(0)
         (workspace / "readme.md").write_text("changed\n")
-        ground.workspaces.save_leftovers(place, "left over")
+        ground.workspaces.save_uncommitted(place, "left over")
         comes_back(ground, place, workspace)
 
 
@@ -377,7 +377,7 @@ class TestNamesThatGitRefuses:
     def test_are_kept_beside_the_workspaces_and_come_back(self, ground: Ground) -> None:
         place, workspace = ground.make()
         self._write(workspace)
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         before = fingerprint(workspace)
         ground.workspaces.remove(place)
         assert set(GitRepositories().kept_names(place)) == {*REFUSED, ".gitmodules"}
@@ -390,18 +390,18 @@ class TestNamesThatGitRefuses:
     def test_count_as_work(self, ground: Ground) -> None:
         place, workspace = ground.make()
         self._write(workspace)
-        assert ground.workspaces.save_leftovers(place, "work") == ""
+        assert ground.workspaces.save_uncommitted(place, "work") == ""
         assert set(ground.workspaces.changes(place).files) == {*REFUSED, ".gitmodules"}
         (workspace / "usual.txt").write_text("u\n")
         assert "usual.txt" in diff_text(place)
-        assert ground.workspaces.save_leftovers(place, "work")
+        assert ground.workspaces.save_uncommitted(place, "work")
         assert {"usual.txt", *REFUSED} <= set(ground.workspaces.changes(place).files)
 
     def test_so_does_a_repository_inside_the_workspace(self, ground: Ground) -> None:
         place, workspace = ground.make()
         git(workspace, "init", "-q", "inner")
         (workspace / "inner" / "work.txt").write_text("work\n")
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         assert ground.workspaces.changes(place).files == ("inner",)
         comes_back(ground, place, workspace)
 
@@ -472,7 +472,7 @@ class TestSettingsThatHideChanges:
     def test_hide_nothing_from_the_result(self, ground: Ground, hide: Callable[[Path, Path], None]) -> None:
         place, workspace = ground.make()
         hide(ground.repository, workspace)
-        assert ground.workspaces.save_leftovers(place, "work")
+        assert ground.workspaces.save_uncommitted(place, "work")
         assert len(ground.workspaces.changes(place).files) == 1
         comes_back(ground, place, workspace)
 
@@ -481,7 +481,7 @@ class TestSettingsThatHideChanges:
         git(workspace, "sparse-checkout", "set", "--no-cone", "src")
         comes_back(ground, place, workspace)
         assert git(workspace, "status", "--porcelain") == ""
-        assert ground.workspaces.save_leftovers(place, "work") == ""
+        assert ground.workspaces.save_uncommitted(place, "work") == ""
 
 
 class TestBytesThatGitWouldChange:
@@ -507,7 +507,7 @@ class TestBytesThatGitWouldChange:
         place, workspace = ground.make()
         self._write(workspace)
         if is_settled:
-            ground.workspaces.save_leftovers(place, "work")
+            ground.workspaces.save_uncommitted(place, "work")
             assert git(workspace, "show", "HEAD:book.nb") == "code"  # the commit is filtered, as configured
         comes_back(ground, place, workspace)
 
@@ -515,7 +515,7 @@ class TestBytesThatGitWouldChange:
         self._configure(ground.repository)
         place, workspace = ground.make()
         self._write(workspace)
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         before = diff_text(place)
         ground.workspaces.remove(place)
         assert diff_text(place) == before
@@ -530,7 +530,7 @@ class TestBytesThatGitWouldChange:
         git(ground.repository, "commit", "-q", "-m", "attributes")
         place, workspace = ground.make()
         (workspace / "large.bin").write_bytes(os.urandom(2 << 20))
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         before = fingerprint(workspace)
         ground.workspaces.remove(place)
         assert int(git(ground.repository, "cat-file", "-s", f"{SAVED}:large.bin")) < 100
@@ -541,7 +541,7 @@ class TestBytesThatGitWouldChange:
         self._configure(ground.repository)
         place, workspace = ground.make()
         (workspace / "book.nb").write_text("output\n" + "code\n" * (1 << 19))
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         comes_back(ground, place, workspace)
 
     def test_a_snapshot_of_an_earlier_version_comes_back_as_git_checks_it_out(self, ground: Ground) -> None:
@@ -590,7 +590,7 @@ class TestStagedContent:
             (workspace / "readme.md").write_text("later version\n")
         else:
             (workspace / "readme.md").unlink()
-        ground.workspaces.save_leftovers(place, "work")
+        ground.workspaces.save_uncommitted(place, "work")
         git(ground.repository, "gc", "-q", "--prune=now")
         assert "staged version" in contents(ground, SAVED)
         comes_back(ground, place, workspace)
@@ -610,7 +610,7 @@ class TestStagedContent:
             (workspace / "readme.md").write_text("staged version\n")
             git(workspace, "add", "readme.md")
             (workspace / "readme.md").write_text("later version\n")
-            do = partial(ground.workspaces.save_leftovers, place, "work")
+            do = partial(ground.workspaces.save_uncommitted, place, "work")
             if action == "remove":
                 do = partial(ground.workspaces.remove, place)
             faults.fill(tmp_path / "disk" / "filler", 0)
@@ -645,7 +645,7 @@ class TestStagedContent:
         place, workspace = ground.make()
         (workspace / ".gitattributes").write_text("*.nb filter=broken\n")
         (workspace / "notes.nb").write_text("notes\n")
-        ground.workspaces.save_leftovers(place, "notes")
+        ground.workspaces.save_uncommitted(place, "notes")
         blob = git(workspace, "rev-parse", "HEAD:readme.md")
         sides = "".join(f"100644 {blob} {number}\tsides.txt\n" for number in (1, 2, 3))
         subprocess.run(
@@ -693,7 +693,7 @@ class TestCredentialCopies:
         (workspace / "staged.txt").chmod(0o600)
         git(workspace, "add", "-f", "staged.txt")
         if is_settled:
-            ground.workspaces.save_leftovers(place, "work")
+            ground.workspaces.save_uncommitted(place, "work")
         comes_back(ground, place, workspace)
         assert self.SECRET.strip() not in contents(ground, SAVED)
         packs = (ground.room / ".kept" / place.run).rglob("*.idx")
@@ -744,7 +744,7 @@ class TestWhatIsLeftOfARemovedWorkspace:
         (workspace / "a.txt").write_text("staged\n")
         git(workspace, "add", "a.txt")
         (workspace / "a.txt").write_text("then changed\n")
-        ground.workspaces.save_leftovers(place, "left over")
+        ground.workspaces.save_uncommitted(place, "left over")
         shutil.rmtree(workspace)
         git(ground.repository, "worktree", "prune")
         ground.workspaces.remove(place)

@@ -390,7 +390,7 @@ class TestMaking:
         git(ground.repository, "config", "core.fsmonitor", "true")
         place, workspace = ground.make()
         (workspace / "new").write_text("x")
-        ground.workspaces.save_leftovers(place, "left")
+        ground.workspaces.save_uncommitted(place, "left")
         ground.workspaces.remove(place)
         assert not (tmp_path / "hooked").exists()
         assert not list(ground.repository.glob(".git/**/fsmonitor--daemon*"))
@@ -420,7 +420,7 @@ class TestMaking:
         git(ground.repository, "worktree", "prune", "--expire=now")
         git(ground.repository, "gc", "-q", "--prune=now")
         (workspace / "new").write_text("x")
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
 
 
 class TestAHostileAgent:
@@ -439,7 +439,7 @@ class TestAHostileAgent:
         (ground.git_dir(place) / "commondir").write_text(f"{own}/.git\n")
         assert ground.workspaces.measure(place).files == 2
         assert "changed" in diff_text(place)
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
         assert set(ground.workspaces.changes(place).files) == {".gitattributes", "readme.md"}
         (folder / "untracked.txt").write_text("more\n")
         ref = ground.workspaces.remove(place)
@@ -463,10 +463,10 @@ class TestAHostileAgent:
             os.mkfifo(named)
         if made == "folder":  # git itself cannot go on: then that is said
             with pytest.raises(FleetError):
-                ground.workspaces.save_leftovers(place, "left")
+                ground.workspaces.save_uncommitted(place, "left")
             named.joinpath("within").rmdir()
             named.rmdir()
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
         assert ground.workspaces.changes(place).files == ("readme.md",)
         assert ground.workspaces.remove(place)
         assert not list(ground.git_dir(place).parent.glob("*/commondir.*"))
@@ -582,7 +582,7 @@ class TestManyAtOnce:
         def live(number: int) -> None:
             place, workspace = ground.make(f"w{number}")
             (workspace / "new").write_text(str(number))
-            ground.workspaces.save_leftovers(place, "left")
+            ground.workspaces.save_uncommitted(place, "left")
             ground.workspaces.remove(place, delete_branch=True)
 
         with ThreadPoolExecutor(16) as threads:
@@ -671,10 +671,10 @@ class TestCopying:
     def test_copies_reach_no_commit_even_if_git_does_not_ignore_them(self, ground: Ground) -> None:
         (ground.repository / "api.key").write_text("SECRET")
         place, workspace = ground.make("work", "api.key")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         git(workspace, "add", "-A")
         (workspace / "new").write_text("x")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert ground.names_in(commit) == {*ground.names_in("main"), "new"}
         assert (workspace / "api.key").read_text() == "SECRET"
         assert ground.workspaces.measure(place).files == 1
@@ -697,7 +697,7 @@ class TestCopying:
         place, workspace = ground.make("work", "api.key", ".env")
         (workspace / "api.key").write_text("OTHER!")
         (workspace / ".env").unlink()
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         ground.workspaces.remove(place)
         assert "SECRET" not in diff_text(place)
         assert "OTHER" not in diff_text(place)
@@ -712,11 +712,11 @@ class TestCopying:
         (workspace / "api.key").rename(workspace / "moved.key")
         shutil.copyfile(workspace / "moved.key", workspace / "src" / "staged.key")
         git(workspace, "add", "src/staged.key")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert ground.workspaces.measure(place).files == 0
         (workspace / "src" / "empty.py").write_text("")
         (workspace / "other.key").write_text("PUBLIC")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert ground.names_in(commit) == {*ground.names_in("main"), "src/empty.py", "other.key"}
         before, diff = fingerprint(workspace), diff_text(place)
         assert "SECRET" not in diff
@@ -733,7 +733,7 @@ class TestCopying:
         place, workspace = ground.make("work", ".env")
         (ground.git_dir(place) / "fleet-copied").write_text(damage, errors="surrogateescape")
         (workspace / "new").write_text("x")
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
         ground.workspaces.restore(place, ground.workspaces.remove(place))
         assert (workspace / ".env").read_text() == "SECRET"
 
@@ -746,7 +746,7 @@ class TestCopying:
         forged = {name: {"size": 1, "modified_ns": 0, "digest": ""} for name in names}
         (ground.git_dir(place) / "fleet-copied").write_text(json.dumps(forged))
         (workspace / "new").write_text("x")
-        assert ground.names_in(ground.workspaces.save_leftovers(place, "left")) >= {"new"}
+        assert ground.names_in(ground.workspaces.save_uncommitted(place, "left")) >= {"new"}
         assert ground.names_in(ground.workspaces.save(place)) == {*ground.names_in("main"), "new"}
 
 
@@ -795,7 +795,7 @@ class TestChanges:
     def test_tells_them_of_a_removed_workspace(self, ground: Ground) -> None:
         place, workspace = ground.make()
         (workspace / "new").write_text("x\n")
-        ground.workspaces.save_leftovers(place, "left")
+        ground.workspaces.save_uncommitted(place, "left")
         before = ground.workspaces.changes(place)
         ground.workspaces.remove(place, delete_branch=True)
         assert ground.workspaces.changes(place) == replace(before, head="")
@@ -809,7 +809,7 @@ class TestChanges:
         place, workspace = ground.make()
         git(workspace, "checkout", "-q", "--detach")
         git(workspace, "branch", "-q", "-D", "work")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert ground.workspaces.changes(place) == Changes()
         git(workspace, "commit", "-q", "--allow-empty", "-m", "without a branch")
         assert [commit.subject for commit in ground.workspaces.changes(place).commits] == ["without a branch"]
@@ -905,7 +905,7 @@ class TestLeftovers:
         place, workspace = ground.make()
         mess_up(workspace)
         before = fingerprint(workspace)
-        commit = ground.workspaces.save_leftovers(place, "what was left")
+        commit = ground.workspaces.save_uncommitted(place, "what was left")
         assert git(ground.repository, "log", "-1", "--format=%an <%ae> %cn %s", "work") == (
             "fleet <fleet@localhost> fleet what was left"
         )
@@ -917,14 +917,14 @@ class TestLeftovers:
 
     def test_are_none_in_a_clean_workspace(self, ground: Ground) -> None:
         place, workspace = ground.make()
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert git(workspace, "rev-parse", "HEAD") == place.base_sha
 
     @pytest.mark.parametrize("how", ["merge", "cherry-pick"])
     def test_of_a_conflict_are_committed_with_it(self, ground: Ground, how: str) -> None:
         place, workspace = _in_conflict(ground, how)
         (workspace / "new").write_text("x")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert "<<<<<<<" in git(ground.repository, "show", f"{commit}:readme.md")
         assert {"new", "extra"} <= ground.names_in(commit)
         assert git(workspace, "status", "--porcelain=v2", "--branch").count("\n") == 1
@@ -933,7 +933,7 @@ class TestLeftovers:
 
     def test_of_every_kind_of_conflict_are_committed_as_edited(self, ground: Ground) -> None:
         place, _ = _in_every_conflict(ground)
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         found = {code: git(ground.repository, "show", f"{commit}:{code}") for code in CONFLICTS}
         assert found == {code: f"{code}, edited" for code in CONFLICTS}
 
@@ -941,7 +941,7 @@ class TestLeftovers:
         place, workspace = _in_conflict(ground, "rebase")
         (workspace / "new").write_text("x")
         tip, head = git(workspace, "rev-parse", "work"), git(workspace, "rev-parse", "HEAD")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert git(ground.repository, "rev-parse", "work") == tip
         assert {tip, head} <= ground.reachable("refs/fleet/saved/run-work")
         assert "new" in ground.names_in("refs/fleet/saved/run-work")
@@ -957,7 +957,7 @@ class TestLeftovers:
         made = git(workspace, "rev-parse", "HEAD")
         if dirty:
             (workspace / "new").write_text("x")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert bool(commit) == dirty
         assert made in ground.reachable("work")
         assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/work"
@@ -967,7 +967,7 @@ class TestLeftovers:
         place, workspace = ground.make()
         git(ground.repository, "commit", "-q", "--allow-empty", "-m", "by the user")
         git(workspace, "checkout", "-q", "--detach", "main")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert git(ground.repository, "rev-parse", "work") == place.base_sha
 
     def test_on_an_older_commit_go_to_a_snapshot(self, ground: Ground) -> None:
@@ -976,7 +976,7 @@ class TestLeftovers:
         tip = git(workspace, "rev-parse", "HEAD")
         git(workspace, "checkout", "-q", "--detach", place.base_sha)
         (workspace / "new").write_text("x")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert git(ground.repository, "rev-parse", "work") == tip
         assert "new" in ground.names_in("refs/fleet/saved/run-work")
 
@@ -993,7 +993,7 @@ class TestLeftovers:
         for one in (file, index):
             os.utime(one, (then, then))
         if how == "committed":
-            assert ground.workspaces.save_leftovers(place, "left")
+            assert ground.workspaces.save_uncommitted(place, "left")
         elif how == "shown":
             assert "+holla" in diff_text(place)
         else:
@@ -1010,7 +1010,7 @@ class TestLeftovers:
         lock = ground.repository / ".git" / name
         lock.touch()
         os.utime(lock, (time.time() - 60, time.time() - 60))
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
         assert not lock.exists()
 
     @pytest.mark.parametrize(
@@ -1034,7 +1034,7 @@ class TestLeftovers:
             case _:
                 (workspace / ".git").unlink()
                 git(workspace, "init", "-q")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert ground.names_in(commit) == {*ground.names_in("main"), "new"}
         assert git(ground.repository, "rev-parse", "work") == commit
 
@@ -1044,7 +1044,7 @@ class TestLeftovers:
         (workspace / "run.sh").write_text("not committed\n")
         git(workspace, "merge", "--autostash", "theirs", check=False)
         stashed = (ground.git_dir(place) / "MERGE_AUTOSTASH").read_text().strip()
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
         assert not (ground.git_dir(place) / "MERGE_AUTOSTASH").exists()
         assert stashed in ground.reachable("refs/fleet/saved/run-work")
 
@@ -1056,7 +1056,7 @@ class TestLeftovers:
         git(workspace, "-c", edit, "rebase", "-i", "--autostash", "--keep-empty", "HEAD~1")
         stashed = (ground.git_dir(place) / "rebase-merge" / "autostash").read_text().strip()
         (workspace / "new").write_text("x")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert git(workspace, "symbolic-ref", "HEAD") == "refs/heads/work"
         assert "new" in ground.names_in(commit)
         assert stashed in ground.reachable("refs/fleet/saved/run-work")
@@ -1076,7 +1076,7 @@ class TestLeftovers:
         assert (ground.git_dir(place) / "rebase-apply" / "0002").exists()
         if is_dirty:
             (workspace / "new").write_text("x")
-        assert bool(ground.workspaces.save_leftovers(place, "left")) == is_dirty
+        assert bool(ground.workspaces.save_uncommitted(place, "left")) == is_dirty
         assert (ground.git_dir(place) / "rebase-apply").exists() == (not is_dirty)
         assert ground.workspaces.remove(place) == ground.workspaces.remove(place)
         side = git(ground.repository, "log", "--all", "--format=%H", "--grep=unfinished business")
@@ -1086,7 +1086,7 @@ class TestLeftovers:
         place, workspace = ground.make()
         git(workspace, "branch", "-m", "work", "work/deeper")
         (workspace / "new").write_text("x")
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
         assert "new" in ground.names_in("refs/fleet/saved/run-work")
         assert git(workspace, "status", "--porcelain") == "?? new"
         before = fingerprint(workspace)
@@ -1097,14 +1097,14 @@ class TestLeftovers:
     def test_of_a_deleted_workspace_are_none(self, ground: Ground) -> None:
         place, workspace = ground.make()
         shutil.rmtree(workspace)
-        assert ground.workspaces.save_leftovers(place, "left") == ""
+        assert ground.workspaces.save_uncommitted(place, "left") == ""
 
     def test_do_not_turn_nested_repositories_into_dead_links(self, ground: Ground) -> None:
         place, workspace = ground.make()
         git(workspace, "init", "-q", "empty-repository")
         git(workspace, "clone", "-q", str(ground.repository), "clone")
         (workspace / "new").write_text("x")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert ground.names_in(commit) == {*ground.names_in("main"), "new"}
 
     def test_know_files_that_became_folders_and_folders_that_became_files(self, ground: Ground) -> None:
@@ -1114,7 +1114,7 @@ class TestLeftovers:
         (workspace / "readme.md" / "part").write_text("x")
         shutil.rmtree(workspace / "src")
         (workspace / "src").symlink_to("readme.md")
-        commit = ground.workspaces.save_leftovers(place, "left")
+        commit = ground.workspaces.save_uncommitted(place, "left")
         assert ground.names_in(commit) == {".gitignore", "readme.md/part", "run.sh", "src"}
 
     def test_are_not_signed_whatever_the_user_set(self, ground: Ground) -> None:
@@ -1122,7 +1122,7 @@ class TestLeftovers:
         git(ground.repository, "config", "commit.gpgSign", "true")
         git(ground.repository, "config", "gpg.program", "/bin/false")
         (workspace / "new").write_text("x")
-        assert ground.workspaces.save_leftovers(place, "left")
+        assert ground.workspaces.save_uncommitted(place, "left")
 
 
 class TestSavingAndRestoring:
@@ -1741,7 +1741,7 @@ def _fill(path: Path) -> None:
 
 
 # What is called, what must be true of the workspace before, and how to tell afterwards that all went well.
-CALLS = ["make", "save", "save_leftovers", "remove", "restore"]
+CALLS = ["make", "save", "save_uncommitted", "remove", "restore"]
 
 
 class _Victim:
@@ -1753,7 +1753,7 @@ class _Victim:
         self.workspace = Path(self.place.path)
         self.options: Mapping[str, Any] = {
             "make": {"copy": [".env"]},
-            "save_leftovers": {"message": "left"},
+            "save_uncommitted": {"message": "left"},
             "remove": {"delete_branch": True},
             "restore": {"ref": "refs/fleet/saved/run-work"},
         }.get(call, {})
@@ -1783,7 +1783,7 @@ class _Victim:
         assert git(self.workspace, "symbolic-ref", "HEAD") == "refs/heads/work"
         git(self.ground.repository, "worktree", "prune", "--expire=now")
         git(self.ground.repository, "fsck", "--no-dangling")
-        if self.call in ("make", "save_leftovers"):
+        if self.call in ("make", "save_uncommitted"):
             assert git(self.workspace, "status", "--porcelain", "--", ":!nested") == ""
         if self.call != "make":
             assert self.tip in self.ground.reachable("work")

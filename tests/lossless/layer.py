@@ -108,7 +108,7 @@ class LayerSequence:
 
     def _settle(self, space: Workspace) -> None:
         was_open = space.is_open()
-        outcome = self._call(space, "save_leftovers", message="left over")
+        outcome = self._call(space, "save_uncommitted", message="left over")
         space.owed.is_settled = True  # maybe half of it; what was staged is owed all the same
         if (
             was_open and outcome.how != "killed"

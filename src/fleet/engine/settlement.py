@@ -203,7 +203,7 @@ async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
 
     def ask_git() -> Changes:
         workspaces = context.member.workspaces_of(run)
-        workspaces.save_leftovers(place, f"Save what the agent on {run.branch} left uncommitted")
+        workspaces.save_uncommitted(place, f"Save what the agent on {run.branch} left uncommitted")
         return workspaces.changes(place)
 
     try:

@@ -16,7 +16,7 @@ from functools import partial
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
-from fleet.engine import leftovers
+from fleet.engine import stale_folders
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
 from fleet.engine.jobs import Jobs
@@ -77,8 +77,8 @@ class Supervisor:
         if self._context.is_sharing:
             take_name(self._context.store, self._context.host, home_id_of(self._context.home))
         await self._context.member.shim.install()
-        leftovers.tighten(self._context)
-        leftovers.set_aside(self._context)
+        stale_folders.tighten(self._context)
+        stale_folders.set_aside(self._context)
         await self._note_runs()
         self._listen()
         if self._context.wishes is not None:
@@ -87,7 +87,7 @@ class Supervisor:
                 asyncio.create_task(self._keep_listening(self._context.wishes), name="wishes"),
             ]
         self._sweeping = asyncio.ensure_future(
-            self._context.in_git_thread(partial(leftovers.delete, self._context))
+            self._context.in_git_thread(partial(stale_folders.delete, self._context))
         )
         self._sweeping.add_done_callback(partial(_log_problem, "leftovers.kept"))
         self._link.mark_up()

@@ -57,7 +57,7 @@ class Workspaces(Protocol):
         """Return the repository's git folder and the workspace's own, if they are outside of it."""
         ...
 
-    def save_leftovers(self, place: Place, message: str) -> str:
+    def save_uncommitted(self, place: Place, message: str) -> str:
         """Commit what is uncommitted on the branch; return the commit, or "" if nothing was."""
         ...
 

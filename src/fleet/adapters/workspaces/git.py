@@ -7,10 +7,10 @@ from pathlib import Path
 
 from fleet.adapters.workspaces import (
     copying,
-    leftovers,
     removal,
     restoring,
     snapshots,
+    uncommitted_work,
     workspace_diff,
     worktrees,
 )
@@ -55,10 +55,10 @@ class GitWorkspaces:
         own = site.git_dir()
         return (str(site.common), str(own)) if own else ()
 
-    def save_leftovers(self, place: Place, message: str) -> str:
+    def save_uncommitted(self, place: Place, message: str) -> str:
         site = site_of(place)
         with hold(site.run_lock), in_our_words("committing what was left"):
-            return leftovers.save_leftovers(site, message)
+            return uncommitted_work.save_uncommitted(site, message)
 
     def changes(self, place: Place) -> Changes:
         return workspace_diff.changes(site_of(place))

@@ -22,11 +22,11 @@ from fleet.adapters.workspaces.folders import (
     remove_file,
     rename_free,
 )
-from fleet.adapters.workspaces.leftovers import break_dead_locks
 from fleet.adapters.workspaces.readback import is_untouched
 from fleet.adapters.workspaces.recovery import bring_back_ref
 from fleet.adapters.workspaces.refs import delete_own_ref
 from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
+from fleet.adapters.workspaces.uncommitted_work import break_dead_locks
 from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
 from fleet.errors import Conflict, FleetError, NotFound
 

@@ -30,7 +30,7 @@ class UserCheckout:
     def git_folders(self, place: Place) -> tuple[str, ...]:
         return ()
 
-    def save_leftovers(self, place: Place, message: str) -> str:
+    def save_uncommitted(self, place: Place, message: str) -> str:
         return ""
 
     def changes(self, place: Place) -> Changes:

@@ -50,7 +50,7 @@ _UNFINISHED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Standing:
+class _CheckoutState:
     """Where a worktree stands, and where its branch does."""
 
     head: CommitObject | None
@@ -58,7 +58,7 @@ class _Standing:
     on_branch: bool
 
 
-def save_leftovers(site: Site, message: str) -> str:
+def save_uncommitted(site: Site, message: str) -> str:
     """Commit what is uncommitted; return the commit, "" if there is none.
 
     An agent that left its branch for commits of its own on top of it takes the branch along.
@@ -84,10 +84,10 @@ def save_leftovers(site: Site, message: str) -> str:
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
     if on_branch and not is_dirty:
         return ""
-    standing = _look(site, git_dir, on_branch=on_branch)
+    checkout = _look(site, git_dir, on_branch=on_branch)
     if on_branch:
-        return _commit_or_save(site, git_dir, status, standing, message)
-    return _bring_home(site, git_dir, status, standing, message, is_dirty=is_dirty)
+        return _commit_or_save(site, git_dir, status, checkout, message)
+    return _bring_home(site, git_dir, status, checkout, message, is_dirty=is_dirty)
 
 
 def _note_refused(git_dir: Path, names: Collection[str]) -> None:
@@ -127,9 +127,9 @@ def _outlive(lock: Path) -> None:
         time.sleep(0.02)
 
 
-def _look(site: Site, git_dir: Path, *, on_branch: bool) -> _Standing:
+def _look(site: Site, git_dir: Path, *, on_branch: bool) -> _CheckoutState:
     head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
-    return _Standing(head=head, tip=tip, on_branch=on_branch)
+    return _CheckoutState(head=head, tip=tip, on_branch=on_branch)
 
 
 def _status(site: Site, git_dir: Path) -> Status:
@@ -148,26 +148,26 @@ def _status(site: Site, git_dir: Path) -> Status:
 
 
 def _bring_home(
-    site: Site, git_dir: Path, status: Status, standing: _Standing, message: str, *, is_dirty: bool
+    site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str, *, is_dirty: bool
 ) -> str:
     """Commit the left-overs of an agent that is not on its branch any more."""
-    head, tip = standing.head, standing.tip
+    head, tip = checkout.head, checkout.tip
     if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
         made_here = head is not None and was_made_in(git_dir, head.sha)
         wanted = is_dirty or made_here
-        return _commit_or_save(site, git_dir, status, standing, message) if wanted else ""
+        return _commit_or_save(site, git_dir, status, checkout, message) if wanted else ""
     if is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
         ref = save(site)
         log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
     return ""
 
 
-def _commit_or_save(site: Site, git_dir: Path, status: Status, standing: _Standing, message: str) -> str:
+def _commit_or_save(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str) -> str:
     """Commit everything, or save it if another branch has taken the place of the deleted one."""
     try:
-        return _commit(site, git_dir, status, standing, message)
+        return _commit(site, git_dir, status, checkout, message)
     except GitFailed as exc:
-        if standing.tip or "cannot create" not in exc.reason:
+        if checkout.tip or "cannot create" not in exc.reason:
             raise
         ref = save(site)
         extra = {"run_id": site.place.run, "saved_ref": ref, "reason": exc.reason}
@@ -175,9 +175,9 @@ def _commit_or_save(site: Site, git_dir: Path, status: Status, standing: _Standi
         return ""
 
 
-def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, message: str) -> str:
+def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str) -> str:
     """Commit everything on top of where the agent stood, and put branch and worktree there."""
-    parent = standing.head or standing.tip
+    parent = checkout.head or checkout.tip
     before = parent.sha if parent else site.place.base_sha
     objects = git_dir / "fleet-objects"
     delete_tree(objects)
@@ -190,7 +190,7 @@ def _commit(site: Site, git_dir: Path, status: Status, standing: _Standing, mess
             parents = (before, *read_text(git_dir / "MERGE_HEAD").split())
             commit = write_commit(site.common, tree, parents, message, env=aside)
             stack.enter_context(publishing(site, objects, commit, parents))
-        _move_branch(site, git_dir, standing, commit or before)
+        _move_branch(site, git_dir, checkout, commit or before)
         index.rename(git_dir / "index")
     _abandon_unfinished(site, git_dir, commit or before)
     return commit
@@ -245,12 +245,12 @@ def _locked_index(git_dir: Path) -> Generator[Path]:
             remove_file(file)
 
 
-def _move_branch(site: Site, git_dir: Path, standing: _Standing, target: str) -> None:
-    tip = standing.tip.sha if standing.tip else ""
+def _move_branch(site: Site, git_dir: Path, checkout: _CheckoutState, target: str) -> None:
+    tip = checkout.tip.sha if checkout.tip else ""
     env = in_worktree(git_dir)
     if target != tip:
         point(site.common, env, site.branch_ref, to=target, before=tip, why="fleet: save left-over changes")
-    if not standing.on_branch:
+    if not checkout.on_branch:
         git(
             "symbolic-ref",
             "-m",

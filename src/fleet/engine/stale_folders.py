@@ -1,4 +1,4 @@
-"""Folders that nobody uses any more, because a supervisor was killed before it could delete them."""
+"""Stale folders, which a supervisor that was killed could not delete: set aside at start, then deleted."""
 
 from __future__ import annotations
 
