@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
     from fleet.services.logs import LogService
-    from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
     from fleet.services.process_usage import UsageMeter
     from fleet.services.prompt_tasks import PromptTaskService
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
+    from fleet.services.trains import TrainService
     from fleet.services.workflows import WorkflowService
 
 
@@ -81,7 +81,7 @@ def open_fleet(
         make_queue=_make_queue,
         make_workflows=_make_workflows,
         make_pairs=_make_pairs,
-        make_merges=_make_merges,
+        make_trains=_make_trains,
         make_races=_make_races,
         make_sprints=_make_sprints,
         make_prompt_tasks=_make_prompt_tasks,
@@ -517,11 +517,11 @@ def _make_races(fleet: Fleet) -> RaceService:
     )
 
 
-def _make_merges(fleet: Fleet) -> MergeService:
+def _make_trains(fleet: Fleet) -> TrainService:
     from fleet.adapters.workspaces.merging import GitMerging
-    from fleet.services.merges import MergeService
+    from fleet.services.trains import TrainService
 
-    return MergeService(
+    return TrainService(
         host=fleet.host,
         settings=lambda: fleet.settings,
         store=fleet.store,

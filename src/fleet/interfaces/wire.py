@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
     from fleet.services.logs import LogEntry
-    from fleet.services.merges import Forecast
     from fleet.services.pairs import PairDetail
     from fleet.services.process_usage import ProcessUsage
     from fleet.services.queue import Activity, Choice, Detail
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from fleet.services.sprints import SprintDetail
     from fleet.services.stage_logs import StageEntry
     from fleet.services.task_import import Imported
+    from fleet.services.trains import Forecast
     from fleet.services.workflows import CleanedUp
 
 BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of

@@ -46,6 +46,6 @@ def _pairs(fleet: Fleet) -> Iterator[Due]:
 
 
 def _trains(fleet: Fleet) -> Iterator[Due]:
-    for train in fleet.merges.halted():
+    for train in fleet.trains.halted():
         told = f"{train.id} was halted: {train.reason}"
         yield Due("merge", train.id, told, f"fleet train resume {train.id}")

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.store import Store
     from fleet.services.boundary import BoundaryService
-    from fleet.services.merges import MergeService
     from fleet.services.pairs import PairService
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
+    from fleet.services.trains import TrainService
     from fleet.services.workflows import WorkflowService
 
 
@@ -41,7 +41,7 @@ class Fleet:
     make_queue: Callable[[Fleet], QueueService]
     make_workflows: Callable[[Fleet], WorkflowService]
     make_pairs: Callable[[Fleet], PairService]
-    make_merges: Callable[[Fleet], MergeService]
+    make_trains: Callable[[Fleet], TrainService]
     make_races: Callable[[Fleet], RaceService]
     make_sprints: Callable[[Fleet], SprintService]
     make_prompt_tasks: Callable[[Fleet], PromptTaskService]
@@ -86,8 +86,8 @@ class Fleet:
         return self.make_races(self)
 
     @cached_property
-    def merges(self) -> MergeService:
-        return self.make_merges(self)
+    def trains(self) -> TrainService:
+        return self.make_trains(self)
 
     @cached_property
     def sprints(self) -> SprintService:

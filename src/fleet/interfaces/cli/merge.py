@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleet.domain.train import Car, Train
     from fleet.ports.merging import Clash
     from fleet.services.fleet import Fleet
-    from fleet.services.merges import Forecast, MergeWish
+    from fleet.services.trains import Forecast, MergeWish
 
 CAR_COLOURS = {"landed": "green", "sent_back": "yellow", "refused": "red", "waiting": "", "empty": "dim"}
 STATE_COLOURS = {"open": "cyan", "halted": "yellow", "done": "green", "cancelled": "dim"}
@@ -79,7 +79,7 @@ def merge(branches: tuple[str, ...], **options: Unpack[Options]) -> int:
     with opened() as fleet:
         if options["pr"]:
             return _open_requests(fleet, wish, as_json=options["as_json"])
-        train = fleet.merges.start(wish, run=own_run(fleet))
+        train = fleet.trains.start(wish, run=own_run(fleet))
         if options["wait"]:
             return _follow(fleet, train, as_json=options["as_json"])
         if options["as_json"]:
@@ -90,7 +90,7 @@ def merge(branches: tuple[str, ...], **options: Unpack[Options]) -> int:
 
 
 def _wish(branches: tuple[str, ...], options: Options) -> MergeWish:
-    from fleet.services.merges import MergeWish
+    from fleet.services.trains import MergeWish
 
     if options["pr"] and (options["wait"] or options["gates"] or options["update_checkout"]):
         raise InvalidInput(
@@ -108,8 +108,8 @@ def _wish(branches: tuple[str, ...], options: Options) -> MergeWish:
 
 
 def _open_requests(fleet: Fleet, wish: MergeWish, *, as_json: bool) -> int:
-    changed = fleet.merges.protected_changes(wish)
-    made = fleet.merges.open_requests(wish)
+    changed = fleet.trains.protected_changes(wish)
+    made = fleet.trains.open_requests(wish)
     if as_json:
         from fleet.interfaces import wire
 
@@ -146,11 +146,11 @@ def _changes(car: Car) -> str:
 
 
 def _follow(fleet: Fleet, train: Train, *, as_json: bool, timeout: float | None = None) -> int:
-    from fleet.services.merges import exit_code_of
+    from fleet.services.trains import exit_code_of
 
     note = f"the train goes on; look with `fleet train show {train.id}`"
     with leaving(note):
-        train = fleet.merges.wait(train.id, progress=_teller(is_quiet=as_json), timeout_seconds=timeout)
+        train = fleet.trains.wait(train.id, progress=_teller(is_quiet=as_json), timeout_seconds=timeout)
     if as_json:
         _out_json(train)
     else:
@@ -204,7 +204,7 @@ def conflicts(branches: tuple[str, ...], into: str, as_json: bool) -> int:
       fleet conflicts --into develop
     """
     with opened() as fleet:
-        found = fleet.merges.forecast(branches, into=into)
+        found = fleet.trains.forecast(branches, into=into)
     if as_json:
         from fleet.interfaces import wire
 
@@ -273,7 +273,7 @@ def train(context: click.Context, as_json: bool) -> None:
 
 
 train_argument = id_argument(
-    lambda fleet: ((one.id, f"{one.state} · into {one.target}") for one in fleet.merges.list(everything=True))
+    lambda fleet: ((one.id, f"{one.state} · into {one.target}") for one in fleet.trains.list(everything=True))
 )
 
 
@@ -288,7 +288,7 @@ def list_trains(everything: bool, as_json: bool) -> None:
       fleet train list --all
     """
     with opened() as fleet:
-        found = fleet.merges.list(everything=everything)
+        found = fleet.trains.list(everything=everything)
         if as_json:
             from fleet.interfaces import wire
 
@@ -328,7 +328,7 @@ def show(name: str, as_json: bool) -> None:
       fleet train show m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.get(name)
+        found = fleet.trains.get(name)
         if as_json:
             _out_json(found)
             return
@@ -360,7 +360,7 @@ def _why(train: Train) -> Sequence[str]:
 
 
 def _car_lines(train: Train, car: Car) -> list[str]:
-    from fleet.services.merges import advice
+    from fleet.services.trains import advice
 
     state = render.paint(f"{_word(car):9}", CAR_COLOURS[car.state])
     head = f"  {state}  {render.printable(car.branch)}"
@@ -395,7 +395,7 @@ def wait(name: str, timeout: float | None, as_json: bool) -> int:
       fleet train wait m-1a2b3c4d5e
     """
     with opened() as fleet:
-        return _follow(fleet, fleet.merges.get(name), as_json=as_json, timeout=timeout)
+        return _follow(fleet, fleet.trains.get(name), as_json=as_json, timeout=timeout)
 
 
 @train.command()
@@ -409,7 +409,7 @@ def cancel(name: str, as_json: bool) -> None:
       fleet train cancel m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.cancel(name, run=own_run(fleet))
+        found = fleet.trains.cancel(name, run=own_run(fleet))
     if as_json:
         _out_json(found)
     else:
@@ -430,7 +430,7 @@ def resume(name: str, update_checkout: bool, as_json: bool) -> None:
       fleet train resume m-1a2b3c4d5e
     """
     with opened() as fleet:
-        found = fleet.merges.resume(name, with_checkout=update_checkout, run=own_run(fleet))
+        found = fleet.trains.resume(name, with_checkout=update_checkout, run=own_run(fleet))
     if as_json:
         _out_json(found)
     else:

@@ -20,7 +20,7 @@ TRAIN = {"id": schema.text(), "state": schema.text(), "branches": schema.objects
 
 def _conflicts(call: Call) -> Answer:
     into, folder = call.text("into"), call.text("repo_path")
-    return with_names(call, wire.forecast(call.fleet.merges.forecast(_names(call), into=into, folder=folder)))
+    return with_names(call, wire.forecast(call.fleet.trains.forecast(_names(call), into=into, folder=folder)))
 
 
 def _names(call: Call) -> tuple[str, ...]:
@@ -40,10 +40,10 @@ def _name_of(call: Call, run: Json) -> Json:
 
 
 def _merge(call: Call) -> Answer:
-    from fleet.services.merges import MergeWish
+    from fleet.services.trains import MergeWish
 
     train = wire.train(
-        call.fleet.merges.start(
+        call.fleet.trains.start(
             MergeWish(
                 names=_names(call),
                 into=call.text("into"),
@@ -59,8 +59,8 @@ def _merge(call: Call) -> Answer:
 
 def _show(call: Call) -> Answer:
     if name := call.text("merge_id"):
-        return with_names(call, wire.train(call.fleet.merges.get(name)))
-    found = call.fleet.merges.list(everything=True)
+        return with_names(call, wire.train(call.fleet.trains.get(name)))
+    found = call.fleet.trains.list(everything=True)
     if not found:
         raise NotFound("there is no merge yet", hint="start one with `merge_branches`")
     *older, newest = found

@@ -11,11 +11,11 @@ from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 def _control(call: Call) -> Answer:
     name = call.text("merge_id")
-    call.require_repository(call.fleet.merges.get(name).project)
+    call.require_repository(call.fleet.trains.get(name).project)
     if call.text("action") == "cancel":
-        return with_names(call, wire.train(call.fleet.merges.cancel(name, run=call.run)))
+        return with_names(call, wire.train(call.fleet.trains.cancel(name, run=call.run)))
     with_checkout = call.flag("update_checkout")
-    resumed = call.fleet.merges.resume(name, with_checkout=with_checkout, run=call.run)
+    resumed = call.fleet.trains.resume(name, with_checkout=with_checkout, run=call.run)
     return with_names(call, wire.train(resumed))
 
 

@@ -1,4 +1,4 @@
-"""Bring branches together: forecasts of what is in whose way, merge trains, and pull requests."""
+"""Merge trains: bring branches together, forecast their conflicts, and open pull requests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Forecast:
     rivals: Sequence[Rivals]
 
 
-class MergeService:
+class TrainService:
     def __init__(
         self,
         *,
