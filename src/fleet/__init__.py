@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.version import __version__
+
 if TYPE_CHECKING:
     from fleet.bootstrap import open_fleet
     from fleet.errors import FleetError
     from fleet.services.fleet import Fleet
-
-__version__ = "0.1.0"
 
 __all__ = ["Fleet", "FleetError", "__version__", "open_fleet"]
 

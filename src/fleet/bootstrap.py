@@ -240,7 +240,7 @@ def supervisor_link_of(home: Path) -> HomeSupervisorLink:
 
 
 def version() -> str:
-    from fleet import __version__
+    from fleet.version import __version__
 
     return __version__
 

@@ -19,6 +19,7 @@ RECORDS = PORTS | {"records"}
 # What each layer may import besides itself. Of adapters, every kind (stores, coders …) is a layer of its own.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "version": set(),
     "domain": {"errors"},
     "config": DOMAIN,
     "files": set(),
@@ -82,7 +83,9 @@ def _imported(node: ast.AST) -> Iterator[str]:
         assert node.module
         for alias in node.names:  # `from package import module` imports the module
             full = f"{node.module}.{alias.name}"
-            if full != "fleet.__version__":  # a fact that everybody may know
+            if (
+                node.module != "fleet.version" and full != "fleet.__version__"
+            ):  # a fact that everybody may know
                 yield full if full in MODULES else node.module
 
 
