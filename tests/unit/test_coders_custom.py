@@ -287,3 +287,9 @@ def test_a_session_that_would_be_an_option_is_not_taken_up() -> None:
     made = coder('command = ["mytool"]\noutput = "jsonl"\nsession = "id"')
     assert made.read(b'{"id": "--yolo"}') == []
     assert made.read(b'{"id": "s-1"}')[0].data == {"session_id": "s-1"}
+
+
+def test_a_coder_of_another_package_finds_the_kinds_of_events_by_their_old_name() -> None:
+    from fleet.domain.event import EventKind, Kind
+
+    assert Kind is EventKind

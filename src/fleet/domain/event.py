@@ -33,6 +33,9 @@ class EventKind(StrEnum):
     STATE = "state"  # the run's state changed. text = the new state; data: reason
 
 
+Kind = EventKind  # the old name, which coders in other packages import
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One fact."""
