@@ -275,8 +275,16 @@ def _module_contents(modules: Path, length: int) -> set[str]:
     return {
         blob_id(file.read_bytes(), length)
         for file in modules.rglob("*")
-        if file.is_file() and any(kind in file.parts for kind in kinds)
+        if file.is_file() and any(kind in file.parts for kind in kinds) and not _is_draft_of_others(file)
     }
+
+
+def _is_draft_of_others(file: Path) -> bool:
+    """Whether it is a link to an object that the git of somebody else was, or still is, writing.
+
+    A local clone links every file of the objects that it finds, also those that are not finished.
+    """
+    return "objects" in file.parts and file.name.startswith("tmp_") and file.stat().st_nlink > 1
 
 
 def _read(path: Path) -> str:
