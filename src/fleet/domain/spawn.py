@@ -56,10 +56,11 @@ class Caller:
     depth: int = 0  # of that run
     repositories: tuple[str, ...] = ()  # a person's: (): all; an agent's: what there is besides its own
     most_depth: int = 0
+    user: str = ""  # a person's name on this machine, where it is known
 
     @property
     def name(self) -> str:
-        return f"run {self.run.id}" if self.run else "a person"
+        return f"run {self.run.id}" if self.run else self.user or "a person"
 
     @property
     def child_depth(self) -> int:

@@ -105,8 +105,8 @@ class SpawnService:
         self._require_of_run(run, [*clients, *([server] if is_servers else ())])
         return self._agent(run)
 
-    def identify_process(self, named: str, caller: Ancestry) -> Caller:
-        """Return whose a process is: that of the run it names or descends from, or a person's.
+    def identify_process(self, named: str, caller: Ancestry, user: str) -> Caller:
+        """Return whose a process is: that of the run it names or descends from, or a user's.
 
         Raises `Refused` if it claims a run whose agent has not started it, or one of another home.
         """
@@ -119,7 +119,9 @@ class SpawnService:
             self._require_of_run(run, [caller])
             return self._agent(run)
         settings = self._settings()
-        return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
+        return Caller(
+            repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth, user=user
+        )
 
     def run_above(self, caller: Ancestry) -> str:
         """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""

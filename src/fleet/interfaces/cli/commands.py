@@ -288,7 +288,8 @@ def identify(fleet: Fleet) -> Caller:
 
     from fleet.bootstrap import own_ancestry
 
-    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry())
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), user)
 
 
 def _perform(request: Operation, fleet: Fleet) -> tuple[Any, list[Next]]:
