@@ -32,7 +32,7 @@ def command_of(operation: type[Operation]) -> click.Command:
 
 
 def names_on_the_command_line(field: Field) -> set[str]:
-    return {f"{field.name}.{word}" for word in field.choices} if field.flags else {field.name}
+    return {f"{field.name}_{word}" for word in field.choices} if field.flags else {field.name}
 
 
 @pytest.mark.parametrize("op", OPERATIONS)

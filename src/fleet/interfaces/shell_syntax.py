@@ -16,6 +16,7 @@ PATHS = {
     "merge.start": "merge",
     "question.answer": "answer",
     "run.diff": "diff",
+    "run.undo": "undo",
 }
 # Options of operations that are not declared yet.
 _UNDECLARED = {"gates": "gate", "update_checkout": "update-checkout"}
@@ -43,7 +44,10 @@ def shell_command(follow_up: Next) -> str:
         many = isinstance(value, list | tuple)
         words = [str(one) for one in (cast("list[object]", value) if many else [value])]
         position = field.position if field else int(name not in _UNDECLARED)
-        if position:
+        if field and field.flags:
+            given = field.choices if value == "…" else words  # "…": the reader chooses
+            options.append("|".join(f"--{word}" for word in given))
+        elif position:
             positional += [(position, _quoted(word)) for word in words]
         elif isinstance(value, bool):
             options += [long] if value else []

@@ -58,7 +58,7 @@ class Field:
     short: str = ""
     metavar: str = ""
     flags: bool = False  # a choice that is given as one flag per word
-    file: bool = False  # also --NAME-file
+    file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
     split: bool = False  # one text with commas
     complete: str = ""  # what completes it: coder, branch, task, question, or an operation's name
     default_text: str = ""  # where the default comes from, if it is not a value
@@ -249,6 +249,7 @@ class Meta:
     op: str = ""  # noun.verb
     output: type[Shape]
     is_list: bool = False  # the output is several of them, newest first
+    items: str = ""  # what they are called over MCP; "": the noun, in the plural
     access: str = "read"  # of `domain.spawn.Access`
     tool: str = ""  # its name over MCP; "": not offered, for the reason `why_no_tool`
     why_no_tool: str = ""
@@ -275,6 +276,7 @@ class Meta:
             "\n".join(line.strip() for line in rest.strip().splitlines()),
         )
         self.tool_set = self.tool_set or self.noun
+        self.items = self.items or f"{self.noun}s"
         if bool(self.tool) == bool(self.why_no_tool):
             raise TypeError(f"{self.op} must be a tool, or say why it is none")
 

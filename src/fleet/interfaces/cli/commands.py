@@ -175,12 +175,13 @@ def _parameters(operation: type[Operation]) -> list[click.Parameter]:
 
 
 def _argument(field: Field) -> click.Argument:
+    name = f"{field.metavar or field.name.upper()}{'...' if field.many else ''}"
     return click.Argument(
         [field.name],
         nargs=-1 if field.many else 1,
         required=field.is_required,
         default=None if field.is_required or field.many else field.default,
-        metavar=field.metavar or field.name.upper(),
+        metavar=name if field.is_required else f"[{name}]",
         shell_complete=_completer(field),
     )
 
@@ -189,7 +190,7 @@ def _options(field: Field) -> list[click.Option]:
     long = long_option(field)
     if field.flags:
         return [
-            click.Option([f"--{word}", f"{field.name}.{word}"], is_flag=True, help=text)
+            click.Option([f"--{word}", f"{field.name}_{word}"], is_flag=True, help=text)
             for word, text in zip(field.choices, field.help.split("|"), strict=True)
         ]
     words = [long, field.name, *([f"-{field.short}"] if field.short else ())]
@@ -246,6 +247,8 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
     if field.flags:
         return _one_flag(field, given)
     value = given.get(field.name)
+    if field.file and field.position:
+        return _text_or_file(field, None, value)
     if field.file:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
     if value is None or (field.kind == "strings" and not value):
@@ -256,7 +259,7 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
 
 
 def _one_flag(field: Field, given: Mapping[str, Any]) -> str | None:
-    said = [word for word in field.choices if given.get(f"{field.name}.{word}")]
+    said = [word for word in field.choices if given.get(f"{field.name}_{word}")]
     if len(said) > 1 or (field.is_required and not said):
         *others, last = (f"--{word}" for word in field.choices)
         raise InvalidInput(f"give one of {', '.join(others)} and {last}")

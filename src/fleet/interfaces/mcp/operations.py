@@ -105,7 +105,7 @@ def schema_of(field: Field) -> Schema:
 def _output_schema(operation: type[Operation]) -> Mapping[str, Schema]:
     meta = operation.meta
     if meta.is_list:
-        return {f"{meta.noun}s": {"type": "array", "items": {"type": "object"}}, "count": {"type": "integer"}}
+        return {meta.items: {"type": "array", "items": {"type": "object"}}, "count": {"type": "integer"}}
     return {
         name: {"type": _TYPES.get(field.kind, "string")}
         for name, field in meta.output.fields.items()
@@ -119,7 +119,7 @@ def _page(operation: type[Operation], items: list[Shape], call: Call) -> Answer:
     shown = [_line(item) for item in items[offset : offset + limit]]
     after = offset + limit
     return {
-        f"{operation.meta.noun}s": cast("Json", shown),
+        operation.meta.items: cast("Json", shown),
         "count": len(items),
         **({"next_offset": after} if after < len(items) else {}),
     }
