@@ -330,7 +330,7 @@ def test_an_agents_question_is_waited_for_and_its_answer_goes_on(system: System,
 
     def question() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            return fleet.pairs.waits_for_answer(fleet.pairs.get(pair_id))
+            return fleet.pairs.detail(fleet.pairs.get(pair_id)).question
 
     asked = wait_for(question)
     assert look(system, pair_id).state is PairState.DOING
@@ -378,7 +378,7 @@ def test_an_agent_cannot_decide_about_its_pair(system: System, critic: Critic, t
     critic.is_to(needs(finding()))
     pair = end(system, critic, doing(steps, [{"say": "no"}]), rounds=1)
     assert pair.state is PairState.UNDECIDED
-    assert out.read_text().count("an agent cannot decide about a pair") == 2
+    assert out.read_text().count("that is a person's to decide, and an agent calls") == 2
 
 
 def test_a_doer_that_crashes_over_a_fix_is_followed_by_one_that_knows_the_findings(

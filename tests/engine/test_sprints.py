@@ -197,7 +197,7 @@ def test_a_sprint_that_is_done_names_the_command_that_lands_it_behind_its_gates(
 ) -> None:
     branch = done[0].branch
     told = system.fleet("sprint", "show", done[0].id).stderr
-    assert f"fleet merge {branch} --gate 'test -s built.txt' --update-checkout\n" in told
+    assert f"fleet merge {branch} --gate 'test -s built.txt' --update-checkout`\n" in told
 
 
 def test_what_an_agent_writes_into_the_files_of_the_engine_is_undone(
@@ -229,7 +229,7 @@ def test_a_sprint_is_looked_at_with_commands(system: System, done: tuple[Sprint,
     assert name not in system.fleet("sprint").stdout, "it has ended"
     assert name in system.fleet("sprint", "list", "--all").stdout
     agent = System(system.home, system.repository, {"FLEET_RUN": "12345678901234"})
-    assert "an agent cannot" in agent.fleet("sprint", "cancel", name, code=4).stderr
+    assert "belongs to another home" in agent.fleet("sprint", "cancel", name, code=8).stderr
     plan = team.folder / "plan.md"
     assert system.fleet("sprint", "check", str(plan)).stdout.strip() == f"{plan}: 2 phases, 3 tasks"
     plan.write_text("# nothing")

@@ -238,12 +238,12 @@ def test_every_tool_has_a_title_schemas_and_honest_annotations(shared: System) -
 def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
     tools = tools_of(SETS)
     told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
-    starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race"}
+    starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race", "start_sprint"}
     deciding = {"answer_question", "resume_queue", "control_workflow", "decide_pair", "change_task"}
     merging = {"check_conflicts", "merge_branches", "control_merge"}
     assert told == {*starting, *deciding, *merging, "prompt_run"}
     assert not any(tools[name].annotations["readOnlyHint"] for name in told)
-    for name in ("decide_pair", "control_workflow", "cancel_race"):
+    for name in ("decide_pair", "cancel_pair", "control_workflow", "cancel_race", "cancel_sprint"):
         assert tools[name].annotations["destructiveHint"]
 
 
@@ -334,12 +334,31 @@ def test_a_pair_and_a_race_are_started_and_followed(shared: System) -> None:
         folder = str(shared.repository)
         pair = talk.call("start_pair", repo_path=folder, prompt="x", doer="scripted", reviewer="scripted")
         assert talk.call("get_pair", pair_id=pair["id"])["rounds"] == []
-        over = talk.call("decide_pair", pair_id=pair["id"], action="cancel")
+        over = talk.call("cancel_pair", pair_id=pair["id"])
         assert over["state"] == "cancelled"
+        assert talk.call("get_pair", pair_id=pair["id"], wait_seconds=60)["has_work"] is False
+        assert pair["id"] not in {one["id"] for one in talk.call("list_pairs")["pairs"]}, "it has ended"
+        assert pair["id"] in {one["id"] for one in talk.call("list_pairs", all=True)["pairs"]}
         race = talk.call("start_race", repo_path=folder, prompt="x", size=2, gates=["true"])
         assert talk.call("get_race", race_id=race["id"])["size"] == 2
         talk.call("cancel_race", race_id=race["id"])
         assert talk.call("get_race", race_id=race["id"], wait_seconds=60)["state"] == "cancelled"
+
+
+def test_a_sprint_is_started_listed_and_cancelled(shared: System) -> None:
+    with talk_within(shared) as talk:
+        wish = {"repo_path": str(shared.repository), "prompt": "x", "doer": "scripted"}
+        assert "gates" in talk.refuse("start_sprint", **wish)["details"]
+        sprint = talk.call("start_sprint", **wish, gates=["true"])
+        assert (sprint["state"], sprint["phase"], sprint["plan"]) == ("planning", 0, [])
+        assert sprint["next"] == [{"tool": "get_sprint", "arguments": {"sprint_id": sprint["id"]}}]
+        assert [one["id"] for one in talk.call("list_sprints")["sprints"]] == [sprint["id"]]
+        assert talk.call("cancel_sprint", sprint_id=sprint["id"])["state"] == "cancelled"
+        assert talk.call("get_sprint", sprint_id=sprint["id"], wait_seconds=60)["has_work"] is False
+        told = talk.refuse("cancel_sprint", sprint_id=sprint["id"])
+        assert (told["error"], told["hint"]) == ("Conflict", "see `get_sprint`")
+        assert talk.call("list_sprints")["count"] == 0
+        assert "it has 0 phases" in talk.refuse("check_plan", plan="# nothing")["details"]
 
 
 # prompts and resources

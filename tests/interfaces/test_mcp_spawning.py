@@ -18,9 +18,13 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
+from fleet.domain.sprint_prompts import pair_for
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
+from fleet.records.lineage import Lineage
+from fleet.records.pairs import Pairs
 from fleet.records.spawns import Spawns
+from fleet.records.sprints import Sprints
 from fleet.records.tasks import Tasks
 from tests import agentcalls
 from tests.interfaces.conftest import ended_run, own_process, record
@@ -332,6 +336,26 @@ def test_what_an_agent_gives_to_a_pair_is_what_it_asked_for(paused: System) -> N
     assert budget_of(paused, run) == 7.25
 
 
+def test_the_total_budget_of_a_sprint_bounds_everything_that_comes_of_it(paused: System) -> None:
+    folder = str(paused.repository)
+    wish = {"repo_path": folder, "prompt": "x", "doer": "scripted", "gates": ["true"]}
+    with talk_within(paused) as talk:
+        sprint = talk.call("start_sprint", **wish, budget_usd=1.5)
+    words = ("sprint", "scripted", "-p", "x", "--gate", "true", "--budget", "2.5")
+    typed = paused.json(*words, "--budget-each", "0.5")
+    store = open_store(paused.home)
+    try:
+        for name, usd in ((sprint["id"], 1.5), (typed["id"], 2.5)):
+            plan = pair_for(Sprints(store).get(name), now=1.0)
+            Pairs(store).ensure(plan)
+            spawn = Lineage(store).spawn_behind(plan.id)
+            assert spawn is not None
+            assert spawn.budget_usd == usd
+        assert Sprints(store).get(typed["id"]).budget_usd == 0.5
+    finally:
+        store.close()
+
+
 @pytest.mark.parametrize("has_file", [True, False])
 def test_no_setting_within_its_reach_raises_the_budget_of_an_agents_task(
     paused: System, tmp_path: Path, *, has_file: bool
@@ -436,6 +460,8 @@ def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused
         ("merge_branches", {"repo_path": ".", "names": ["x"], "no_gate": True}),
         ("control_merge", {"merge_id": "m-1", "action": "resume"}),
         ("cancel_race", {"race_id": "r-1"}),
+        ("cancel_pair", {"pair_id": "p-1"}),
+        ("cancel_sprint", {"sprint_id": "s-1"}),
     ],
 )
 def test_an_agent_decides_nothing_that_is_a_persons_to_decide(
@@ -462,6 +488,9 @@ def test_an_agent_names_no_commands_and_no_flags(paused: System) -> None:
             assert talk.refuse("create_workflow", **wish)["error"] == "Refused", stage
         assert talk.refuse("create_task", repo_path=folder, title="t", gates=["id"])["error"] == "Refused"
         assert talk.refuse("start_race", repo_path=folder, prompt="x", gates=["id"])["error"] == "Refused"
+        for tool in ("start_pair", "start_sprint"):
+            wish = {"repo_path": folder, "prompt": "x", "doer": "scripted", "gates": ["id"]}
+            assert talk.refuse(tool, **wish)["error"] == "Refused", tool
 
 
 def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:

@@ -120,14 +120,22 @@ def test_another_coder_that_is_installed_and_can_only_read_is_the_reviewer(
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("scripted", "scripted"), 2, "say what is to be done"),
-        (("scripted", "scripted", "-p", "x", "--prompt-file", "y"), 2, "say what is to be done"),
-        (("scripted", "scripted", "-p", " "), 2, "needs a prompt"),
-        (("scripted", "scripted", "-p", "x", "--rounds", "0"), 2, "rounds"),
+        (("scripted", "scripted"), 2, "missing prompt"),
+        (
+            ("scripted", "scripted", "-p", "x", "--prompt-file", "y"),
+            2,
+            "give --prompt or --prompt-file, not both",
+        ),
+        (("scripted", "scripted", "-p", " "), 2, "the prompt is empty"),
+        (
+            ("scripted", "scripted", "-p", "x", "--rounds", "0"),
+            2,
+            "--rounds must be an integer, 1 to 20, got 0",
+        ),
         (("scripted", "scripted", "-p", "x", "--base", "nowhere"), 3, "nowhere"),
         (("nobody", "scripted", "-p", "x"), 3, "there is no coder 'nobody'"),
         (("scripted", "nobody", "-p", "x"), 3, "there is no coder 'nobody'"),
-        (("scripted:", "scripted", "-p", "x"), 2, "names no coder"),
+        (("scripted:", "scripted", "-p", "x"), 2, "not a coder: 'scripted:'"),
         (("agy", "scripted", "-p", "x"), 7, "is not on PATH"),
         (("show", "p-nothing"), 3, "there is no pair"),
         (("show", "p"), 3, "there is no pair"),
@@ -162,7 +170,7 @@ def test_list_and_show_tell_all_of_it_and_no_text_steers_the_terminal(paused: Sy
     assert "F1        blocker, open" in shown.stdout
     assert "F2        nit, late: late" in shown.stdout
     assert "discarded" in shown.stdout
-    assert f"fleet pair decide {pair.id} --accept" in shown.stderr
+    assert f"then `fleet pair decide {pair.id} --accept|--reject|--continue`" in shown.stderr
 
 
 def test_a_pair_that_has_ended_is_listed_only_when_asked_for(paused: System) -> None:
@@ -170,7 +178,10 @@ def test_a_pair_that_has_ended_is_listed_only_when_asked_for(paused: System) -> 
     for words in (("pair",), ("pair", "list")):
         listed = {one["id"] for one in paused.json(*words)}
         assert (undecided.id in listed, ended.id in listed) == (True, False)
-    assert {undecided.id, ended.id} <= {one["id"] for one in paused.json("pair", "list", "-a")}
+    newest = record(paused, created_at=2e9)
+    listed = [one["id"] for one in paused.json("pair", "list", "-a")]
+    assert {undecided.id, ended.id} <= set(listed)
+    assert listed[0] == newest.id
 
 
 def test_every_field_of_the_json_is_documented(paused: System) -> None:
@@ -208,9 +219,10 @@ def test_waiting_no_longer_than_asked_for(paused: System) -> None:
 
 def test_a_person_accepts_or_rejects_what_is_undecided_once(paused: System) -> None:
     pair = record(paused)
-    accepted = start(paused, "decide", pair.id, "--accept", "-m", "good enough")
+    ada = System(paused.home, paused.repository, {**paused.env, "USER": "ada"})
+    accepted = start(ada, "decide", pair.id, "--accept", "-m", "good enough")
     assert (accepted["state"], accepted["reason"]) == ("accepted", "good enough")
-    assert accepted["decided_by"]
+    assert accepted["decided_by"] == "ada"
     refused = paused.fleet("pair", "decide", pair.id, "--reject", code=4)
     assert "there is nothing to decide" in refused.stderr
     assert start(paused, "decide", record(paused).id, "--reject")["state"] == "rejected"
@@ -260,7 +272,7 @@ def test_no_agent_decides_or_cancels(paused: System) -> None:
     pair = record(paused)
     agent = System(paused.home, paused.repository, {"FLEET_RUN": "12345678901234"})
     for words in (("decide", pair.id, "--accept"), ("decide", pair.id, "--continue"), ("cancel", pair.id)):
-        assert "an agent cannot decide" in agent.fleet("pair", *words, code=4).stderr
+        assert "belongs to another home" in agent.fleet("pair", *words, code=8).stderr
     assert start(paused, "show", pair.id)["state"] == "undecided"
 
 

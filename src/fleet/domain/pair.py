@@ -11,7 +11,7 @@ from fleet.domain.ids import PairId, TaskId
 from fleet.domain.naming import refuse_option
 from fleet.domain.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
 from fleet.domain.task import TIERS
-from fleet.errors import Conflict, InvalidInput
+from fleet.errors import Conflict, InvalidInput, Next
 
 MOST_ROUNDS = 20
 
@@ -54,7 +54,9 @@ def parse_who(text: str) -> Who:
     """Read CODER or CODER:MODEL."""
     coder, colon, model = text.partition(":")
     if not coder or (colon and not model):
-        raise InvalidInput(f"{text!r} names no coder", hint="write `claude`, or `codex:gpt-5.5`")
+        raise InvalidInput(
+            f"not a coder: {text!r}", hint="use CODER or CODER:MODEL, for example codex:gpt-5.5"
+        )
     return Who(coder=coder, model=refuse_option(model, "model"))
 
 
@@ -155,11 +157,11 @@ class Pair:
 
 def check_pair(pair: Pair) -> Pair:
     if not pair.prompt.strip():
-        raise InvalidInput("a pair needs a prompt", hint='add -p "what is to be done"')
+        raise InvalidInput("the prompt is empty", hint="say what is to be done")
     if "\0" in pair.prompt:
-        raise InvalidInput("a prompt cannot have a NUL in it")
+        raise InvalidInput("the prompt contains a NUL character")
     if not 1 <= pair.bound <= MOST_ROUNDS:
-        raise InvalidInput(f"there can be 1 to {MOST_ROUNDS} rounds, not {pair.bound}")
+        raise InvalidInput(f"rounds must be 1 to {MOST_ROUNDS}, got {pair.bound}")
     return pair
 
 
@@ -283,12 +285,13 @@ def _leave_to_person(pair: Pair, reason: str) -> Pair:
 def decide(pair: Pair, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
     if pair.state is not PairState.UNDECIDED:
         raise Conflict(
-            f"pair {pair.id} is {pair.state}: there is nothing to decide", hint=f"`fleet pair show {pair.id}`"
+            f"pair {pair.id} is {pair.state}: there is nothing to decide",
+            hint=("see ", Next("pair.show", pair_id=pair.id)),
         )
     decided = replace(pair, decided_by=by)
     match decision:
         case Decision.ACCEPT if not pair.head or pair.head == pair.base:
-            raise Conflict(f"pair {pair.id} has no work to accept", hint="reject it, or let it go on")
+            raise Conflict(f"pair {pair.id} has no work to accept", hint="reject it, or continue it")
         case Decision.ACCEPT:
             return replace(decided, state=PairState.ACCEPTED, reason=word)
         case Decision.REJECT:
@@ -304,7 +307,7 @@ def _go_on(pair: Pair, word: str, rounds: int) -> Pair:
     after_review = bool(pair.rounds) and pair.rounds[-1].number == pair.round
     bound = max(pair.bound, pair.round) + rounds if after_review else pair.bound
     if bound > MOST_ROUNDS * 10:
-        raise InvalidInput(f"{bound} rounds are too many")
+        raise InvalidInput(f"too many rounds: {bound}; the limit is {MOST_ROUNDS * 10}")
     return replace(
         pair,
         state=PairState.DOING,
@@ -318,5 +321,8 @@ def _go_on(pair: Pair, word: str, rounds: int) -> Pair:
 
 def cancel(pair: Pair, *, by: str) -> Pair:
     if pair.has_ended:
-        raise Conflict(f"pair {pair.id} has ended: it is {pair.state}", hint=f"`fleet pair show {pair.id}`")
+        raise Conflict(
+            f"pair {pair.id} has already ended: {pair.state}",
+            hint=("see ", Next("pair.show", pair_id=pair.id)),
+        )
     return replace(pair, state=PairState.CANCELLED, decided_by=by, reason="")

@@ -18,7 +18,7 @@ from fleet.domain.ids import PairId, SprintId
 from fleet.domain.pair import Pair, Who
 from fleet.domain.review import Finding, FindingState
 from fleet.domain.task import TIERS
-from fleet.errors import Conflict, InvalidInput
+from fleet.errors import Conflict, InvalidInput, Next
 
 PLAN, PROGRESS, FEEDBACK = "PLAN.md", "progress.json", "feedback.md"
 CONTROL_FILES = (PLAN, PROGRESS, FEEDBACK)
@@ -189,6 +189,7 @@ class Sprint:
     bound: int = CYCLES
     budget_usd: float | None = None
     part_of: str = ""
+    origin: str = ""  # the spawn that it comes from
     state: SprintState = SprintState.PLANNING
     plan: tuple[Phase, ...] = ()  # as it was approved
     plan_text: str = ""
@@ -271,7 +272,10 @@ def _notes(pair: Pair) -> str:
 
 def cancel_sprint(sprint: Sprint) -> Sprint:
     if sprint.has_ended:
-        raise Conflict(f"sprint {sprint.id} has ended: it is {sprint.state}")
+        raise Conflict(
+            f"sprint {sprint.id} has already ended: {sprint.state}",
+            hint=("see ", Next("sprint.show", sprint_id=sprint.id)),
+        )
     return replace(sprint, state=SprintState.CANCELLED, reason="")
 
 

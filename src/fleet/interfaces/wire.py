@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 
     from fleet.domain.boundary import Outside
     from fleet.domain.event import Json
-    from fleet.domain.pair import Round
     from fleet.domain.process import ProcessId
     from fleet.domain.question import Question
-    from fleet.domain.review import Finding
     from fleet.domain.run import Diff, Result, Run
-    from fleet.domain.sprint import Phase
     from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage
@@ -30,11 +27,9 @@ if TYPE_CHECKING:
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
     from fleet.services.logs import LogEntry
-    from fleet.services.pairs import PairDetail
     from fleet.services.process_usage import ProcessUsage
     from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.setup import Row
-    from fleet.services.sprints import SprintDetail
     from fleet.services.stage_logs import StageEntry
     from fleet.services.task_import import Imported
     from fleet.services.trains import Forecast
@@ -405,112 +400,6 @@ def outcome(outcome: Outcome) -> dict[str, Json]:
         "base_sha": outcome.start or None,
         "head_sha": outcome.head or None,
         "cost_usd": outcome.cost_usd,
-    }
-
-
-# pairs
-
-
-def pair(detail: PairDetail) -> dict[str, Json]:
-    pair = detail.pair
-    return {
-        "id": pair.id,
-        "state": str(pair.state),
-        "reason": pair.reason,
-        "prompt": pair.prompt,
-        "project": pair.project,
-        "doer": str(pair.doer),
-        "reviewer": str(pair.reviewer),
-        "gates": list(pair.gates),
-        "round": pair.round,
-        "rounds": [pair_round(heard) for heard in pair.rounds],
-        "most_rounds": pair.bound,
-        "findings": [finding(found) for found in pair.findings],
-        "branch": detail.branch,
-        "base": pair.base,
-        "head": pair.head or None,
-        "task": pair.doer_task,
-        "run": detail.doer.run if detail.doer else None,
-        "is_good": pair.is_good,
-        "has_ended": pair.has_ended,
-        "decided_by": pair.decided_by or None,
-        "part_of": pair.part_of or None,
-        "created_at": moment(pair.created_at),
-        "ended_at": moment(pair.ended_at),
-    }
-
-
-def pair_round(round: Round) -> dict[str, Json]:
-    return {
-        "number": round.number,
-        "head": round.head,
-        "verdict": round.word or None,
-        "raised": round.raised,
-        "edits": list(round.edits),
-        "reason": round.reason,
-    }
-
-
-def finding(finding: Finding) -> dict[str, Json]:
-    return {
-        "id": finding.id,
-        "severity": str(finding.severity),
-        "standing": str(finding.standing),
-        "file": finding.file,
-        "line": finding.line,
-        "claim": finding.claim,
-        "evidence": finding.evidence,
-        "round": finding.round,
-    }
-
-
-# sprints
-
-
-def sprint(detail: SprintDetail) -> dict[str, Json]:
-    sprint = detail.sprint
-    return {
-        "id": sprint.id,
-        "state": str(sprint.state),
-        "reason": sprint.reason,
-        "prompt": sprint.prompt,
-        "project": sprint.project,
-        "doer": str(sprint.doer),
-        "reviewer": str(sprint.reviewer),
-        "gates": list(sprint.gates),
-        "most_rounds": sprint.bound,
-        "phase": sprint.phase,
-        "plan": [phase(one) for one in sprint.plan],
-        "verified": [{"commit": one.commit, "notes": one.notes} for one in sprint.verified],
-        "pairs": [pair.id for pair in detail.pairs],
-        "undecided": detail.undecided.id if detail.undecided else None,
-        "branch": sprint.branch,
-        "base": sprint.base,
-        "head": sprint.head or None,
-        "unlanded": sprint.unlanded or None,
-        "has_ended": sprint.has_ended,
-        "part_of": sprint.part_of or None,
-        "created_at": moment(sprint.created_at),
-        "ended_at": moment(sprint.ended_at),
-    }
-
-
-def phase(phase: Phase) -> dict[str, Json]:
-    return {
-        "title": phase.title,
-        "verify": phase.verify,
-        "tasks": [
-            {
-                "id": task.id,
-                "title": task.title,
-                "change": task.change,
-                "files": task.files,
-                "tier": task.tier,
-                "done_when": task.done_when,
-                "blockers": task.blockers,
-            }
-            for task in phase.tasks
-        ],
     }
 
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NOUNS = {
+    "pair": "fleet.operations.pairs",
     "race": "fleet.operations.races",
+    "sprint": "fleet.operations.sprints",
 }
 
 

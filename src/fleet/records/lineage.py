@@ -1,4 +1,4 @@
-"""Where something comes from: the spawn behind a run, a task, a pair, a race or a workflow."""
+"""Where something comes from: the spawn behind a run, a task, a pair, a sprint, a race or a workflow."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleet.records.pairs import Pairs
     from fleet.records.races import Races
     from fleet.records.spawns import Spawns
+    from fleet.records.sprints import Sprints
     from fleet.records.workflows import Workflows
 
 LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
@@ -45,6 +46,12 @@ class Lineage:
         from fleet.records.races import Races
 
         return Races(self._store)
+
+    @cached_property
+    def _sprints(self) -> Sprints:
+        from fleet.records.sprints import Sprints
+
+        return Sprints(self._store)
 
     @cached_property
     def _workflows(self) -> Workflows:
@@ -97,6 +104,8 @@ class Lineage:
             return task.origin, task.part_of
         if pair := self._pairs.peek(name):
             return pair.origin, pair.part_of
+        if sprint := self._sprints.peek(name):
+            return sprint.origin, sprint.part_of
         if race := self._races.peek(name):
             return race.origin, race.part_of
         if workflow := self._workflows.peek(name):

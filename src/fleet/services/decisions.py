@@ -40,7 +40,7 @@ def _approvals(fleet: Fleet) -> Iterator[Due]:
 
 
 def _pairs(fleet: Fleet) -> Iterator[Due]:
-    for pair in fleet.pairs.list(PairState.UNDECIDED):
+    for pair in reversed(fleet.pairs.list(PairState.UNDECIDED)):  # the oldest first
         told = f"{pair.id} is undecided: {pair.reason}"
         yield Due("pair", pair.id, told, f"fleet pair show {pair.id}")
 

@@ -1,4 +1,4 @@
-"""Have one coder's work reviewed by another: start pairs, look at them, and decide what they cannot."""
+"""Start, list, decide and cancel pairs: one coder does the work, another reviews it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.ids import new_pair_id
 from fleet.domain.pair import Decision, Pair, PairState, Who, cancel, check_pair, decide, parse_who
 from fleet.domain.run import Role
-from fleet.errors import Conflict, FleetError, InvalidInput
+from fleet.errors import FleetError, InvalidInput
 from fleet.ports.coder import Turn
 from fleet.records.pairs import Pairs
-from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text
-from fleet.services.waiting import find_by_id, wait_until
+from fleet.services.waiting import find_by_id
 
 if TYPE_CHECKING:
-    from fleet.domain.run import Run
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
     from fleet.ports.repository import Repositories
@@ -47,13 +45,17 @@ class PairWish(NamedTuple):
 
 
 class PairDetail(NamedTuple):
-    """A pair, and what there is of its doer and of its present reviewer."""
+    """A pair, and the tasks of its doer and of its current reviewer, as far as they exist."""
 
     pair: Pair
     doer: Task | None
-    doer_run: Run | None
     reviewer: Task | None
     branch: str
+
+    @property
+    def question(self) -> str:
+        """Id of the question that one of its agents asks; "" if there is none."""
+        return next((task.question for task in (self.doer, self.reviewer) if task and task.question), "")
 
 
 class PairService:
@@ -68,10 +70,8 @@ class PairService:
         link: SupervisorLink,
     ) -> None:
         self._host = host
-        self._store = store
         self._pairs = Pairs(store)
         self._tasks = Tasks(store)
-        self._runs = Runs(store)
         self._repositories = repositories
         self._coder = coder
         self._coder_names = coder_names
@@ -131,10 +131,10 @@ class PairService:
     # looking
 
     def list(self, state: PairState | None = None, *, everything: bool = True) -> list[Pair]:
-        """Return all pairs, or those in a state, oldest first; of all, maybe only what has not ended."""
+        """Return the pairs, newest first: all, those in a state, or those that have not ended."""
         found = self._pairs.find("state", str(state)) if state else self._pairs.find()
         shown = [pair for pair in found if everything or not pair.has_ended]
-        return sorted(shown, key=lambda pair: pair.created_at)
+        return sorted(shown, key=lambda pair: pair.created_at, reverse=True)
 
     def get(self, name: str) -> Pair:
         return find_by_id(self._pairs, name, "pair")
@@ -144,52 +144,24 @@ class PairService:
         return PairDetail(
             pair=pair,
             doer=doer,
-            doer_run=self._runs.peek(doer.run) if doer and doer.run else None,
             reviewer=self._tasks.peek(pair.review_task),
             branch=doer.branch if doer else pair.branch,
         )
 
-    def waits_for_answer(self, pair: Pair) -> str:
-        """Return the id of the question that an agent of a pair waits for; "" if there is none."""
-        detail = self.detail(pair)
-        return next((task.question for task in (detail.doer, detail.reviewer) if task and task.question), "")
+    # deciding
 
-    def wait(
-        self,
-        name: str,
-        *,
-        timeout_seconds: float | None = None,
-        progress: Callable[[Pair], None] = lambda pair: None,
-    ) -> Pair:
-        """Block until a pair has ended, or waits for a person; return it as it is then."""
-        return wait_until(
-            lambda: self.get(name),
-            lambda pair: not pair.has_work or bool(self.waits_for_answer(pair)),
-            store=self._store,
-            link=self._link,
-            what=f"pair {name}",
-            timeout_seconds=timeout_seconds,
-            progress=progress,
-        )
-
-    # what people say
-
-    def decide(
-        self, name: str, decision: Decision, *, by: str, run: str = "", word: str = "", rounds: int = 1
-    ) -> Pair:
-        """Decide what a pair could not. No agent may (`run` names the one that calls)."""
+    def decide(self, name: str, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
+        """Record what a person decides about an undecided pair."""
         check_text(word)
         if rounds < 1:
-            raise InvalidInput(f"there can be no {rounds} more rounds")
-        return self._change(name, run, lambda pair: decide(pair, decision, by=by, word=word, rounds=rounds))
+            raise InvalidInput(f"number of further rounds must be at least 1, got {rounds}")
+        return self._change(name, lambda pair: decide(pair, decision, by=by, word=word, rounds=rounds))
 
-    def cancel(self, name: str, *, by: str, run: str = "") -> Pair:
+    def cancel(self, name: str, *, by: str) -> Pair:
         """End a pair and its agents; what they did is kept."""
-        return self._change(name, run, lambda pair: cancel(pair, by=by))
+        return self._change(name, lambda pair: cancel(pair, by=by))
 
-    def _change(self, name: str, run: str, change: Callable[[Pair], Pair]) -> Pair:
-        if run:
-            raise Conflict("an agent cannot decide about a pair", hint='ask a person with `fleet ask "…"`')
+    def _change(self, name: str, change: Callable[[Pair], Pair]) -> Pair:
         now = time.time()
 
         def changed(pair: Pair) -> Pair:
@@ -202,6 +174,6 @@ class PairService:
 
 
 def _require_reviewer(coder: Coder) -> None:
-    """Raise what keeps a coder from being a reviewer: it is not here, or cannot be kept from writing."""
+    """Raise an error if a coder is not installed or has no read-only mode."""
     require_binary(coder.facts)
     coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))

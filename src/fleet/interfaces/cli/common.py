@@ -114,17 +114,6 @@ def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
-class StartGroup(click.Group):
-    """A group whose command `start` need not be named: `race 3 …` is `race start 3 …`."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self.commands or args[0].startswith("-"):
-            return super().resolve_command(ctx, args)
-        return "start", self.commands["start"], args
-
-
 def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callable[[Function], Function]:
     """Make an argument that takes an id, completed from pairs of an id and what it stands for."""
 
@@ -148,13 +137,6 @@ def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callabl
 def first_line(text: str) -> str:
     """Return what a text is about, in a line that is safe to show."""
     return render.printable(text.strip().partition("\n")[0][:80])
-
-
-def none_shown(what: str, *, everything: bool, start: str) -> str:
-    """Say that a list has nothing to show, and what to type instead."""
-    if everything:
-        return f"there is no {what} yet; start one with {start}"
-    return f"no {what} is under way; start one with {start}, see old ones with `fleet {what} list --all`"
 
 
 def merge_command(branch: str, gates: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.hints import in_these_words
 from fleet.interfaces.mcp.tool import Tool
 
-SETS = ("health", "workers", "workflows", "runs", "questions", "merges", "trains", "tasks", "pairs", "races")
 USUAL = ("health", "workers", "workflows", "runs", "questions", "merges")
+SETS = (*USUAL, "trains", "tasks", "pairs", "races", "sprints")
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
