@@ -171,6 +171,12 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
         approved(yes, 0, Outcome(status="approved"), 2.0)
 
 
+def test_a_workflow_that_a_person_wants_ended_waits_for_nobody() -> None:
+    work = started(workflow(Stage(name="a", kind=Kind.APPROVAL)), 0, (), 1.0)
+    assert not replace(work, is_cancelled=True).needs_person
+    assert "work" in WORKFLOW_FORM.index(replace(work, is_cancelled=True))
+
+
 def test_a_workflow_that_waits_for_a_person_and_has_work_besides_is_looked_after() -> None:
     work = started(workflow(Stage(name="a", kind=StageKind.APPROVAL), Stage(name="b")), 0, (), 1.0)
     assert not work.needs_person

@@ -165,7 +165,7 @@ class Workflow:
     @property
     def needs_person(self) -> bool:
         """Whether nothing will happen until a person does something."""
-        if self.has_ended or startable(self):
+        if self.has_ended or self.is_cancelled or startable(self):
             return False
         is_asked = any(one.state is StageState.ASKING or one.asks for one in self.progress)
         return is_asked and all(one.asks for one in self.progress if one.state is StageState.RUNNING)
