@@ -61,7 +61,7 @@ def system(tmp_path: Path, repository: Path) -> Iterator[System]:
     if is_real:
         system.close()
     else:
-        system.link.stop()
+        system.stop_supervisors()
 
 
 @pytest.fixture

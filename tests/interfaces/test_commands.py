@@ -118,6 +118,15 @@ def test_without_a_command_the_help_is_shown(system: System) -> None:
     assert all(f"\n  {name} " in alone.stdout for name in COMMANDS)
 
 
+def test_every_command_says_in_a_process_of_its_own_what_it_says_here(system: System) -> None:
+    """The other tests call most commands within their own process."""
+    for name in COMMANDS:
+        alone, here = (system.fleet(name, "--help", own_process=own) for own in (True, False))
+        assert alone.stdout == here.stdout, name
+        assert alone.stdout.startswith(f"Usage: fleet {name} "), name
+        assert alone.stderr == here.stderr == "", name
+
+
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_is_the_command(system: System, alias: str) -> None:
     assert system.json(alias) == []

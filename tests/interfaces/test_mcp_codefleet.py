@@ -206,7 +206,8 @@ def test_a_worker_has_no_result_before_it_has_ended_and_can_be_cancelled_once(
     cleaned = talk.call("cleanup_worker", worker_id=name)
     assert cleaned["worktree_removed"] is True
     run = talk.call("get_worker_status", worker_id=name)["run"]
-    assert f"killed (task {name} was closed: cancelled by " in shared.fleet("logs", run).stdout
+    killed = f"killed (task {name} was closed: cancelled by "
+    wait_for(lambda: killed in shared.fleet("logs", run).stdout, what="its log tells who ended it")
 
 
 def test_cleaning_up_keeps_work_that_is_not_merged_and_clears_away_what_is(
