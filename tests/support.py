@@ -192,6 +192,20 @@ class System:
 
         return wait_for(signed, what="a supervisor is up")
 
+    def kill_supervisor(self) -> None:
+        """Kill the supervisor, and wait until nobody can take it for one that works.
+
+        Its last thread may keep its lock and its FIFO for a moment after it is seen dead.
+        """
+        killed = self.supervisor_pid()
+        os.kill(killed, signal.SIGKILL)
+
+        def is_gone() -> bool:
+            holder = self.door.holder()
+            return holder.pid != killed if holder else not self.door.is_open()
+
+        wait_for(is_gone, what="the killed supervisor is gone")
+
     def suspend_supervisor(self) -> int:
         """Suspend the supervisor, and not while it writes to the store, which nobody else could then."""
         pid = self.supervisor_pid()

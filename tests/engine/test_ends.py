@@ -71,7 +71,7 @@ def test_an_agent_that_cannot_be_attached_to_anew_is_ended_with_its_run(system: 
     system.fleet("create", "work", "-a", "mine", "-p", "go")
     run = system.wait_until("work", lambda run: run.state is RunState.RUNNING)
     (system.home / "config.toml").write_text(before)
-    os.kill(system.supervisor_pid(), signal.SIGKILL)
+    system.kill_supervisor()
     system.fleet("wait", "work", code=1)
     ended = system.run("work")
     assert ended.state is RunState.FAILED
@@ -111,7 +111,7 @@ def test_a_failed_setup_starts_no_agent_even_when_its_settling_is_cut_off(
             lambda number=number: system.run(f"work-{number}").state in (RunState.SETTLING, RunState.FAILED),
             what="the setup has failed",
         )
-        os.kill(system.supervisor_pid(), signal.SIGKILL)
+        system.kill_supervisor()
         system.fleet("wait", f"work-{number}", code=1)
     assert not starts.exists()
 

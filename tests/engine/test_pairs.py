@@ -414,8 +414,7 @@ def test_no_round_is_done_twice_whenever_the_supervisor_is_killed(
     pair_id = start(system, critic, doing(*([count, *steps] for steps in (ONE, TWO, THREE))))
     for number in (1, 2):
         wait_for(lambda number=number: len(critic.calls) == number, 30)
-        os.kill(system.supervisor_pid(), signal.SIGKILL)
-        wait_for(lambda: system.link.holder() is None)
+        system.kill_supervisor()
         (tmp_path / f"go-{number}").touch()
         system.fleet("pair", "wait", pair_id, "--timeout", "0.01", code=7)
     pair = until(system, pair_id, is_at_rest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -53,7 +52,7 @@ def test_a_run_a_second_prompt_and_a_killed_supervisor_all_happen_once(
     system.fleet("create", "work", "-p", scenario(*steps))
     run = system.wait_until("work", lambda run: run.said == "ready")
     assert run.agent is not None
-    os.kill(system.supervisor_pid(), signal.SIGKILL)
+    system.kill_supervisor()
     assert is_alive(run.agent.pid)
     gate.touch()
     system.fleet("list")  # wakes a supervisor

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -168,8 +166,7 @@ def test_a_coder_that_a_person_resumes_goes_on_with_what_was_parked(system: Syst
 def test_whoever_asks_about_tasks_finds_a_supervisor_at_work_on_them(system: System, tmp_path: Path) -> None:
     task_id = wish(system, "Orphan", {"wait_for": str(tmp_path / "go")}, EDIT, DONE)
     until(system, task_id, lambda task: task.state is TaskState.IN_PROGRESS)
-    os.kill(system.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: system.link.holder() is None)
+    system.kill_supervisor()
     (tmp_path / "go").touch()
     assert "no supervisor was up; started one" in system.fleet("tasks").stderr
     until(system, task_id, is_closed)

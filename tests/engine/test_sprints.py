@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -329,8 +327,7 @@ def test_no_phase_is_done_twice_when_the_supervisor_is_killed(system: System, te
     sprint_id = start(system, team)
     for number, path in enumerate(go, 1):
         wait_for(lambda number=number: len(team.critic.calls) == number, 30)
-        os.kill(system.supervisor_pid(), signal.SIGKILL)
-        wait_for(lambda: system.link.holder() is None)
+        system.kill_supervisor()
         Path(path).touch()
         system.fleet("sprint", "wait", sprint_id, "--timeout", "0.01", code=7)
     sprint = until(system, sprint_id, lambda sprint: sprint.has_ended)

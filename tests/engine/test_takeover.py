@@ -226,7 +226,7 @@ session = "session"
     headless.fleet(*words)
     run = headless.wait_until("work", lambda run: run.agent is not None)
     on_service(headless, lambda runs: runs.take_over(run.id))
-    os.kill(headless.supervisor_pid(), signal.SIGKILL)  # the next one has the wish before it, and no session
+    headless.kill_supervisor()  # the next one has the wish before it, and no session
     headless.fleet("list")
     headless.supervisor_pid()
     assert headless.run("work").is_to_switch
@@ -241,14 +241,12 @@ def test_a_supervisor_killed_between_the_wish_and_the_screen_loses_nothing(
     headless: System, moment: str
 ) -> None:
     run = in_the_middle(headless, {"ignore_signals": True} if moment == "settling" else {"say": "on it"})
-    supervisor = headless.supervisor_pid()
     if moment == "wish":
         headless.suspend_supervisor()
     on_service(headless, lambda runs: runs.take_over(run.id))
     if moment == "preparing":
         headless.wait_until("work", lambda run: run.mode is Mode.TMUX)
-    os.kill(supervisor, signal.SIGKILL)
-    wait_for(lambda: not is_alive(supervisor), what="the supervisor is dead")
+    headless.kill_supervisor()
     headless.fleet("list")  # starts the next one
     taken = headless.wait_until("work", is_up, 60)
     assert (taken.mode, taken.mode_wanted, taken.session) == (Mode.TMUX, None, run.session)
@@ -262,11 +260,10 @@ def test_a_supervisor_killed_while_an_agent_is_handed_back_loses_nothing(headles
     run = in_the_middle(headless)
     on_service(headless, lambda runs: runs.take_over(run.id))
     taken = headless.wait_until("work", is_up)
-    supervisor = headless.suspend_supervisor()
+    headless.suspend_supervisor()
     headless.fleet("release", "work", scenario({"say": "prompt {prompts}"}))
     assert not headless.run("work").is_at_rest
-    os.kill(supervisor, signal.SIGKILL)
-    wait_for(lambda: not is_alive(supervisor), what="the supervisor is dead")
+    headless.kill_supervisor()
     headless.fleet("wait", "work")
     ended = headless.run("work")
     assert ended.result is not None

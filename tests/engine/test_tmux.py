@@ -100,7 +100,7 @@ def test_prompts_wait_for_their_turn_and_come_once_though_the_supervisor_dies(
     run = screen.run("work")
     screen.fleet("prompt", "work", scenario({"say": "second"}))
     screen.fleet("prompt", "work", scenario({"say": "third"}))
-    os.kill(screen.supervisor_pid(), signal.SIGKILL)
+    screen.kill_supervisor()
     gate.touch()
     screen.fleet("list")  # starts the next supervisor
     screen.wait_until("work", lambda run: run.turn == 3 and is_waiting(run), 40)
@@ -133,7 +133,7 @@ def test_a_supervisor_that_dies_while_it_pastes_neither_loses_nor_doubles_the_pr
     screen.fleet("prompt", "work", "hello second")
     screen.wait_until("work", lambda run: run.turn == 2)
     time.sleep(delay)  # somewhere between the record, the paste and the Enter
-    os.kill(screen.supervisor_pid(), signal.SIGKILL)
+    screen.kill_supervisor()
     screen.fleet("list")  # starts the next supervisor
     screen.wait_until("work", lambda run: run.turn == 2 and is_waiting(run), 40)
     assert prompts_of(screen, run)[1:] == ["hello second"]

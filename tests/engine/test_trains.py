@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -256,8 +254,7 @@ def test_a_supervisor_that_is_killed_while_the_gate_runs_is_followed_by_one_that
     branch_off(desk.repository, "two", {"two": "2"})
     desk.fleet("merge", "one", "two", "--gate", slow_gate(tmp_path))
     begun(tmp_path)
-    os.kill(desk.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: desk.link.holder() is None)
+    desk.kill_supervisor()
     (tmp_path / "go").touch()
     desk.fleet("train", "wait", newest(desk).id)
     assert set(states(newest(desk)).values()) == {"landed"}
@@ -273,8 +270,7 @@ def test_a_supervisor_that_is_killed_while_an_agent_mends_prompts_it_only_once(
     git(desk.repository, "branch", "-f", "main", "one")
     desk.fleet("merge", "two", "--no-gate")
     wait_for((tmp_path / "mending").exists, what="its agent is at it")
-    os.kill(desk.supervisor_pid(), signal.SIGKILL)
-    wait_for(lambda: desk.link.holder() is None)
+    desk.kill_supervisor()
     (tmp_path / "go").touch()
     desk.fleet("train", "wait", newest(desk).id)
     assert states(newest(desk)) == {"two": "landed"}
