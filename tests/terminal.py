@@ -35,7 +35,7 @@ def at_a_terminal(system: System, *words: str) -> Iterator[tuple[subprocess.Pope
         os.close(terminal)
 
 
-def read_until(terminal: int, wanted: bytes, seconds: float = 20) -> bytes:
+def read_until(terminal: int, wanted: bytes, seconds: float = 120) -> bytes:
     seen, deadline = b"", time.monotonic() + seconds
     while wanted not in seen:
         assert time.monotonic() < deadline, f"{wanted!r} is not on the screen: {seen[-2000:]!r}"

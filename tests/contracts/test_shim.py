@@ -1,4 +1,8 @@
-"""The shim's promises, in every shell, on this machine and over ssh: one agent, none left."""
+"""The shim's promises, in every shell, on this machine and over ssh: one agent, none left.
+
+Each is kept in dash, here and over ssh. Those that depend on what a shell makes of signals, traps, quoting,
+redirections and job control are kept in the others, too; all of them in all shells are a slow group.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,22 @@ from tests.contracts.transport_fixtures import Member, Sshd, make_transport, wai
 sshd, runner = fixtures.sshd, fixtures.runner
 
 SHELLS = ("dash", "bash", "busybox")
+PLACES = {
+    "turn": [(f"{kind}-{shell}", shell) for kind in ("local", "ssh") for shell in SHELLS],
+    "local_turn": [(shell, shell) for shell in SHELLS],
+}
+in_every_shell = pytest.mark.in_every_shell
 SLEEPER = ("sleep", "1000")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_sensitive = metafunc.definition.get_closest_marker("in_every_shell") is not None
+    for fixture in PLACES.keys() & set(metafunc.fixturenames):
+        places = [
+            pytest.param(place, marks=() if is_sensitive or shell == SHELLS[0] else pytest.mark.slow)
+            for place, shell in PLACES[fixture]
+        ]
+        metafunc.parametrize(fixture, places, indirect=True)
 
 
 def find_shell(name: str, folder: Path) -> str:
@@ -128,7 +147,7 @@ def new_turn(member: Member, shell: str, tmp_path: Path, folder: Path) -> Iterat
         member.wait(member.transport.close())
 
 
-@pytest.fixture(params=[f"{kind}-{shell}" for kind in ("local", "ssh") for shell in SHELLS])
+@pytest.fixture
 def turn(
     request: pytest.FixtureRequest, runner: asyncio.Runner, tmp_path: Path, turn_folder: Path
 ) -> Generator[Turn]:
@@ -138,7 +157,7 @@ def turn(
         yield turn
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture
 def local_turn(
     request: pytest.FixtureRequest, runner: asyncio.Runner, tmp_path: Path, turn_folder: Path
 ) -> Generator[Turn]:
@@ -173,6 +192,7 @@ def kill(*pids: int) -> None:
 # the life of an agent
 
 
+@in_every_shell
 def test_an_agent_works_in_its_workspace_and_its_output_and_code_are_kept(turn: Turn) -> None:
     turn.sh('pwd; echo "$GREETING" >&2; cat; exit 7', env={"GREETING": "hello"}, stdin=b"given")
     assert turn.ended() == AgentProcess(phase=Phase.EXITED, code=7)
@@ -188,6 +208,7 @@ def test_a_running_agent_is_told_with_its_shim(turn: Turn) -> None:
     assert psutil.Process(pid_of(process)).ppid() == shim_of(process)
 
 
+@in_every_shell
 def test_an_agent_leads_a_session_of_its_own_apart_from_its_shim(turn: Turn) -> None:
     process = turn.start(*SLEEPER)
     agent, shim = pid_of(process), shim_of(process)
@@ -195,6 +216,7 @@ def test_an_agent_leads_a_session_of_its_own_apart_from_its_shim(turn: Turn) -> 
     assert os.getsid(shim) not in (agent, os.getsid(0))
 
 
+@in_every_shell
 def test_an_agent_ignores_no_signal_and_has_the_callers_umask(turn: Turn) -> None:
     turn.sh("grep SigIgn /proc/self/status; umask")
     turn.ended()
@@ -217,17 +239,20 @@ def test_a_folder_nobody_asked_for_is_absent(turn: Turn) -> None:
     assert turn.members == ()
 
 
+@in_every_shell
 def test_a_missing_command_is_code_127(turn: Turn) -> None:
     turn.start("no-such-command-here")
     assert turn.ended().code == 127
     assert b"no-such-command-here" in (turn.folder / "err").read_bytes()
 
 
+@in_every_shell
 def test_a_missing_workspace_is_code_126(turn: Turn) -> None:
     turn.start(*SLEEPER, cwd="/no/such/folder")
     assert turn.ended().code == 126
 
 
+@in_every_shell
 def test_an_agent_that_is_killed_has_a_code(turn: Turn) -> None:
     os.kill(pid_of(turn.start(*SLEEPER)), signal.SIGKILL)
     assert turn.ended() == AgentProcess(phase=Phase.EXITED, code=137)
@@ -241,6 +266,7 @@ def test_nothing_but_the_record_is_left_in_the_folder(turn: Turn) -> None:
     wait_until(lambda: {one.name for one in turn.folder.iterdir()} == kept)
 
 
+@in_every_shell
 def test_secrets_reach_the_agent_and_nothing_of_them_is_left_in_the_folder(turn: Turn) -> None:
     script = 'test ${#SECRET} = 9 && test ! -s "$FOLDER/secrets"'
     turn.sh(script, env={"FOLDER": str(turn.folder)}, secrets={"SECRET": "it's mine"})
@@ -284,6 +310,7 @@ def test_the_secrets_of_an_agent_that_was_killed_before_it_took_them_go_with_it(
 # starting
 
 
+@in_every_shell
 def test_of_many_who_start_at_once_one_starts_an_agent(turn: Turn) -> None:
     script = "echo $$ >> ran; exec sleep 1000"
     answers = turn.member.wait_for_all(*(turn.starting("sh", "-c", script) for _ in range(12)))
@@ -372,6 +399,7 @@ def test_a_shim_and_agent_that_are_both_killed_are_lost(turn: Turn) -> None:
     assert turn.ended() == AgentProcess(phase=Phase.LOST, reason="shimdied")
 
 
+@in_every_shell
 def test_signals_to_the_shim_do_not_end_it(turn: Turn) -> None:
     process = turn.start(*SLEEPER)
     for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
@@ -474,6 +502,7 @@ def fill(disk: Path) -> None:
             file.write(bytes(1024))
 
 
+@in_every_shell
 def test_the_code_is_recorded_on_a_full_disk(turn: Turn, small_disk: Path) -> None:
     turn.folder = small_disk / "turn"
     turn.sh(f"touch up; while [ ! -e '{small_disk}/filler' ]; do sleep 0.01; done; cat /dev/zero; exit 7")
@@ -483,6 +512,7 @@ def test_the_code_is_recorded_on_a_full_disk(turn: Turn, small_disk: Path) -> No
     assert shutil.disk_usage(small_disk).free == 0
 
 
+@in_every_shell
 def test_a_full_disk_refuses_the_start_until_there_is_room(turn: Turn, small_disk: Path) -> None:
     turn.folder = small_disk / "turn"
     turn.member.wait(turn.prepare("sh", "-c", "exit 7"))
@@ -523,6 +553,7 @@ def test_a_cut_connection_does_not_touch_the_agent(
 # stopping
 
 
+@in_every_shell
 def test_a_polite_agent_is_asked_to_end_and_its_code_is_kept(turn: Turn) -> None:
     turn.sh("trap 'echo bye; exit 9' TERM; touch up; while :; do sleep 0.02; done")
     wait_until((turn.workspace / "up").exists)
@@ -530,6 +561,7 @@ def test_a_polite_agent_is_asked_to_end_and_its_code_is_kept(turn: Turn) -> None
     assert (turn.folder / "out").read_bytes() == b"bye\n"
 
 
+@in_every_shell
 def test_an_agent_that_is_deaf_to_term_is_killed_after_the_grace(turn: Turn) -> None:
     turn.sh("trap '' TERM; touch up; while :; do sleep 0.02; done")
     wait_until((turn.workspace / "up").exists)
@@ -549,6 +581,7 @@ while :; do sleep 0.1; done
 """
 
 
+@in_every_shell
 def test_no_process_of_a_run_is_left_wherever_it_moved(turn: Turn) -> None:
     process = turn.sh(ESCAPEES)
     escapees = turn.pids("pids", 6)
@@ -779,6 +812,7 @@ SHOW = 'cat "/proc/$$/cmdline" > argv.got; cat "/proc/$$/environ" > env.got; cat
 LONG = "100 kB of '\"$ " * 7300
 
 
+@in_every_shell
 @given(
     words=st.lists(WORD, max_size=6),
     env=st.dictionaries(NAME, WORD, max_size=4),
@@ -929,6 +963,7 @@ def foreground_group(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[5])
 
 
+@in_every_shell
 def test_in_a_terminal_the_agent_has_the_foreground_and_its_code_is_kept(pane: Pane) -> None:
     process = pane.open("touch up; while [ ! -e end ]; do sleep 0.02; done; exit 6")
     agent = pid_of(process)
@@ -953,6 +988,7 @@ raise SystemExit(8)
 """
 
 
+@in_every_shell
 def test_in_a_terminal_the_agent_is_typed_to_and_a_suspended_one_comes_back(pane: Pane) -> None:
     process = pane.open(f"exec {sys.executable} -c '{SUSPENDABLE}'")
     work = pane.turn.workspace
@@ -967,6 +1003,7 @@ def test_in_a_terminal_the_agent_is_typed_to_and_a_suspended_one_comes_back(pane
     assert (work / "line").read_text() == "hello"
 
 
+@in_every_shell
 def test_ctrl_c_in_a_terminal_reaches_the_agent_alone(pane: Pane) -> None:
     pane.open("trap 'exit 5' INT; touch up; while :; do sleep 0.02; done")
     wait_until((pane.turn.workspace / "up").exists)
@@ -983,6 +1020,7 @@ def test_an_agent_in_a_terminal_is_stopped_with_all_of_its_own(pane: Pane) -> No
     assert not any(map(is_alive, [pid_of(process), *escapees]))
 
 
+@in_every_shell
 @pytest.mark.parametrize(("script", "code"), [("", 129), ("trap 'sleep 0.2; exit 3' HUP;", 3)])
 def test_a_terminal_that_is_closed_ends_the_agent_and_its_code_is_kept(
     pane: Pane, script: str, code: int
@@ -1050,6 +1088,7 @@ def strike_often(turn: Turn, count: int) -> None:
         turn.stop(grace=0)
 
 
+@in_every_shell
 def test_killed_at_any_instant_it_starts_at_most_once_and_never_means_never(local_turn: Turn) -> None:
     strike_often(local_turn, 14)
 
@@ -1098,6 +1137,7 @@ def own_umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
+@in_every_shell
 def test_only_the_owner_can_read_a_turns_files_and_the_agent_has_its_users_umask(turn: Turn) -> None:
     with own_umask(0o027):
         turn.sh("umask > mask; echo out; echo err >&2; exit 1", secrets={"A": "b"})

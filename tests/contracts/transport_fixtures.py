@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
-def wait_until(condition: Callable[[], Any], *, seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], Any], *, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"

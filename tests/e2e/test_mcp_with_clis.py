@@ -21,7 +21,7 @@ from tests.support import System, git, make_repository, scenario
 
 PATIENCE = 150.0
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

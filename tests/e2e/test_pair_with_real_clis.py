@@ -19,7 +19,7 @@ from tests.e2e.test_real_clis import BINARIES
 from tests.fakellm import FakeLLM
 from tests.support import System, git, make_repository
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(400)]
 
 DO = [{"write": {"path": "a.txt", "content": "first\n{prompt}\n"}}, {"text": "I did it."}]
 FINDING = {"id": "1", "severity": "blocker", "file": "a.txt", "line": 1, "claim": "it is wrong"}

@@ -14,7 +14,7 @@ from tests.e2e.test_real_clis import BINARIES
 from tests.fakellm import FakeLLM
 from tests.support import System, git, make_repository, wait_for
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(400)]
 
 CLOSE = [{"shell": "fleet task close --reason done"}, {"text": "It is done."}]
 WRITE = {"write": {"path": "done.txt", "content": "done\n"}}

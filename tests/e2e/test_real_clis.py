@@ -22,7 +22,7 @@ BINARIES = (
 )
 PATIENCE = 120.0
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

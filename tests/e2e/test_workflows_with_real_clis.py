@@ -14,7 +14,7 @@ from tests.e2e.test_real_clis import BINARIES
 from tests.fakellm import FakeLLM
 from tests.support import System, git, make_repository
 
-pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(400)]
 
 WORKFLOW = Path(__file__).parent.parent / "data" / "codefleet" / "write-review-refine.json"
 CLIS = ("claude", "codex")

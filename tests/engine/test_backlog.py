@@ -9,7 +9,8 @@ import pytest
 from tests.backlog import Backlog
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_backlog_with_faults_ends_as_it_should(tmp_path: Path) -> None:
     backlog = Backlog(folder=tmp_path / "backlog", size=24, seed=3, repositories=3, kill_every_seconds=2)
     try:

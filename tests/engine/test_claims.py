@@ -339,7 +339,8 @@ def check_history(collection: Tasks, histories: list[Path], tasks: int) -> None:
         assert is_linearizable(by_task[task.id]), by_task[task.id]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_race_for_tasks_with_stopped_processes_accepts_each_result_once(place: str, tmp_path: Path) -> None:
     race(place, processes=8, tasks=200, seed=1, lease_seconds=0.6, folder=tmp_path, hold_seconds=0.15)
 

@@ -25,7 +25,8 @@ def tree_of(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", [str(mode) for mode in Mode])
 def test_fifty_creates_from_fifty_processes_and_one_kill(system: System, tmp_path: Path, mode: str) -> None:
     if mode == Mode.TMUX and shutil.which("tmux") is None:
@@ -43,9 +44,9 @@ def test_fifty_creates_from_fifty_processes_and_one_kill(system: System, tmp_pat
         for number in range(MANY)
     ]
     assert [wish.wait(120) for wish in wishes] == [0] * MANY
-    wait_for(lambda: ready.exists() and len(ready.read_text().splitlines()) == MANY, 120)
+    wait_for(lambda: ready.exists() and len(ready.read_text().splitlines()) == MANY)
     runs = [
-        system.wait_until(f"many-{number}", lambda run: run.state is RunState.RUNNING, 120)
+        system.wait_until(f"many-{number}", lambda run: run.state is RunState.RUNNING)
         for number in range(MANY)
     ]
     assert len({run.workspace for run in runs}) == MANY

@@ -51,7 +51,7 @@ def free(system: System) -> None:
 
 
 def waits(system: System, branch: str) -> None:
-    run = system.wait_until(branch, lambda run: bool(run.waits_for), 60)
+    run = system.wait_until(branch, lambda run: bool(run.waits_for))
     assert str(system.repository) in run.waits_for or run.workspace in run.waits_for
     assert "MB free" in run.waits_for
 
@@ -65,14 +65,14 @@ def test_settling_removing_and_restoring_wait_for_room_and_go_on(small: System, 
     gate = tmp_path / "gate"
     edit = {"edit": {"path": "a.txt", "content": "x" * 100_000}}
     small.fleet("create", "work", "-p", scenario({"say": "up"}, {"wait_for": str(gate)}, edit))
-    small.wait_until("work", lambda run: run.said == "up", 60)
+    small.wait_until("work", lambda run: run.said == "up")
     fill(small)
     gate.touch()
     waits(small, "work")
     assert small.run("work").state is RunState.SETTLING
     assert "waits for room on the disk of" in small.fleet("list").stdout
     free(small)
-    ended = small.wait_until("work", lambda run: run.is_at_rest, 90)
+    ended = small.wait_until("work", lambda run: run.is_at_rest)
     assert (ended.state, ended.waits_for) == (RunState.COMPLETED, ""), ended.state_reason
     assert "a.txt" in git(small.repository, "ls-tree", "--name-only", "work")
     assert len(log_lines(small, "disk.full")) == 1
@@ -84,11 +84,11 @@ def test_settling_removing_and_restoring_wait_for_room_and_go_on(small: System, 
     assert "goes on by itself" in refused.stderr
     assert (Path(ended.workspace) / "b.txt").exists()
     free(small)
-    small.wait_until("work", lambda run: run.is_removed, 90)
+    small.wait_until("work", lambda run: run.is_removed)
     fill(small)
     assert "waits for room" in small.fleet("undo", "work", code=6).stderr
     free(small)
-    small.wait_until("work", lambda run: run.has_workspace, 90)
+    small.wait_until("work", lambda run: run.has_workspace)
     assert (Path(ended.workspace) / "b.txt").read_text() == "y" * 100_000
     assert "traceback" not in small.link.log_path.read_text()
     assert not log_lines(small, "job.failed")
@@ -96,7 +96,7 @@ def test_settling_removing_and_restoring_wait_for_room_and_go_on(small: System, 
 
 def test_preparing_waits_for_room_and_starts_the_agent_once(small: System) -> None:
     small.fleet("run", "--background")
-    wait_for(small.link.is_open, 60)
+    wait_for(small.door.is_open)
     pid = small.suspend_supervisor()
     small.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "x"}}))
     fill(small)
@@ -104,7 +104,7 @@ def test_preparing_waits_for_room_and_starts_the_agent_once(small: System) -> No
     waits(small, "work")
     assert small.run("work").state is RunState.PREPARING
     free(small)
-    ended = small.wait_until("work", lambda run: run.is_at_rest, 90)
+    ended = small.wait_until("work", lambda run: run.is_at_rest)
     assert ended.state is RunState.COMPLETED, ended.state_reason
     assert len(log_lines(small, "disk.full")) == 1
     assert "traceback" not in small.link.log_path.read_text()

@@ -24,7 +24,7 @@ from tests.network import Cable, cables
 from tests.postgres import Server, programs
 from tests.support import System, git, scenario, wait_for
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.slow
 
 CONFIG = """
 [limits]
@@ -169,7 +169,7 @@ def test_the_tasks_of_a_host_that_dies_go_on_elsewhere_with_a_higher_token(
     a.cut_power()
     second = until_owned(tasks, task_id, "b")
     gate.touch()
-    wait_for(lambda: is_closed(tasks, task_id), 40)
+    wait_for(lambda: is_closed(tasks, task_id))
     done = tasks.get(task_id)
     assert (first.token, second.token, done.token) == (1, 2, 2)
     assert done.failures == 0, "that a host died is not the task's fault"
@@ -191,7 +191,7 @@ def test_a_host_that_was_only_cut_off_finds_its_word_refused_and_keeps_its_work(
     links[0].cut()
     second = until_owned(tasks, task_id, "b")
     gate.touch()  # both agents end well, and both say that the task is done
-    wait_for(lambda: is_closed(tasks, task_id), 40)
+    wait_for(lambda: is_closed(tasks, task_id))
     links[0].mend()
     wait_for(lambda: run_of(url, first).saved_ref, 60, "what the first one did is kept")
     done = tasks.get(task_id)

@@ -20,8 +20,6 @@ from fleet.services.tasks import Edit
 from tests.support import System, wait_for
 from tests.unit.test_coders_transcripts import TRANSCRIPTS
 
-pytestmark = pytest.mark.timeout(120)
-
 SOON_SECONDS = 5.0
 UNSTATED_SECONDS = 1.0  # how long to wait where a provider does not say
 

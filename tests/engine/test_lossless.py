@@ -25,6 +25,7 @@ def play(*words: str, seconds: float) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_forty_sequences_lose_nothing() -> None:
     play("--sequences", "40", "--jobs", "2", seconds=580)

@@ -21,9 +21,7 @@ from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
 from fleet.services.pairs import PairWish
 from tests.engine.agents import Critic, with_agents
-from tests.support import System, git, wait_for
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support import PATIENCE_SECONDS, System, git, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +78,9 @@ def look(system: System, pair_id: str) -> Pair:
         store.close()
 
 
-def until(system: System, pair_id: str, fact: Callable[[Pair], bool], seconds: float = 40) -> Pair:
+def until(
+    system: System, pair_id: str, fact: Callable[[Pair], bool], seconds: float = PATIENCE_SECONDS
+) -> Pair:
     def found() -> Pair | None:
         pair = look(system, pair_id)
         return pair if fact(pair) else None
@@ -413,7 +413,7 @@ def test_no_round_is_done_twice_whenever_the_supervisor_is_killed(
     count = {"touch": str(starts)}
     pair_id = start(system, critic, doing(*([count, *steps] for steps in (ONE, TWO, THREE))))
     for number in (1, 2):
-        wait_for(lambda number=number: len(critic.calls) == number, 30)
+        wait_for(lambda number=number: len(critic.calls) == number)
         system.kill_supervisor()
         (tmp_path / f"go-{number}").touch()
         system.fleet("pair", "wait", pair_id, "--timeout", "0.01", code=7)

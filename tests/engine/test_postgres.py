@@ -86,7 +86,7 @@ def test_the_database_going_away_for_a_while_costs_no_work(
     server.stop(signal.SIGQUIT)
     try:
         gate.touch()  # one agent works on, and the other is to begin, while nobody can write it down
-        wait_for(lambda: "store.away" in system.supervisor_log(), 30)
+        wait_for(lambda: "store.away" in system.supervisor_log())
     finally:
         server.start()
     end.touch()

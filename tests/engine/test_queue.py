@@ -22,9 +22,7 @@ from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
 from fleet.services.prompt_tasks import PromptTaskWish
 from fleet.services.tasks import Edit
-from tests.support import System, git, make_repository, scenario, wait_for
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support import PATIENCE_SECONDS, System, git, make_repository, scenario, wait_for
 
 
 @contextmanager
@@ -41,7 +39,9 @@ def look(system: System, task_id: str) -> Task:
         return tasks.get(task_id)
 
 
-def until(system: System, task_id: str, fact: Callable[[Task], bool], seconds: float = 30) -> Task:
+def until(
+    system: System, task_id: str, fact: Callable[[Task], bool], seconds: float = PATIENCE_SECONDS
+) -> Task:
     def found() -> Task | None:
         task = look(system, task_id)
         return task if fact(task) else None
@@ -269,7 +269,7 @@ def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Pa
     ]
     ids = [wish(system, f"Task {number}", *steps) for number in range(6)]
     for task_id in ids:
-        until(system, task_id, is_closed, 60)
+        until(system, task_id, is_closed)
     peaks = [int(line) for line in peak.read_text().split()]
     assert max(peaks) == 2
 
@@ -611,7 +611,7 @@ def test_an_answer_that_comes_before_the_turn_has_ended_reaches_the_agent(
     ]
     answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
     task_id = wish_turns(system, "Ask", asks, answered)
-    first, second = wait_for(lambda: pair_of(system.json("questions")), 30)
+    first, second = wait_for(lambda: pair_of(system.json("questions")))
     assert first["text"] == "Red or blue?"
     system.fleet("answer", first["id"], "blue")
     system.fleet("answer", second["id"], "small")
@@ -698,7 +698,7 @@ def test_a_gate_that_is_added_while_the_agent_works_is_asked(system: System, tmp
 def test_what_a_task_cost_that_a_person_closed_counts_for_the_day(system: System, tmp_path: Path) -> None:
     dear = {"usage": {"input": 1, "output": 1, "cost_usd": 3.0}}
     task_id = wish(system, "Dear", dear, {"run": f"touch {tmp_path / 'spent'}"}, {"sleep": 300})
-    wait_for((tmp_path / "spent").exists, 30)
+    wait_for((tmp_path / "spent").exists)
     wait_for(lambda: cost_of(system, task_id), what="its cost is known")
     system.fleet("task", "close", task_id, "--reason", "never mind")
 
@@ -735,7 +735,7 @@ def test_a_run_that_is_killed_while_its_gates_are_asked_leaves_its_task_to_a_per
 ) -> None:
     gate = f"touch {tmp_path / 'asked'}; sleep 300"
     task_id = wish(system, "Gated", EDIT, DONE, gates=(gate,))
-    wait_for((tmp_path / "asked").exists, 30)
+    wait_for((tmp_path / "asked").exists)
     system.fleet("kill", look(system, task_id).branch, "--force")
     task = until(system, task_id, is_blocked)
     assert (task.reason, task.token) == ("its agent was ended by a person", 1)

@@ -40,9 +40,7 @@ from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.services.races import RaceDetail, RaceWish
 from tests.engine.test_supervisor_kills import kill_supervisor
-from tests.support import System, git, make_repository, wait_for
-
-pytestmark = pytest.mark.timeout(180)
+from tests.support import PATIENCE_SECONDS, System, git, make_repository, wait_for
 
 PYTHON = f"{sys.executable} -S -B"
 GATE = f"{PYTHON} -m unittest discover -s tests"
@@ -149,11 +147,11 @@ class Track:
         with self.store() as store:
             return Races(store).get(race.id)
 
-    def until(self, race: Race, fact: Callable[[Race], bool], seconds: float = 60) -> Race:
+    def until(self, race: Race, fact: Callable[[Race], bool], seconds: float = PATIENCE_SECONDS) -> Race:
         wait_for(lambda: fact(self.look(race)), seconds, f"{race.id}\n{self.system.supervisor_log()}")
         return self.look(race)
 
-    def finish(self, race: Race, seconds: float = 90) -> RaceDetail:
+    def finish(self, race: Race, seconds: float = PATIENCE_SECONDS) -> RaceDetail:
         self.until(race, lambda race: race.has_ended, seconds)
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
             return fleet.races.detail(self.look(race))
@@ -652,7 +650,7 @@ def test_a_candidate_that_asks_is_waited_for_and_goes_on_with_the_answer(lonely_
 def test_a_cancelled_race_ends_its_agents_and_keeps_their_work(track: Track) -> None:
     slow = f"{folder_of({'prices.py': CORRECT})}\nsleep 300"
     race = track.start(slow, slow)
-    wait_for(lambda: len(track.starts.read_text().splitlines()) == 2 if track.starts.exists() else 0, 30)
+    wait_for(lambda: len(track.starts.read_text().splitlines()) == 2 if track.starts.exists() else 0)
     track.system.fleet("race", "cancel", race.id)
     ended = track.until(race, lambda race: race.has_ended)
     assert ended.state is RaceState.CANCELLED
@@ -663,7 +661,7 @@ def test_a_cancelled_race_ends_its_agents_and_keeps_their_work(track: Track) -> 
         assert kept.saved_ref
     for number in (1, 2):
         assert track.task_state(f"{race.id}-{number}") is TaskState.CLOSED
-    wait_for(lambda: all(trial.has_ended for trial in track.trials(ended).values()), 30)
+    wait_for(lambda: all(trial.has_ended for trial in track.trials(ended).values()))
     track.system.fleet("race", "cancel", race.id, code=4)
 
 

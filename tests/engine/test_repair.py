@@ -36,7 +36,7 @@ def finish(system: System, *branches: str) -> None:
     pairs = [f"{branch}:{scenario(edit(f'{branch}.txt'))}" for branch in branches]
     system.fleet("multi", *pairs)
     for branch in branches:
-        system.wait_until(branch, lambda run: run.is_at_rest, 60)
+        system.wait_until(branch, lambda run: run.is_at_rest)
 
 
 def stop(system: System) -> None:
@@ -98,7 +98,7 @@ def test_a_store_with_a_damaged_log_is_refused_then_repaired_and_no_agent_is_sta
     wait_for(lambda: is_at_rest(system), 60, "nobody writes")
     system.fleet("create", "live", "-p", scenario({"say": "up"}, {"wait_for": str(gate)}, edit("live.txt")))
     finish(system, "after")
-    live = system.wait_until("live", lambda run: run.said == "up", 60)
+    live = system.wait_until("live", lambda run: run.said == "up")
     after = system.run("after")
     os.kill(system.suspend_supervisor(), 9)  # so that it brings nothing to rest any more
     wait_for(lambda: system.link.holder() is None)
@@ -120,7 +120,7 @@ def test_a_store_with_a_damaged_log_is_refused_then_repaired_and_no_agent_is_sta
     assert (again.state, again.result) == (after.state, after.result)
     assert again.workspace_state is WorkspaceState.READY
     gate.touch()
-    ended = system.wait_until("live", lambda run: run.has_ended, 60)
+    ended = system.wait_until("live", lambda run: run.has_ended)
     assert ended.state is RunState.COMPLETED, ended.state_reason
     assert (ended.id, ended.branch, ended.base_sha) == (live.id, live.branch, live.base_sha)
     assert {turns_of(system, branch) for branch in ("before", "live", "after")} == {1}
@@ -136,9 +136,9 @@ def test_an_older_copy_is_brought_up_to_what_the_folders_and_the_repository_tell
     system.fleet("resume")
     system.fleet("prompt", "one", scenario(edit("second.txt")))
     system.fleet("kill", "gone", "--force")
-    one = system.wait_until("one", lambda run: run.turn == 2 and run.has_ended, 60)
-    gone = system.wait_until("gone", lambda run: run.is_removed, 60)
-    [first] = wait_for(lambda: [run for run in attempts(system, task["id"]) if run.has_ended], 60)
+    one = system.wait_until("one", lambda run: run.turn == 2 and run.has_ended)
+    gone = system.wait_until("gone", lambda run: run.is_removed)
+    [first] = wait_for(lambda: [run for run in attempts(system, task["id"]) if run.has_ended])
     put_back(system, older)
 
     rebuilt = repair(system)
@@ -160,7 +160,7 @@ def attempts(system: System, task: str) -> list[Run]:
 def test_a_lost_store_is_rebuilt_from_the_runs_and_from_git(system: System) -> None:
     finish(system, "work", "kept", "killed", "untold")
     system.fleet("kill", "killed", "--force")
-    system.wait_until("killed", lambda run: run.is_removed, 60)
+    system.wait_until("killed", lambda run: run.is_removed)
     runs = {branch: system.run(branch) for branch in ("work", "kept", "killed", "untold")}
     lose_store(system)
     for branch in ("kept", "killed"):  # as an earlier version of fleet left them
@@ -181,7 +181,7 @@ def test_a_lost_store_is_rebuilt_from_the_runs_and_from_git(system: System) -> N
     assert not any(run.has_work for run in again.values())
     assert "fleet prompt" in system.fleet("create", "work", "-p", "x", code=4).stderr
     system.fleet("prompt", "work", scenario(edit("more.txt")))
-    ended = system.wait_until("work", lambda run: run.turn == 2 and run.has_ended, 60)
+    ended = system.wait_until("work", lambda run: run.turn == 2 and run.has_ended)
     assert ended.state is RunState.COMPLETED
 
 

@@ -16,9 +16,7 @@ from fleet.records.pairs import Pairs
 from fleet.records.sprints import Sprints
 from fleet.services.pairs import PairWish
 from tests.engine.agents import Critic, with_agents
-from tests.support import System, git, wait_for
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support import PATIENCE_SECONDS, System, git, wait_for
 
 PLAN = """# Plan: build it
 
@@ -114,7 +112,9 @@ def look(system: System, sprint_id: str) -> Sprint:
         store.close()
 
 
-def until(system: System, sprint_id: str, fact: Callable[[Sprint], bool], seconds: float = 60) -> Sprint:
+def until(
+    system: System, sprint_id: str, fact: Callable[[Sprint], bool], seconds: float = PATIENCE_SECONDS
+) -> Sprint:
     def found() -> Sprint | None:
         sprint = look(system, sprint_id)
         return sprint if fact(sprint) else None
@@ -326,7 +326,7 @@ def test_no_phase_is_done_twice_when_the_supervisor_is_killed(system: System, te
     team.critic.is_to_say(plan=[waits[0]], phase_1=[waits[1]], phase_2=[waits[2]])
     sprint_id = start(system, team)
     for number, path in enumerate(go, 1):
-        wait_for(lambda number=number: len(team.critic.calls) == number, 30)
+        wait_for(lambda number=number: len(team.critic.calls) == number)
         system.kill_supervisor()
         Path(path).touch()
         system.fleet("sprint", "wait", sprint_id, "--timeout", "0.01", code=7)

@@ -214,7 +214,8 @@ def pids_are_the_same(system: System, seed: int, pids: dict[str, int]) -> bool:
     )
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_twenty_kills_of_the_supervisor_lose_and_double_nothing_and_each_is_recovered_from(
     system: System, tmp_path: Path
 ) -> None:

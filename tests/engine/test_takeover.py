@@ -21,7 +21,6 @@ from tests.terminal import at_a_terminal, has_ended, read_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
-    pytest.mark.timeout(120),
 ]
 
 HALF = {"edit": {"path": "half.txt", "content": "half of it\n"}}
@@ -49,7 +48,7 @@ def in_the_middle(system: System, *steps: dict[str, object]) -> Run:
 
 def attach_and_leave(system: System) -> bytes:
     with at_a_terminal(system, "attach", "work") as (person, terminal):
-        shown = read_until(terminal, b"scripted>", 40)
+        shown = read_until(terminal, b"scripted>")
         # Not with keys: those typed before tmux knows its terminal would reach the agent.
         tmux = ["tmux", "-L", f"fleet-{system.run('work').id}"]
         subprocess.run([*tmux, "detach-client", "-s", system.run("work").tmux], check=True)
@@ -231,7 +230,7 @@ session = "session"
     headless.supervisor_pid()
     assert headless.run("work").is_to_switch
     gate.touch()
-    taken = headless.wait_until("work", lambda run: run.has_screen, 40)
+    taken = headless.wait_until("work", lambda run: run.has_screen)
     assert taken.session
     assert len(prompts_of(headless, taken)) == 1
 
@@ -248,7 +247,7 @@ def test_a_supervisor_killed_between_the_wish_and_the_screen_loses_nothing(
         headless.wait_until("work", lambda run: run.mode is Mode.TMUX)
     headless.kill_supervisor()
     headless.fleet("list")  # starts the next one
-    taken = headless.wait_until("work", is_up, 60)
+    taken = headless.wait_until("work", is_up)
     assert (taken.mode, taken.mode_wanted, taken.session) == (Mode.TMUX, None, run.session)
     assert (taken.turn, taken.prompts) == (2, 2)
     assert len(starts(headless)) == 2
@@ -307,7 +306,7 @@ def test_a_screen_that_does_not_come_up_is_told_with_its_reason(headless: System
     with (headless.home / "config.toml").open("a") as config:
         config.write("[limits]\nmin_free_mb = 999999999\n")
     with at_a_terminal(headless, "attach", "work") as (person, terminal):
-        shown = read_until(terminal, b"fleet logs work", 60)
+        shown = read_until(terminal, b"fleet logs work")
         assert person.wait(20) == 4
     assert b"has ended again (failed): only" in shown
     assert headless.run("work").is_at_rest

@@ -15,9 +15,7 @@ from fleet.domain.train import Train, TrainState
 from fleet.records.tasks import Tasks
 from fleet.records.trains import Trains
 from tests.branches import branch_off
-from tests.support import System, git, is_alive, scenario, wait_for
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support import PATIENCE_SECONDS, System, git, is_alive, scenario, wait_for
 
 MERGE = {"run": "git merge -q -X ours -m mended main"}
 
@@ -44,7 +42,7 @@ def newest(system: System) -> Train:
         return trains.find()[-1]
 
 
-def until(system: System, state: TrainState, seconds: float = 30) -> Train:
+def until(system: System, state: TrainState, seconds: float = PATIENCE_SECONDS) -> Train:
     def found() -> Train | None:
         train = newest(system)
         return train if train.state is state else None
@@ -109,7 +107,7 @@ def test_what_the_queue_made_is_mended_by_a_task_of_its_own(desk: System, tmp_pa
         words = ("-d", scenario(write("shared", name), done), "--batch", "pair")
         desk.fleet("task", "create", name, *words)
     wait_for(lambda: len(desk.json("task", "list", "--all")) == 2)
-    wait_for(lambda: all(task["state"] == "closed" for task in desk.json("task", "list", "--all")), 30)
+    wait_for(lambda: all(task["state"] == "closed" for task in desk.json("task", "list", "--all")))
     desk.fleet("merge", "--batch", "pair", "--no-gate", "--wait")
     train = newest(desk)
     assert set(states(train).values()) == {"landed"}

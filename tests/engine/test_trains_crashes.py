@@ -31,8 +31,6 @@ from fleet.records.trials import Trials
 from tests.branches import branch_off
 from tests.support import git, make_repository
 
-pytestmark = pytest.mark.timeout(300)
-
 EFFECTS = {"put", "append", "remove", "land"}
 OWNED = ("first", "rival")  # branches with an agent; nobody can be asked about the others
 
@@ -236,8 +234,10 @@ def play(context: EngineContext, ground: Path, *lives: int) -> tuple[Outcome, in
     return outcome(store, repository), last.done
 
 
-def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(context: EngineContext, ground: Path) -> None:
-    expected, writes = play(context, ground)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, ground: Path) -> None:
+    expected, writes = play(shop, ground)
     states = {branch: state.split()[0] for branch, state in expected.cars}
     assert states == {
         "first": "landed",

@@ -28,10 +28,8 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.records.tasks import Tasks
-from tests.support import System, git, make_repository, processes_with, scenario, wait_for
-
-pytestmark = pytest.mark.timeout(120)
+from fleet.ports.tasks import Tasks
+from tests.support import PATIENCE_SECONDS, System, git, make_repository, processes_with, scenario, wait_for
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"
 
@@ -87,7 +85,9 @@ def look(system: System, name: str) -> Workflow:
         return fleet.workflows.get(name)
 
 
-def until(system: System, work: Workflow, fact: Callable[[Workflow], bool], seconds: float = 40) -> Workflow:
+def until(
+    system: System, work: Workflow, fact: Callable[[Workflow], bool], seconds: float = PATIENCE_SECONDS
+) -> Workflow:
     def found() -> Workflow | None:
         newest = look(system, work.id)
         return newest if fact(newest) else None
@@ -97,7 +97,7 @@ def until(system: System, work: Workflow, fact: Callable[[Workflow], bool], seco
     return seen
 
 
-def ended(system: System, work: Workflow, seconds: float = 40) -> Workflow:
+def ended(system: System, work: Workflow, seconds: float = PATIENCE_SECONDS) -> Workflow:
     return until(system, work, lambda work: work.has_ended, seconds)
 
 
@@ -548,7 +548,7 @@ def test_the_winner_of_a_race_goes_on(system: System) -> None:
         stage("race", edit("a.txt"), racers=2, gates=[test], depends_on=["first"], strategy="inherit"),
         stage("after", edit("b.txt"), depends_on=["race"], strategy="inherit"),
     )
-    done = ended(system, work, 60)
+    done = ended(system, work)
     assert done.state is WorkflowState.SUCCEEDED, done
     assert done.final is not None
     assert {"a.txt", "b.txt"} <= set(
@@ -612,7 +612,7 @@ def test_every_kill_of_the_supervisor_leaves_each_stage_done_once_and_in_order(
         wait_for(lambda moment=wait_until: time.monotonic() > moment)  # a kill comes at any moment
         os.kill(own.supervisor_pid(), signal.SIGKILL)
         own.fleet("run", "--background")
-    done = ended(own, work, 60)
+    done = ended(own, work)
     assert states(done) == predicted(work, failing, [summary_of(one) for one in stages]), done
     told = order.read_text().split()
     assert len(told) == len(set(told)), "each once"

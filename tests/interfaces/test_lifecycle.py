@@ -187,7 +187,7 @@ def test_result_tells_what_git_says(shared: System) -> None:
 def test_kill_names_its_victims_saves_their_work_and_tells_how_to_undo(shared: System) -> None:
     shared.fleet("create", "victim/one", "-p", FOREVER)
     shared.fleet("create", "bystander", "-p", FOREVER)
-    run = shared.wait_until("victim/one", lambda run: run.agent is not None and bool(run.said), seconds=60)
+    run = shared.wait_until("victim/one", lambda run: run.agent is not None and bool(run.said))
     half = Path(run.workspace) / "half.txt"
     wait_for(half.exists)
     refused = shared.fleet("kill", "victim/*", code=2)
@@ -309,7 +309,7 @@ def attach_and_detach(system: System, branch: str) -> tuple[int, str]:
 
 def test_an_agent_in_tmux_can_be_attached_to_and_its_screen_is_its_output(shared: System) -> None:
     shared.fleet("create", "screen", "-p", scenario({"say": "on the screen"}), "--mode", "tmux")
-    shared.wait_until("screen", lambda run: run.state is RunState.WAITING, seconds=60)
+    shared.wait_until("screen", lambda run: run.state is RunState.WAITING)
     assert shared.fleet("wait", "screen").returncode == 0
     assert "needs a terminal" in shared.fleet("attach", "screen", code=2).stderr
     assert "its screen is its output" in shared.fleet("logs", "screen", "--raw", code=2).stderr
@@ -362,7 +362,7 @@ def test_a_failing_setup_command_fails_the_run_and_quick_skips_it(shared: System
             name = f"setup-{len(shared.all_runs())}"
             return shared.json("create", name, "-p", EDIT, "--wait", code=None)["state"] == "failed"
 
-        wait_for(fails, seconds=60)
+        wait_for(fails)
         assert "exit 7" in shared.all_runs()[-1].state_reason
         assert shared.json("create", "quick", "-p", EDIT, "--quick", "--wait")["state"] == "completed"
     finally:
@@ -388,7 +388,7 @@ def test_the_supervisor_can_be_stopped_and_started_while_agents_run_on(system: S
     assert system.fleet("run", "--status", code=7).stdout == "no supervisor is up\n"
     assert system.json("run", "--status", code=7)["is_up"] is False
     system.fleet("create", "steady", "-p", FOREVER)
-    run = system.wait_until("steady", lambda run: run.agent is not None, seconds=60)
+    run = system.wait_until("steady", lambda run: run.agent is not None)
     assert run.agent is not None
     assert "agents run on" in system.fleet("run", "--stop").stdout
     assert is_alive(run.agent.pid)

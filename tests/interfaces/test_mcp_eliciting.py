@@ -93,7 +93,7 @@ def test_an_agent_that_waits_is_not_taken_for_a_person(shared: System) -> None:
         talk_within(shared, env=marks_of(run), person=heard.append) as agent,
     ):
         name = worker(agent, shared, "lily")
-        wait_for(lambda: agent.call("get_worker_status", worker_id=name)["question"], 60)
+        wait_for(lambda: agent.call("get_worker_status", worker_id=name)["question"])
         agent.progress.clear()
         told = agent.call("get_worker_status", worker_id=name, wait_seconds=0.5)
     assert told["question"]

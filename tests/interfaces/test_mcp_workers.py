@@ -15,8 +15,6 @@ from tests.interfaces.conftest import agent_elsewhere
 from tests.support import System, git, scenario, wait_for
 from tests.talking import Talk, talk_within
 
-pytestmark = pytest.mark.timeout(120)
-
 ROSE = scenario({"edit": {"path": "rose.txt", "content": "a rose\n"}}, {"say": "planted"})
 
 
@@ -100,7 +98,7 @@ def test_a_call_waits_on_while_an_agent_works_on_with_a_question_open(
 ) -> None:
     mark = tmp_path / "mark"
     name = start(talk, system, "painter", {"run": "fleet ask 'Which colour?'"}, {"wait_for": str(mark)})
-    asked = wait_for(lambda: talk.call("get_worker_status", worker_id=name)["question"], 60)
+    asked = wait_for(lambda: talk.call("get_worker_status", worker_id=name)["question"])
     told = talk.call("get_worker_status", worker_id=name, wait_seconds=0.5)
     assert (told["status"], told["question"]) == ("running", asked), "it is told of"
     assert talk.progress, "and waited with"

@@ -23,7 +23,6 @@ from tests import escaping, stealing
 from tests.support import System, is_alive, scenario, wait_for
 from tests.talking import talk_within
 
-pytestmark = pytest.mark.timeout(240)
 REFUSED = 8
 HERE = str(Path(__file__).parents[2])
 
@@ -162,7 +161,7 @@ def test_an_agent_and_all_that_it_starts_act_for_its_run(
     first = ("sh", "-c", f'{leave}\nexec "$@"', "sh")
     steps = [comments(noted, tmp_path / way.replace(" ", "-"), *first, *enter) for way, enter in ways.items()]
     system.fleet("create", "work", "-p", scenario(*steps, {"wait_for": str(gate)}))
-    run = system.wait_until("work", lambda run: run.agent is not None, 60)
+    run = system.wait_until("work", lambda run: run.agent is not None)
     came = {way: what_came_of(tmp_path / way.replace(" ", "-")) for way in ways}
     is_confined = "confined" in system.turn_folder(run).joinpath("child").read_text() and leave != LEAVE
     detached = came.pop("detached")  # a session of its own, and a parent that has ended
@@ -177,7 +176,7 @@ def test_an_agent_asks_and_closes_its_task_on_the_command_line(system: System, t
     command = f"{sys.executable} -m fleet"
     close = f"{command} task close --reason done > {told}.new 2>&1; mv {told}.new {told}"
     agent_at_work(system, "honest", {"run": close}, {"wait_for": str(gate)})
-    wait_for(told.exists, 60)
+    wait_for(told.exists)
     assert "is closed when you end your turn" in told.read_text()
     gate.touch()
 
@@ -192,7 +191,7 @@ def test_an_agents_own_server_serves_nobody_but_that_agent(system: System, tmp_p
         {"run": f"{serve} > {address} 2> /dev/null & until [ -s {address} ]; do sleep 0.1; done"},
         {"wait_for": str(gate)},
     )
-    url = wait_for(lambda: address.exists() and address.read_text().strip(), 60)
+    url = wait_for(lambda: address.exists() and address.read_text().strip())
     key = (system.home / "mcp-token").read_text().strip()
     assert f"claims run {run.id} was not started by that run's agent" in stealing.post(str(url), key)
     gate.touch()
