@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from fleet.domain.ids import RunId
@@ -30,12 +34,14 @@ PATIENCE_SECONDS = 120  # on a busy machine everything comes, but later: only wh
 def wait_for(fact: Callable[[], Fact], seconds: float = PATIENCE_SECONDS, what: str = "") -> Fact:
     """Return the fact as soon as it is true; fail if it does not become so in time."""
     deadline = time.monotonic() + seconds
+    pause = 0.005
     while True:
         if value := fact():
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not so within {seconds} s: {what or fact}")
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.05)  # many a fact costs more to look at than the pause is long
 
 
 def git(folder: Path, *words: str) -> str:
@@ -44,11 +50,25 @@ def git(folder: Path, *words: str) -> str:
 
 
 def make_repository(folder: Path, files: Mapping[str, str] | None = None) -> Path:
-    folder.mkdir(parents=True)
+    """Make a repository with one commit: a copy, for git takes as long for each anew as many a test."""
+    wanted = files or {"README.md": "hello\n"}
+    made = _first_made(tuple(wanted.items()))
+    shutil.copytree(made, folder, symlinks=True)
+    return folder
+
+
+@cache
+def _first_made(files: tuple[tuple[str, str], ...]) -> Path:
+    place = TemporaryDirectory(prefix="fleet-repository-")
+    atexit.register(place.cleanup)
+    folder = Path(place.name) / "repository"
+    folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
+    for sample in (folder / ".git" / "hooks").glob("*.sample"):
+        sample.unlink()
     git(folder, "config", "user.name", "Test")
     git(folder, "config", "user.email", "test@localhost")
-    for name, text in (files or {"README.md": "hello\n"}).items():
+    for name, text in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -271,7 +271,9 @@ def test_secrets_reach_the_agent_and_nothing_of_them_is_left_in_the_folder(turn:
     script = 'test ${#SECRET} = 9 && test ! -s "$FOLDER/secrets"'
     turn.sh(script, env={"FOLDER": str(turn.folder)}, secrets={"SECRET": "it's mine"})
     assert turn.ended().code == 0
-    assert not [one for one in turn.folder.iterdir() if b"s mine" in one.read_bytes()]
+    for one in turn.folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a claim is let go of just now
+            assert b"s mine" not in one.read_bytes(), one
     turn.stop()
     assert not (turn.folder / "secrets").exists()
 
