@@ -221,8 +221,8 @@ class System:
         os.kill(killed, signal.SIGKILL)
 
         def is_gone() -> bool:
-            holder = self.door.holder()
-            return holder.pid != killed if holder else not self.door.is_open()
+            holder = self.link.holder()
+            return holder.pid != killed if holder else not self.link.is_open()
 
         wait_for(is_gone, what="the killed supervisor is gone")
 
@@ -263,7 +263,7 @@ class System:
 
     def stop_supervisors(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Stop the one that works, and those that were started in the same moment and come up only now."""
-        if not self.door.log_path.exists():  # which is made before one is started
+        if not self.link.log_path.exists():  # which is made before one is started
             return
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

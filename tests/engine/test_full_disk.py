@@ -96,7 +96,7 @@ def test_settling_removing_and_restoring_wait_for_room_and_go_on(small: System, 
 
 def test_preparing_waits_for_room_and_starts_the_agent_once(small: System) -> None:
     small.fleet("run", "--background")
-    wait_for(small.door.is_open)
+    wait_for(small.link.is_open)
     pid = small.suspend_supervisor()
     small.fleet("create", "work", "-p", scenario({"edit": {"path": "a.txt", "content": "x"}}))
     fill(small)

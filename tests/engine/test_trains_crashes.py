@@ -236,8 +236,8 @@ def play(context: EngineContext, ground: Path, *lives: int) -> tuple[Outcome, in
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(shop: Workshop, ground: Path) -> None:
-    expected, writes = play(shop, ground)
+def test_a_train_comes_to_the_same_end_wherever_it_is_cut_off(context: EngineContext, ground: Path) -> None:
+    expected, writes = play(context, ground)
     states = {branch: state.split()[0] for branch, state in expected.cars}
     assert states == {
         "first": "landed",

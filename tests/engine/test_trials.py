@@ -182,7 +182,7 @@ def test_a_killed_supervisor_goes_on_with_the_command_that_runs(system: System, 
     assert kill_supervisor(system)
     pid = int(ran.read_text())
     assert is_alive(pid), "the command does not notice"
-    system.door.knock()
+    system.link.wake()
     wait_for(lambda: system.supervisor_pid())
     go.touch()
     trial = until(system, trial)

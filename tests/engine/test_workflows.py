@@ -28,7 +28,7 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.ports.tasks import Tasks
+from fleet.records.tasks import Tasks
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, processes_with, scenario, wait_for
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"

@@ -172,9 +172,9 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
 
 
 def test_a_workflow_that_a_person_wants_ended_waits_for_nobody() -> None:
-    work = started(workflow(Stage(name="a", kind=Kind.APPROVAL)), 0, (), 1.0)
+    work = started(workflow(Stage(name="a", kind=StageKind.APPROVAL)), 0, (), 1.0)
     assert not replace(work, is_cancelled=True).needs_person
-    assert "work" in WORKFLOW_FORM.index(replace(work, is_cancelled=True))
+    assert "work" in WORKFLOW_CODEC.index(replace(work, is_cancelled=True))
 
 
 def test_a_workflow_that_waits_for_a_person_and_has_work_besides_is_looked_after() -> None:
