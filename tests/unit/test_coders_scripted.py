@@ -66,7 +66,7 @@ class Stage:
 
     def run(self, turn: Turn, *, code: int = 0, **env: str) -> list[Event]:
         process = self.start(turn, **env)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == code, err.decode()
         return [event for line in out.splitlines() for event in CODER.read(line)]
 
@@ -261,7 +261,7 @@ def test_its_starts_can_be_counted(stage: Stage) -> None:
 )
 def test_it_floods(stage: Stage, options: dict[str, Any], expected: int) -> None:
     process = stage.start(stage.turn(play({"flood": {"bytes": 200_000, **options}})))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=120)
     lines = out.splitlines()[1:-1]
     assert len(lines) == expected
     assert sum(map(len, lines)) > 200_000
