@@ -14,6 +14,7 @@ import pytest
 from fleet import __version__
 from fleet.interfaces.cli.main import ALIASES, COMMANDS, cli
 from tests.support import System
+from tests.tables import for_each
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -36,7 +37,7 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
 EVERY_COMMAND = dict(every_command())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@for_each("name", COMMANDS)
 def test_the_table_says_of_each_command_what_the_command_says_of_itself(name: str) -> None:
     command = EVERY_COMMAND[name]
     assert command.name == name
@@ -44,7 +45,7 @@ def test_the_table_says_of_each_command_what_the_command_says_of_itself(name: st
     assert command.help.splitlines()[0] == COMMANDS[name].help
 
 
-@pytest.mark.parametrize("name", EVERY_COMMAND)
+@for_each("name", EVERY_COMMAND)
 def test_every_command_has_an_example_in_its_help(name: str) -> None:
     help_ = EVERY_COMMAND[name].help or ""
     assert "Example:" in help_
@@ -52,7 +53,7 @@ def test_every_command_has_an_example_in_its_help(name: str) -> None:
     assert f"fleet {name.split()[0]}" in example
 
 
-@pytest.mark.parametrize("name", EVERY_COMMAND)
+@for_each("name", EVERY_COMMAND)
 def test_every_option_has_a_help_text(name: str) -> None:
     options = [param for param in EVERY_COMMAND[name].params if isinstance(param, click.Option)]
     assert all(option.help for option in options)

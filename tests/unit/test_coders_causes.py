@@ -22,6 +22,7 @@ from fleet.domain.event import Event, EventKind
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.turn import Story, judge_turn
 from fleet.ports.coder import Coder
+from tests.tables import for_each
 from tests.unit.test_coders_hostile import text_line, tool_line
 from tests.unit.test_coders_transcripts import CODERS, ENDINGS, read
 
@@ -100,7 +101,7 @@ def test_every_captured_failure_is_in_the_table() -> None:
     assert CAUSES.keys() == endless | {case for case, ending in ENDINGS.items() if ending.reason}
 
 
-@pytest.mark.parametrize("case", CAUSES)
+@for_each("case", CAUSES)
 def test_a_captured_failure_has_its_cause(case: str) -> None:
     story, (cause, has_reset) = told(*read(case)), CAUSES[case]
     assert (cause_of(story), story.cause) == (cause, cause)
@@ -108,14 +109,14 @@ def test_a_captured_failure_has_its_cause(case: str) -> None:
     assert (story.resets_at is not None) == has_reset
 
 
-@pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if ending.well])
+@for_each("case", [case for case, ending in ENDINGS.items() if ending.well])
 def test_a_captured_run_that_ended_well_has_none(case: str) -> None:
     story = told(*read(case))
     verdict = judge_turn(story, CLOSED, has_changes=True, closes_stream=True)
     assert (verdict.cause, story.cause, story.limited) == (Cause.NONE, Cause.NONE, False)
 
 
-@pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if not ending.is_told])
+@for_each("case", [case for case, ending in ENDINGS.items() if not ending.is_told])
 def test_a_captured_run_that_was_cut_off_crashed(case: str) -> None:
     assert cause_of(told(*read(case))) is Cause.CRASH
 
@@ -172,7 +173,7 @@ NO_ROOM = "Codex ran out of room in the model's context window. Start a new thre
 CREDITS = "Your workspace is out of credits. Add credits to continue."
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("coder", "line", "cause"),
     [
         (ClaudeCoder(), closing(terminal_reason="blocking_limit"), Cause.CONTEXT),
@@ -375,8 +376,8 @@ ALARMING = [
 ]
 
 
-@pytest.mark.parametrize("text", ALARMING)
-@pytest.mark.parametrize("name", CODERS)
+@for_each("text", ALARMING)
+@for_each("name", CODERS)
 def test_an_agent_that_talks_of_failures_and_then_dies_has_crashed(name: str, text: str) -> None:
     lines = (text_line(name, text), tool_line(name, text), text_line(name, text))
     story = told(*(event for line in lines for event in CODERS[name].read(line)))
@@ -429,7 +430,7 @@ def test_a_tool_that_was_under_way_when_the_agent_died_is_known(case: str, most:
     assert story.take(Event(kind=EventKind.TURN_START)).open_tools == frozenset()
 
 
-@pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if ending.well])
+@for_each("case", [case for case, ending in ENDINGS.items() if ending.well])
 def test_no_tool_is_under_way_after_a_good_end(case: str) -> None:
     before_the_end = [event for event in read(case) if event.kind is not EventKind.TURN_END]
     assert told(*before_the_end).open_tools == frozenset()

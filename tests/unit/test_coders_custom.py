@@ -16,6 +16,7 @@ from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode, Role
 from fleet.errors import BadConfig, InvalidInput
 from fleet.ports.coder import Turn
+from tests.tables import for_each
 
 TURN = Turn(
     prompt="fix {model} and {other}\n",
@@ -163,7 +164,7 @@ def test_the_documented_example_is_a_coder() -> None:
     assert CustomCoder("mytool", definition).facts.closes_stream
 
 
-@pytest.mark.parametrize("field", sorted(KNOWN_FIELDS))
+@for_each("field", sorted(KNOWN_FIELDS))
 def test_every_field_is_documented(field: str) -> None:
     assert f"`{field}`" in PAGE
 
@@ -216,7 +217,7 @@ def test_settings_that_every_coder_has_may_stand_in_the_same_table() -> None:
     assert CustomCoder("mytool", table).facts.binary == "mytool"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "field", "reason"),
     [
         ("", "command", "must be a list of words"),

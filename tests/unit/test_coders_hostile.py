@@ -28,6 +28,7 @@ from fleet.domain.event import Event, EventKind
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
 from fleet.ports.coder import Coder
+from tests.tables import for_each
 
 TRANSCRIPTS = Path(__file__).parent.parent / "data" / "transcripts"
 CUSTOM = CustomCoder(
@@ -279,8 +280,8 @@ def text_line(name: str, text: str) -> bytes:
     return json.dumps(forms[name](text)).encode() if name in forms else text.encode()
 
 
-@pytest.mark.parametrize("text", ALARMING)
-@pytest.mark.parametrize("name", CODERS)
+@for_each("text", ALARMING)
+@for_each("name", CODERS)
 def test_what_an_agent_says_is_only_said(name: str, text: str) -> None:
     assert [(event.kind, event.text) for event in CODERS[name].read(text_line(name, text))] == [
         (EventKind.SAID, text)
@@ -321,8 +322,8 @@ def tool_line(name: str, text: str) -> bytes:
     return json.dumps(forms[name]).encode()
 
 
-@pytest.mark.parametrize("text", ALARMING)
-@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "copilot", "opencode"])
+@for_each("text", ALARMING)
+@for_each("name", ["claude", "codex", "gemini", "copilot", "opencode"])
 def test_what_a_tool_prints_is_not_read(name: str, text: str) -> None:
     kinds = {event.kind for event in CODERS[name].read(tool_line(name, text))}
     assert kinds <= {EventKind.TOOL, EventKind.TOOL_DONE}

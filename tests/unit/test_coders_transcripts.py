@@ -17,6 +17,7 @@ from fleet.domain.event import Event, EventKind
 from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
 from fleet.ports.coder import Coder
+from tests.tables import for_each
 
 TRANSCRIPTS = Path(__file__).parent.parent / "data" / "transcripts"
 CODERS: dict[str, Coder] = {
@@ -216,7 +217,7 @@ def test_every_captured_run_is_in_the_table() -> None:
     assert captured - endless == ENDINGS.keys()
 
 
-@pytest.mark.parametrize("case", ENDINGS)
+@for_each("case", ENDINGS)
 def test_a_captured_run_ends_as_it_did(case: str) -> None:
     events, expected = read(case), ENDINGS[case]
     endings = of_kind(events, EventKind.TURN_END)
@@ -227,14 +228,14 @@ def test_a_captured_run_ends_as_it_did(case: str) -> None:
         assert expected.said in last_word(events)
 
 
-@pytest.mark.parametrize("case", ENDINGS)
+@for_each("case", ENDINGS)
 def test_limits_and_retries_are_told_where_there_were_any(case: str) -> None:
     events, expected = read(case), ENDINGS[case]
     assert bool(of_kind(events, EventKind.LIMIT)) == expected.limited
     assert bool(of_kind(events, EventKind.RETRY)) == expected.retried
 
 
-@pytest.mark.parametrize("case", [case for case, ending in ENDINGS.items() if ending.reason])
+@for_each("case", [case for case, ending in ENDINGS.items() if ending.reason])
 def test_no_run_that_failed_claims_a_good_end_on_the_way(case: str) -> None:
     assert not any(event.data["ok"] for event in of_kind(read(case), EventKind.TURN_END))
 

@@ -27,6 +27,7 @@ from fleet.config import (
     user_file,
 )
 from fleet.errors import BadConfig, InvalidInput
+from tests.tables import for_each
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "howto" / "configure.md"
 
@@ -583,7 +584,7 @@ def test_a_setting_is_found_by_its_key_or_the_nearest_one_is_named() -> None:
         find_setting("ui.loglines")
 
 
-@pytest.mark.parametrize("key", [*SETTINGS, *(setting.key for setting in CODER_SETTINGS.values())])
+@for_each("key", [*SETTINGS, *(setting.key for setting in CODER_SETTINGS.values())])
 def test_every_setting_is_in_the_documentation_with_its_default(key: str) -> None:
     setting = SETTINGS.get(key) or CODER_SETTINGS[key.rpartition(".")[2]]
     (row,) = [line for line in DOCUMENTATION.read_text().splitlines() if line.startswith(f"| `{key}` |")]

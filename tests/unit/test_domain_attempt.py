@@ -11,6 +11,7 @@ from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Result, RunState
 from fleet.domain.task import Task
+from tests.tables import for_each
 
 NOW = 1_000.0
 HELD = Task(id=TaskId("t-1"), title="Fix it", created_at=1.0).take(
@@ -74,8 +75,8 @@ def test_a_gate_says_no_to_a_coder_that_cannot_resume_as_to_any_other() -> None:
     assert decision.not_before > NOW
 
 
-@pytest.mark.parametrize("can_resume", [True, False])
-@pytest.mark.parametrize("cause", list(Cause))
+@for_each("can_resume", [True, False])
+@for_each("cause", list(Cause))
 def test_no_cause_leads_back_to_an_agent_for_ever(cause: Cause, can_resume: bool) -> None:
     if cause is Cause.LIMIT:  # it ends when the provider says so
         return

@@ -29,6 +29,7 @@ from fleet.domain.template import FIELDS
 from fleet.domain.workflow import OnFailure, Stage, StageKind, Strategy
 from fleet.errors import InvalidInput
 from fleet.services.workflows import BUILT_IN
+from tests.tables import for_each
 
 CODEFLEET = Path(__file__).parent.parent / "data" / "codefleet"
 
@@ -209,7 +210,7 @@ def test_a_loop_may_use_its_own_last_result() -> None:
 # what is refused
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "told", "hint"),
     [
         ({"depends_on": ["frist"]}, "it depends on 'frist', and there is no such stage", "'first'"),
@@ -305,7 +306,7 @@ def test_what_is_wrong_with_a_stage_is_told_with_its_name_and_what_to_do(
     assert hint in problem.hint
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         None,
@@ -516,7 +517,7 @@ def test_every_key_is_in_the_howto_and_every_key_in_the_howto_is_one() -> None:
     read({"name": "a"}, **dict.fromkeys(top[:3], "x"), base_ref="main", variables={}, timeout_seconds=1)
 
 
-@pytest.mark.parametrize("word", [*StageKind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
+@for_each("word", [*StageKind, *Strategy, *OnFailure, "retry", *FIELDS, *FACTS])
 def test_every_word_that_a_stage_may_use_is_in_the_howto(word: str) -> None:
     assert re.search(rf"[`.]{word}[`}}]", HOWTO)
 

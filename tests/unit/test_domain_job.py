@@ -9,6 +9,7 @@ import pytest
 from fleet.domain.ids import RunId
 from fleet.domain.job import Job, next_job
 from fleet.domain.run import ENDED, Run, RunState, Wanted, WorkspaceState
+from tests.tables import for_each
 
 STANDING = (WorkspaceState.MADE, WorkspaceState.READY)
 EVERYTHING = list(product(RunState, Wanted, WorkspaceState, (1, 2)))
@@ -29,7 +30,7 @@ def a_run(state: RunState, wanted: Wanted, workspace: WorkspaceState, prompts: i
     )
 
 
-@pytest.mark.parametrize(("state", "wanted", "workspace", "prompts"), EVERYTHING)
+@for_each(("state", "wanted", "workspace", "prompts"), EVERYTHING)
 def test_there_is_a_job_exactly_while_there_is_work(
     state: RunState, wanted: Wanted, workspace: WorkspaceState, prompts: int
 ) -> None:

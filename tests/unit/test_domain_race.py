@@ -47,11 +47,12 @@ from fleet.domain.scorecard import Say, Scorecard, judge_gate, score
 from fleet.domain.task import Task, TaskState
 from fleet.domain.test_output import Count, count_tests, failing_tests
 from fleet.domain.trial import Answer, Trial, TrialState
+from tests.tables import for_each
 
 # counting tests
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("said", "ran", "failed"),
     [
         ("=== 3 passed, 1 skipped in 0.12s ===", 3, 0),
@@ -240,7 +241,7 @@ def test_own_patterns_protect_more_or_set_free_and_the_last_one_counts() -> None
     assert protection.covers("tests/keep/test_a.py")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("gate", "path"),
     [
         ("./check.sh && X=1 scripts/run", "scripts/run"),

@@ -44,6 +44,7 @@ from fleet.domain.review import (
 from fleet.domain.task import TIERS
 from fleet.domain.untrusted_text import quote_untrusted, shorten
 from fleet.errors import Conflict, InvalidInput
+from tests.tables import for_each
 
 TICKET = "0a1b2c3d4e5f"
 
@@ -106,7 +107,7 @@ def test_an_answer_is_read_out_of_the_words_around_it() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

@@ -15,6 +15,7 @@ from fleet.domain import train as trains
 from fleet.domain.ids import TrainId
 from fleet.domain.train import LAST_RETURN, MOST_MOVES, Car, CarState, Joint, Look, Train, TrainState
 from fleet.errors import Conflict
+from tests.tables import for_each
 
 GATES = ("make test",)
 
@@ -124,8 +125,8 @@ def test_without_gates_a_clean_merge_is_enough() -> None:
     assert (trains.to_try(train), trains.to_land(train)) == ("", 2)
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-@pytest.mark.parametrize("bad", range(8))
+@for_each("count", range(1, 9))
+@for_each("bad", range(8))
 def test_halves_are_asked_about_until_the_bad_one_is_found(count: int, bad: int) -> None:
     names = [f"b{place}" for place in range(count)]
     if bad >= count:

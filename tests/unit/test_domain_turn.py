@@ -23,6 +23,7 @@ from fleet.domain.turn import (
     describe_exit,
     judge_turn,
 )
+from tests.tables import for_each
 
 EXITED = AgentProcess(phase=Phase.EXITED, code=0)
 CRASHED = AgentProcess(phase=Phase.EXITED, code=3)
@@ -363,7 +364,7 @@ FULL = ended(ok=False, cause="context")
 REFUSED = Event(kind=EventKind.ERROR, text="no", data={"cause": "login"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("story", "process", "cause"),
     [
         (told(ended(ok=False, cause="login")), EXITED, Cause.LOGIN),

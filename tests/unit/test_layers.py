@@ -9,7 +9,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
+from tests.tables import for_each
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -95,7 +95,7 @@ def test_the_source_is_found() -> None:
     )
 
 
-@pytest.mark.parametrize("module", MODULES)
+@for_each("module", MODULES)
 def test_a_module_imports_only_from_layers_below_it(module: str) -> None:
     own = layer(module)
     allowed = MAY_IMPORT[own.partition(".")[0]]
@@ -106,7 +106,7 @@ def test_a_module_imports_only_from_layers_below_it(module: str) -> None:
             assert there == own or below, f"{module} must not import {name}"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer(name) in STANDARD_LIBRARY_ONLY])
+@for_each("module", [name for name in MODULES if layer(name) in STANDARD_LIBRARY_ONLY])
 def test_the_inner_layers_use_the_standard_library_alone(module: str) -> None:
     for name, _ in imports(module):
         top = name.partition(".")[0]

@@ -76,7 +76,8 @@ def require_command(words: list[str]) -> None:
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     assert {word for word in words if word.startswith("-")} <= options, words
     if words:  # one that is named alone is only spoken of
-        command.make_context(command.name, [*words])
+        # As the real thing calls it: click remembers, for good, how help was asked for the first time.
+        command.make_context(command.name, [*words], **cli.context_settings)
 
 
 @pytest.mark.parametrize("line", ["workflow approve ID", "workflow retry ID A B", "list now"])
