@@ -324,21 +324,6 @@ def test_an_unknown_option_is_refused(stage: Stage) -> None:
     stage.run(stage.turn("x", flags=("--unknown",)), code=64)
 
 
-def test_it_starts_fast(stage: Stage) -> None:
-    """Measured at 12 ms to 25 ms above bare Python; the limit leaves room for a busy machine."""
-    argv = CODER.launch(stage.turn("")).argv
-    bare, whole = (
-        min(seconds(argv, stage) for _ in range(5)) for argv in ((argv[0], "-I", "-S", "-c", ""), argv)
-    )
-    assert whole - bare < 0.15
-
-
-def seconds(argv: tuple[str, ...], stage: Stage) -> float:
-    begun = time.perf_counter()
-    subprocess.run(argv, cwd=stage.workspace, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - begun
-
-
 class Tty:
     """The scripted agent at a terminal of its own."""
 
