@@ -16,6 +16,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import load_settings
+from fleet.compat.beads import beads
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
@@ -29,7 +30,6 @@ from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
-from fleet.services import beads
 from fleet.services.questions import QuestionService
 from fleet.services.queue import QueueService
 from fleet.services.task_import import Draft, is_id

@@ -1,4 +1,7 @@
-"""Imports go down: interfaces → bootstrap → services, engine, adapters → records, ports → domain → errors."""
+"""Imports go down.
+
+interfaces, compat → operations, bootstrap → services, engine, adapters → records, ports → domain → errors
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plugins": RECORDS | {"adapters"},
     "bootstrap": RECORDS | {"adapters", "services", "engine", "shim", "plugins"},
     "testing": RECORDS | {"services", "engine", "shim", "bootstrap"},
-    "interfaces": RECORDS | {"operations", "services", "engine", "shim", "plugins", "bootstrap"},
+    "interfaces": RECORDS | {"operations", "services", "engine", "shim", "plugins", "bootstrap", "compat"},
+    # Names and shapes of other systems.
+    "compat": RECORDS | {"operations", "services", "plugins", "bootstrap", "interfaces"},
     "": RECORDS
     | {"services", "engine", "plugins", "bootstrap", "interfaces"},  # fleet itself, and fleet.__main__
 }

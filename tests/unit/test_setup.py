@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fleet.compat.aifleet import read_older_files
 from fleet.config import SETTINGS, check_text, load, project_file, user_file
 from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.setup import PROJECT_TYPES, InitPlan, apply_init, detect_type, plan_init, set_value, show
@@ -61,7 +62,7 @@ def planned(plan: InitPlan) -> dict[str, object]:
 def test_the_type_is_told_by_the_files_at_the_top(repository: Path, names: list[str], type_: str) -> None:
     touch(repository, *names)
     assert detect_type(repository) == type_
-    assert plan_init(repository, environ={}).type == type_
+    assert plan_init(repository).type == type_
 
 
 def test_a_folder_of_that_name_is_no_sign(repository: Path) -> None:
@@ -95,21 +96,21 @@ def test_a_preset_fits_the_tools_that_are_used(
     repository: Path, type_: str, names: list[str], files: tuple[str, ...], commands: tuple[str, ...]
 ) -> None:
     touch(repository, *names)
-    values = planned(plan_init(repository, type_, environ={}))
+    values = planned(plan_init(repository, type_))
     assert values.get("setup.credential_files", ()) == files
     assert values.get("setup.commands", ()) == commands
 
 
 def test_pip_installs_into_an_environment_that_git_does_not_see(repository: Path) -> None:
     touch(repository, "requirements.txt")
-    (command,) = planned(plan_init(repository, environ={}))["setup.commands"]  # type: ignore[misc]
+    (command,) = planned(plan_init(repository))["setup.commands"]  # type: ignore[misc]
     assert ".venv/.gitignore" in command
     assert command.endswith("install -r requirements.txt")
 
 
 def test_an_unknown_type_is_refused(repository: Path) -> None:
     with pytest.raises(InvalidInput, match="'cobol'") as caught:
-        plan_init(repository, "cobol", environ={})
+        plan_init(repository, "cobol")
     assert "rails" in caught.value.hint
 
 
@@ -118,7 +119,7 @@ def test_an_unknown_type_is_refused(repository: Path) -> None:
 
 @pytest.mark.parametrize("type_", PROJECT_TYPES)
 def test_the_planned_file_is_valid_and_names_every_setting_of_a_project(repository: Path, type_: str) -> None:
-    plan = plan_init(repository, type_, environ={})
+    plan = plan_init(repository, type_)
     check_text("config.toml", plan.text)
     for key, setting in SETTINGS.items():
         if setting.is_of_home:
@@ -130,26 +131,26 @@ def test_the_planned_file_is_valid_and_names_every_setting_of_a_project(reposito
 
 def test_planning_changes_nothing(repository: Path) -> None:
     touch(repository, ".env")
-    plan_init(repository, environ={})
+    plan_init(repository)
     assert [path.name for path in repository.iterdir()] == [".env"]
 
 
 def test_an_existing_configuration_is_kept_unless_forced(repository: Path) -> None:
-    plan = plan_init(repository, environ={})
+    plan = plan_init(repository)
     project_file(repository).parent.mkdir()
     project_file(repository).write_text("# mine\n")
-    for refused in (lambda: plan_init(repository, environ={}), lambda: apply_init(plan)):
+    for refused in (lambda: plan_init(repository), lambda: apply_init(plan)):
         with pytest.raises(Conflict, match="already there"):
             refused()
     assert project_file(repository).read_text() == "# mine\n"
-    forced = plan_init(repository, force=True, environ={})
+    forced = plan_init(repository, force=True)
     assert forced.overwrites
     apply_init(forced)
     assert project_file(repository).read_text() == forced.text
 
 
 def test_the_projects_file_is_readable_for_those_who_share_the_checkout(repository: Path) -> None:
-    apply_init(plan_init(repository, environ={}))
+    apply_init(plan_init(repository))
     assert stat.S_IMODE(project_file(repository).stat().st_mode) == 0o644
     assert sorted(path.name for path in project_file(repository).parent.iterdir()) == ["config.toml"]
 
@@ -157,15 +158,15 @@ def test_the_projects_file_is_readable_for_those_who_share_the_checkout(reposito
 def test_credential_files_that_git_would_take_for_work_are_ignored(repository: Path) -> None:
     touch(repository, ".env", ".env.local", "Gemfile", "config/master.key")
     (repository / ".gitignore").write_text("*.local\nnode_modules")
-    plan = plan_init(repository, environ={})
+    plan = plan_init(repository)
     assert plan.gitignore_lines == ("/config/master.key", "/.env")
     apply_init(plan)
     assert (repository / ".gitignore").read_text() == "*.local\nnode_modules\n/config/master.key\n/.env\n"
-    assert plan_init(repository, force=True, environ={}).gitignore_lines == ()
+    assert plan_init(repository, force=True).gitignore_lines == ()
 
 
 def test_without_credential_files_no_gitignore_is_written(repository: Path) -> None:
-    apply_init(plan_init(repository, environ={}))
+    apply_init(plan_init(repository))
     assert not (repository / ".gitignore").exists()
 
 
@@ -191,10 +192,18 @@ color = "red"
 """
 
 
+def plan_with_older(repository: Path, home: Path | None = None) -> InitPlan:
+    """Plan with AI Fleet's files of the repository and of a user's home."""
+    environ = {"HOME": str(home)}
+    return plan_init(
+        repository, older=read_older_files(repository, with_global=home is not None, environ=environ)
+    )
+
+
 def test_an_older_project_file_is_taken_over_always(repository: Path) -> None:
     touch(repository, ".aifleet/state.json", ".env")
     (repository / ".aifleet" / "config.toml").write_text(OLDER)
-    plan = plan_init(repository, environ={})
+    plan = plan_with_older(repository)
     assert planned(plan) == {
         "project.name": "my-awesome-project",
         "project.workspaces": "~/.aifleet/worktrees/my-awesome-project",
@@ -227,7 +236,7 @@ def test_the_older_global_file_is_taken_over_when_asked_and_the_projects_file_wi
     )
     touch(repository, ".aifleet/config.toml")
     (repository / ".aifleet" / "config.toml").write_text('[setup]\ncommands = ["just"]\n')
-    plan = plan_init(repository, migrate_legacy=True, environ={"HOME": str(tmp_path)})
+    plan = plan_with_older(repository, home=tmp_path)
     assert planned(plan) == {
         "project.workspaces": "~/trees",
         "tmux.prefix": "ai_",
@@ -240,7 +249,7 @@ def test_the_older_global_file_is_taken_over_when_asked_and_the_projects_file_wi
 
 def test_migrating_a_global_file_that_is_not_there_is_refused(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="to migrate"):
-        plan_init(repository, migrate_legacy=True, environ={"HOME": str(tmp_path)})
+        plan_with_older(repository, home=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +265,7 @@ def test_a_broken_older_file_is_refused_with_line_and_reason(repository: Path, t
     touch(repository, ".aifleet/config.toml")
     (repository / ".aifleet" / "config.toml").write_text(text)
     with pytest.raises(BadConfig) as caught:
-        plan_init(repository, environ={})
+        plan_with_older(repository)
     assert place in caught.value.message
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from fleet.services.trains import Forecast
     from fleet.services.workflows import CleanedUp
 
-BD_SCHEMA = 1  # the version of bd's JSON that ours has the shape of
-
 
 def run(run: Run, process_usage: ProcessUsage | None = None) -> dict[str, Json]:
     return {
@@ -466,51 +464,6 @@ def pull_request(request: PullRequest, protected: Sequence[str]) -> dict[str, Js
         "is_new": request.is_new,
         "protected_files": list(protected),
     }
-
-
-def issue(task: Task) -> dict[str, Json]:
-    """Return a task as bd tells of one."""
-    types = [label.removeprefix("type:") for label in task.labels if label.startswith("type:")]
-    return {
-        "id": task.id,
-        "title": task.title,
-        "description": task.description,
-        "status": str(task.state),
-        "priority": task.priority,
-        "issue_type": types[0] if types else "task",
-        "assignee": task.owner,
-        "notes": task.reason,
-        "labels": list(task.labels),
-        "dependencies": [{"issue_id": task.id, "depends_on_id": dep, "type": "blocks"} for dep in task.deps],
-        "created_at": moment(task.created_at),
-        "updated_at": moment(task.updated_at or task.created_at),
-        "closed_at": moment(task.closed_at),
-        "close_reason": task.close_reason or "",
-        "metadata": {
-            "cwd": task.cwd,
-            "coder": task.coder,
-            "model": task.model,
-            "run": task.run,
-            "branch": task.branch if task.token else None,
-        },
-    }
-
-
-def bd_object(body: Mapping[str, Json], *, in_envelope: bool) -> dict[str, Json]:
-    return _enveloped(dict(body)) if in_envelope else {"schema_version": BD_SCHEMA, **body}
-
-
-def bd_list(bodies: Sequence[Mapping[str, Json]], *, in_envelope: bool) -> Json:
-    items: list[Json] = [dict(body) for body in bodies]
-    return _enveloped(items) if in_envelope else items
-
-
-def _enveloped(data: Json) -> dict[str, Json]:
-    return {"schema_version": BD_SCHEMA, "data": data}
-
-
-def bd_error(message: str, code: str) -> dict[str, Json]:
-    return {"schema_version": BD_SCHEMA, "error": message, "code": code}
 
 
 def error(message: str, hint: str, code: int) -> dict[str, Json]:

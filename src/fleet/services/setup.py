@@ -23,12 +23,12 @@ from fleet.config import (
     require_plain,
 )
 from fleet.domain.event import Json
-from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
-from fleet.services.legacy import Imported, read_global_file, read_project_file
+from fleet.errors import BadConfig, Conflict, InvalidInput
 from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
 
 __all__ = [
     "PROJECT_TYPES",
+    "ImportedSettings",
     "InitPlan",
     "Row",
     "apply_init",
@@ -37,6 +37,15 @@ __all__ = [
     "set_value",
     "show",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSettings:
+    """Settings from a configuration file of another program, by our keys, and its keys without equivalent."""
+
+    file: Path
+    values: Mapping[str, Value]
+    ignored: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +86,10 @@ def plan_init(
     repository: Path,
     type_: str | None = None,
     *,
-    migrate_legacy: bool = False,
+    older: Sequence[ImportedSettings] = (),
     force: bool = False,
-    environ: Mapping[str, str] = os.environ,
 ) -> InitPlan:
-    """Plan the project's configuration: a preset for its type, and over it what older files say.
+    """Plan the project's configuration: a preset for its type, overridden by older files, the last one most.
 
     Raises `Conflict` where there is one already, unless `force`.
     """
@@ -89,7 +97,6 @@ def plan_init(
     if file.exists() and not force:
         raise _already_there(file)
     type_ = _checked_type(type_) if type_ else detect_type(repository)
-    older = _older_files(repository, environ, with_global=migrate_legacy)
     values = _preset_values(type_, repository)
     for imported in older:
         values.update(imported.values)
@@ -149,18 +156,6 @@ def _checked_type(type_: str) -> ProjectType:
             f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
         )
     return type_
-
-
-def _older_files(repository: Path, environ: Mapping[str, str], *, with_global: bool) -> list[Imported]:
-    """Return what older files say, the most particular last."""
-    found = [read_project_file(repository)]
-    if with_global:
-        home = Path(environ.get("HOME") or Path.home())
-        legacy = read_global_file(home)
-        if legacy is None:
-            raise NotFound(f"there is no {home / '.ai_fleet' / 'config.toml'} to migrate")
-        found.insert(0, legacy)
-    return [imported for imported in found if imported]
 
 
 def _preset_values(type_: ProjectType, repository: Path) -> dict[str, Value]:

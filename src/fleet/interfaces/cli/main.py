@@ -27,7 +27,7 @@ BROKEN_PIPE = 141  # what a shell reports of any program that ends so
 class CommandEntry(NamedTuple):
     """Where a command is, and what it does in one line."""
 
-    place: str  # module:attribute, below this package
+    place: str  # module:attribute; a module without a dot is one of this package
     help: str
 
 
@@ -71,7 +71,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "pause": CommandEntry("queue:pause", "Start no more tasks; those under way go on."),
         "resume": CommandEntry("queue:resume", "Start tasks again, or those of one coder."),
         "log": CommandEntry("queue:log", "Print the supervisor's log."),
-        "bd": CommandEntry("bd:bd", "Speak to the queue in the words of beads."),
+        "bd": CommandEntry("fleet.compat.beads.commands:bd", "Speak to the queue in the words of beads."),
     },
     "Workflows": {
         "sprint": CommandEntry(
@@ -118,7 +118,8 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         module, _, attribute = entry.place.partition(":")
-        found: object = getattr(import_module(f"fleet.interfaces.cli.{module}"), attribute)
+        place = module if "." in module else f"fleet.interfaces.cli.{module}"
+        found: object = getattr(import_module(place), attribute)
         assert isinstance(found, click.Command)
         return found
 

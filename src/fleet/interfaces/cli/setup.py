@@ -40,9 +40,12 @@ def init(type_: str | None, migrate_legacy: bool, force: bool, yes: bool) -> Non
     Example:
       fleet init --type node --yes
     """
+    from fleet.compat.aifleet import read_older_files
     from fleet.services.setup import apply_init, plan_init
 
-    plan = plan_init(_project_top(), type_, migrate_legacy=migrate_legacy, force=force)
+    top = _project_top()
+    older = read_older_files(top, with_global=migrate_legacy)
+    plan = plan_init(top, type_, older=older, force=force)
     _show_plan(plan)
     confirm(f"Write {plan.file}?", is_sure=yes, flag="--yes")
     apply_init(plan)

@@ -133,7 +133,7 @@ def _diff(fleet: Fleet, run: Run) -> str:
 
 
 def _result(_: Fleet, run: Run) -> str:
-    from fleet.interfaces.mcp import shapes
+    from fleet.compat.codefleet import shapes
 
     return _json(shapes.result(run))
 

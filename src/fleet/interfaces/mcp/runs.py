@@ -9,7 +9,7 @@ from fleet.domain.spawn import Access
 from fleet.interfaces import wire
 from fleet.interfaces.log_entries import is_told, words_of
 from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.shapes import SHORT
+from fleet.interfaces.mcp.operations import SHORT
 from fleet.interfaces.mcp.tool import Answer, Call, Tool, page
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from fleet.interfaces.mcp.tool import Tool
 
 USUAL = ("health", "workers", "workflows", "runs", "questions", "merges")
 SETS = (*USUAL, "trains", "tasks", "pairs", "races", "sprints")
+# Sets whose tools have the names of another system; the others are in this package.
+COMPAT = {name: f"fleet.compat.codefleet.{name}" for name in ("health", "workers", "workflows")}
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
@@ -38,4 +40,4 @@ def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
 
 
 def _tools_in(name: str) -> tuple[Tool, ...]:
-    return cast("tuple[Tool, ...]", import_module(f"fleet.interfaces.mcp.{name}").TOOLS)
+    return cast("tuple[Tool, ...]", import_module(COMPAT.get(name, f"fleet.interfaces.mcp.{name}")).TOOLS)

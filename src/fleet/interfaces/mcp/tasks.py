@@ -9,7 +9,7 @@ from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
 from fleet.interfaces import wire
 from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.shapes import SHORT
+from fleet.interfaces.mcp.operations import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool, page
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
+from fleet.interfaces.mcp.operations import SHORT
 from fleet.interfaces.wire import moment, usage
 
 if TYPE_CHECKING:
     from fleet.domain.run import Result, Run
     from fleet.domain.workflow import Outcome, Workflow
     from fleet.services.prompt_tasks import PromptTaskDetail
-
-SHORT = 300  # of a text in a list or a summary
 
 _STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
 

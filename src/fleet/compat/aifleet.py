@@ -1,15 +1,16 @@
-"""Configuration of AI Fleet (`.aifleet/config.toml`, `~/.ai_fleet/config.toml`) in our words."""
+"""Configuration files of AI Fleet (`.aifleet/config.toml`, `~/.ai_fleet/config.toml`) as our settings."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, cast
 
 from fleet.config import SETTINGS, Value, line_of, parse_toml, read_file
-from fleet.errors import BadConfig
+from fleet.errors import BadConfig, NotFound
+from fleet.services.setup import ImportedSettings
 
 _Path: TypeAlias = tuple[str, ...]
 
@@ -36,26 +37,21 @@ _GLOBAL_KEYS: Mapping[_Path, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """What an older file says, by the keys of our settings, and which of its keys say nothing to us."""
-
-    file: Path
-    values: Mapping[str, Value]
-    ignored: tuple[str, ...]
-
-
-def read_project_file(repository: Path) -> Imported | None:
-    """Read `.aifleet/config.toml` of a repository, if there is one."""
-    return _read(repository / ".aifleet" / "config.toml", _PROJECT_KEYS)
-
-
-def read_global_file(home: Path) -> Imported | None:
-    """Read `.ai_fleet/config.toml` in a user's home folder, if there is one."""
-    return _read(home / ".ai_fleet" / "config.toml", _GLOBAL_KEYS)
+def read_older_files(
+    repository: Path, *, with_global: bool, environ: Mapping[str, str] = os.environ
+) -> list[ImportedSettings]:
+    """Settings from the repository's `.aifleet/config.toml`, and before them, on request, the user's own."""
+    found = [_read(repository / ".aifleet" / "config.toml", _PROJECT_KEYS)]
+    if with_global:
+        file = Path(environ.get("HOME") or Path.home()) / ".ai_fleet" / "config.toml"
+        users = _read(file, _GLOBAL_KEYS)
+        if users is None:
+            raise NotFound(f"there is no {file} to migrate")
+        found.insert(0, users)
+    return [one for one in found if one]
 
 
-def _read(file: Path, keys: Mapping[_Path, str]) -> Imported | None:
+def _read(file: Path, keys: Mapping[_Path, str]) -> ImportedSettings | None:
     text = read_file(file)
     if text is None:
         return None
@@ -69,7 +65,7 @@ def _read(file: Path, keys: Mapping[_Path, str]) -> Imported | None:
             values.update(_translate(keys[path], value))
         except ValueError as exc:
             raise BadConfig(f"{file}:{line_of(text, path)}", f"{'.'.join(path)} {exc}") from exc
-    return Imported(file=file, values=values, ignored=tuple(ignored))
+    return ImportedSettings(file=file, values=values, ignored=tuple(ignored))
 
 
 def _translate(key: str, value: object) -> dict[str, Value]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fleet.compat.codefleet import shapes
 from fleet.domain.event import Json
 from fleet.domain.prompt_task import OVER
 from fleet.domain.spawn import Access
-from fleet.interfaces.mcp import schema, shapes
+from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fleet.compat.beads import shapes
 from fleet.domain.task import Task
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
 from fleet.interfaces import wire
@@ -63,7 +64,7 @@ class BeadsGroup(click.Group):
 def _refuse(ctx: click.Context, error: Exception, message: str, code: str, exit_code: int) -> int:
     if not ctx.meta[_JSON]:
         raise error
-    render.say(render.json_text(wire.bd_error(message, code)))
+    render.say(render.json_text(shapes.error(message, code)))
     return exit_code
 
 
@@ -72,7 +73,7 @@ def _code_of(error: FleetError) -> str:
 
 
 def _pass_through(fleet: Fleet, arguments: Sequence[str]) -> int:
-    from fleet.services.beads import RealBeads, is_create
+    from fleet.compat.beads.beads import RealBeads, is_create
 
     real = RealBeads(fleet.settings, fleet.tasks.check_coder)
     if not is_create(arguments):
@@ -108,11 +109,11 @@ def bd(context: click.Context, as_json: bool) -> None:
 
 
 def _out(body: Mapping[str, Json]) -> None:
-    render.out_json(wire.bd_object(body, in_envelope=_has_envelope()))
+    render.out_json(shapes.one(body, in_envelope=_has_envelope()))
 
 
 def _out_list(bodies: Sequence[Mapping[str, Json]]) -> None:
-    render.out_json(wire.bd_list(bodies, in_envelope=_has_envelope()))
+    render.out_json(shapes.several(bodies, in_envelope=_has_envelope()))
 
 
 def _has_envelope() -> bool:
@@ -156,9 +157,9 @@ def create(
     Example:
       fleet bd create "Fix the login" --deps t-1a2b3c4d5e --coder codex --model gpt-5
     """
+    from fleet.compat.beads.beads import TYPE_LABEL, parse_deps, parse_priority
     from fleet.interfaces.cli.create import read_text
     from fleet.interfaces.cli.tasks import warn_of_missing
-    from fleet.services.beads import TYPE_LABEL, parse_deps, parse_priority
     from fleet.services.tasks import Edit
 
     if (title is None) == (named is None):
@@ -187,9 +188,9 @@ def _tell_created(task: Task, *, is_dry: bool, as_json: bool) -> None:
     if not _is_json(as_json):
         render.out(f"Would create: {render.printable(task.title)}" if is_dry else summary(task))
     elif is_dry:
-        _out({**wire.issue(task), "id": "", "dry_run": True})
+        _out({**shapes.issue(task), "id": "", "dry_run": True})
     else:
-        _out(wire.issue(task))
+        _out(shapes.issue(task))
 
 
 # looking
@@ -207,7 +208,7 @@ def list_issues(status: str | None, label: str, limit: int, as_json: bool) -> No
     Example:
       fleet bd list --status blocked
     """
-    from fleet.services.beads import parse_status
+    from fleet.compat.beads.beads import parse_status
 
     with opened() as fleet:
         found = fleet.tasks.list(parse_status(status) if status else None)
@@ -236,7 +237,7 @@ def ready(limit: int, as_json: bool) -> None:
 
 def _tell_list(found: Sequence[Task], *, as_json: bool) -> None:
     if _is_json(as_json):
-        _out_list([wire.issue(task) for task in found])
+        _out_list([shapes.issue(task) for task in found])
         return
     for task in found:
         cwd = render.paint(render.printable(task.cwd), "dim")
@@ -258,7 +259,7 @@ def show(names: tuple[str, ...], as_json: bool) -> None:
         comments = [_comments(fleet, task) for task in found]
     if _is_json(as_json):
         bodies: list[dict[str, Json]] = [
-            {**wire.issue(task), "comments": [*said]} for task, said in zip(found, comments, strict=True)
+            {**shapes.issue(task), "comments": [*said]} for task, said in zip(found, comments, strict=True)
         ]
         _out_list(bodies)
         return
@@ -323,8 +324,8 @@ def update(
       fleet bd update t-1a2b3c4d5e --status open --assignee ""
       fleet bd update t-1a2b3c4d5e --status blocked --notes "QUESTION: which database?"
     """
-    from fleet.services.beads import Update, parse_priority
-    from fleet.services.beads import update as update_task
+    from fleet.compat.beads.beads import Update, parse_priority
+    from fleet.compat.beads.beads import update as update_task
     from fleet.services.tasks import Edit
 
     number = None if priority is None else parse_priority(priority)
@@ -341,7 +342,7 @@ def update(
 
 def _tell_changed(tasks: Sequence[Task], what: str, *, as_json: bool) -> None:
     if _is_json(as_json):
-        _out_list([wire.issue(task) for task in tasks])
+        _out_list([shapes.issue(task) for task in tasks])
         return
     for task in tasks:
         render.out(f"{what} {task.id}: {render.printable(task.title)}  [{task.state}]")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleet.compat.codefleet import shapes
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
-from fleet.interfaces.mcp import schema, shapes
+from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 
 if TYPE_CHECKING:

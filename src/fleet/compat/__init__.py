@@ -1,0 +1,1 @@
+"""Names and shapes of other systems, mapped onto operations and services."""

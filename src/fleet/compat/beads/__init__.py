@@ -1,0 +1,1 @@
+"""`fleet bd`: beads' command for fleet's tasks."""

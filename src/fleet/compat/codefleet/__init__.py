@@ -1,0 +1,1 @@
+"""codefleet's MCP tools: its users change one line of configuration."""
