@@ -27,7 +27,10 @@ from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.worktrees import environment
 from fleet.bootstrap import open_fleet, supervisor_link_of
 from fleet.domain.blueprint import read_blueprint
+from fleet.domain.workflow import Workflow
 from fleet.ports.store import Record
+from fleet.services.fleet import Fleet
+from fleet.services.waiting import wait_until
 from fleet.services.workflows import WorkflowWish
 from fleet.shim import SOURCE as SHIM
 
@@ -95,14 +98,24 @@ def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float,
         return bare, _by_fleet(place, repository, stages)
 
 
+def _wait(place: Scratch, fleet: Fleet, name: str) -> Workflow:
+    return wait_until(
+        lambda: fleet.workflows.get(name),
+        lambda work: work.has_ended or work.needs_person,
+        store=fleet.store,
+        link=supervisor_link_of(place.home),
+        what=f"workflow {name}",
+    )
+
+
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
     with open_fleet(place.home, str(repository)) as fleet:
         warm = read_blueprint({"name": "warm", "stages": chain(1)})
-        fleet.workflows.wait(fleet.workflows.start(warm, WorkflowWish(folder=str(repository))).id)
+        _wait(place, fleet, fleet.workflows.start(warm, WorkflowWish(folder=str(repository))).id)
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
         work = fleet.workflows.start(blueprint, WorkflowWish(folder=str(repository)))
-        ended = fleet.workflows.wait(work.id)
+        ended = _wait(place, fleet, work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":
         raise SystemExit(f"the workflow {ended.state}: {ended.reason}")

@@ -121,7 +121,7 @@ def test_a_workflow_that_fails_ends_with_1_and_names_the_stage(shared: System) -
     file = write(shared.home, "bad.json", {"name": "no", "kind": "gate", "gates": ["exit 3"]})
     told = shared.fleet("workflow", "run", file, "--wait", code=1)
     assert "failed: stage 'no' failed: `exit 3` said no" in told.stdout
-    assert shared.json("workflow", "list", "--all")[-1]["state"] == "failed"
+    assert shared.json("workflow", "list", "--all")[0]["state"] == "failed"
 
 
 def test_a_workflow_that_needs_a_person_ends_with_5_and_says_what_to_type(
@@ -267,8 +267,8 @@ def test_who_stops_waiting_stops_nothing_else(shared: System, tmp_path: Path) ->
     file = write(shared.home, "slow.json", stage("slow", {"wait_for": str(tmp_path / "go")}))
     code, shown = on_a_terminal(shared, "workflow", "run", file, "--wait", interrupt_at="now: slow")
     assert code == 130
-    assert "it goes on" in shown
-    (name,) = re.findall(r"workflow (w-\w+), 1 stage", shown)
+    assert "the workflow goes on" in shown
+    name = re.findall(r"(w-\w+)  0 of 1 stages; now: slow", shown)[0]
     (tmp_path / "go").touch()
     assert shared.json("workflow", "status", name, "--wait")["state"] == "succeeded"
 
@@ -442,7 +442,7 @@ def test_the_diff_of_a_workflow_is_all_that_came_of_it(shared: System, pipeline:
     last = shared.fleet("diff", pipeline["result"]["branch"], "--stat").stdout
     assert last == "", "of a branch it is what its own agent did"
     assert "2 files changed" in shared.fleet("diff", pipeline["id"], "--stat").stdout
-    assert f"fleet diff {pipeline['id']}\n" in shared.fleet("workflow", "status", pipeline["id"]).stderr
+    assert f"`fleet diff {pipeline['id']}`" in shared.fleet("workflow", "status", pipeline["id"]).stderr
 
 
 def test_what_has_no_result_has_no_diff(shared: System, asking: dict[str, Any]) -> None:
@@ -530,7 +530,7 @@ def test_logs_of_a_stage_that_could_not_begin_tell_why(shared: System) -> None:
     both = {**stage("both", {"say": "never"}), "strategy": "merge", "depends_on": ["one", "two"]}
     file = write(shared.home, "clash.json", one, two, both)
     name = shared.json("workflow", "run", file, "--wait", code=1)["id"]
-    told = shared.fleet("workflow", "logs", name, "both").stderr
+    told = shared.fleet("workflow", "logs", name, "both").stdout
     assert "what it builds on cannot be merged: in each other's way in same.txt" in told
 
 
@@ -568,7 +568,6 @@ def test_the_list_shows_what_is_under_way_and_all_only_when_asked(
     told = shared.fleet("workflow", "list")
     assert asking["id"] in told.stdout
     assert pipeline["id"] not in told.stdout
-    assert "under way (--all: all of them)" in told.stderr
     everything = shared.json("workflow", "list", "--all")
     assert {pipeline["id"], asking["id"]} <= {one["id"] for one in everything}
 
@@ -728,8 +727,8 @@ def test_where_the_last_stage_only_judged_the_work_of_others_is_offered(shared: 
     work = stage("work", {"run": "echo a > a.txt"}, {"say": "done"})
     judge = {**stage("judge", {"say": "fine"}), "depends_on": ["work"], "strategy": "new"}
     told = shared.fleet("workflow", "run", write(shared.home, "judged.json", work, judge), "--wait")
-    name = shared.json("workflow", "list", "--all")[-1]["id"]
-    assert f"fleet diff fleet/{name}-0-work\n" in told.stderr
+    name = shared.json("workflow", "list", "--all")[0]["id"]
+    assert f"`fleet diff fleet/{name}-0-work`" in told.stderr
     assert "fleet merge BRANCH --gate" in told.stderr
 
 
@@ -802,7 +801,7 @@ def test_yes_goes_on_and_is_heard_once(shared: System) -> None:
     file = write(shared.home, "yes.json", {"name": "ask", "kind": "approval", "prompt": "?"})
     name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
     told = shared.fleet("workflow", "approve", name, "ask", "-m", "gladly").stdout
-    assert told == f"stage 'ask' of {name}: yes\n"
+    assert told == f"workflow {name}: approved\n"
     done = shared.json("workflow", "status", name, "--wait")
     assert (done["state"], done["result"]["summary"]) == ("succeeded", "gladly")
     for word in ("approve", "reject"):
@@ -815,7 +814,7 @@ def test_no_fails_it_with_the_reason(shared: System) -> None:
     assert shared.json("workflow", "reject", name, "ask", "-m", "not now")["id"] == name
     assert "not now" in shared.json("workflow", "status", name, "--wait", code=1)["reason"]
     again = shared.fleet("workflow", "retry", name, "ask").stdout
-    assert again == f"stage 'ask' of {name} is done again\n"
+    assert again == f"workflow {name}: the stage is repeated\n"
     assert shared.json("workflow", "status", name, "--wait", code=5)["needs_person"]
     assert shared.json("workflow", "pause", name)["is_paused"]
     assert not shared.json("workflow", "resume", name)["is_paused"]
@@ -842,9 +841,9 @@ def test_what_is_under_way_is_not_done_again_and_not_cleaned_up(
 def test_a_pause_is_shown_and_ends(shared: System) -> None:
     file = write(shared.home, "pause.json", {"name": "ask", "kind": "approval", "prompt": "?"})
     name = shared.json("workflow", "run", file, "--wait", code=5)["id"]
-    assert f"fleet workflow resume {name}" in shared.fleet("workflow", "pause", name).stdout
+    assert f"fleet workflow resume {name}" in shared.fleet("workflow", "pause", name).stderr
     assert "(paused)" in shared.fleet("workflow", "status", name).stdout
-    assert shared.fleet("workflow", "resume", name).stdout == f"workflow {name} goes on\n"
+    assert shared.fleet("workflow", "resume", name).stdout == f"workflow {name} is resumed\n"
     assert "(paused)" not in shared.fleet("workflow", "status", name).stdout
     shared.fleet("workflow", "cancel", name)
 
@@ -896,7 +895,7 @@ def test_ids_are_completed_newest_first(
 ) -> None:
     found = completions(shared, "workflow", "status", "w-")
     assert {pipeline["id"], asking["id"]} <= set(found)
-    assert found == [one["id"] for one in reversed(shared.json("workflow", "list", "--all"))]
+    assert found == [one["id"] for one in shared.json("workflow", "list", "--all")]
     assert completions(shared, "workflow", "logs", pipeline["id"][:-1]) == [pipeline["id"]]
     assert completions(shared, "workflow", "ca") == ["cancel"]
 

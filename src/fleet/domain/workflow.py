@@ -11,7 +11,7 @@ from fleet.domain.condition import holds
 from fleet.domain.ids import TaskId, WorkflowId
 from fleet.domain.naming import slug
 from fleet.domain.run import Role
-from fleet.errors import Conflict, NotFound
+from fleet.errors import Conflict, Next, NotFound
 
 
 class Strategy(StrEnum):
@@ -496,7 +496,8 @@ def retried(workflow: Workflow, index: int) -> Workflow:
     again = {index, *descendants(workflow.stages, index)}
     if not workflow.has_ended and any(_is_open(workflow.progress[one]) for one in again):
         raise Conflict(
-            "something that builds on it is under way", hint=f"`fleet workflow cancel {workflow.id}`"
+            "a stage that builds on it is under way",
+            hint=("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id)),
         )
     # What was cut off with the failure, and needs nothing that is done again, goes on too.
     again |= {one for one, progress in enumerate(workflow.progress) if progress.state is StageState.CANCELLED}

@@ -5,72 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from fleet.domain.workflow import Stage, StageKind, StageState, Workflow, levels
+from fleet.operations.workflows import StageRow, WorkflowView
 
 MARKS = {
-    StageState.WAITING: "○",
-    StageState.RUNNING: "▶",
-    StageState.ASKING: "?",
-    StageState.DONE: "✔",
-    StageState.FAILED: "✘",
-    StageState.SKIPPED: "–",
-    StageState.CANCELLED: "⊘",
+    "waiting": "○",
+    "running": "▶",
+    "asking": "?",
+    "done": "✔",
+    "failed": "✘",
+    "skipped": "–",
+    "cancelled": "⊘",
 }
 COLOURS = {
-    StageState.WAITING: "#d7dbe0",
-    StageState.RUNNING: "#9fc9ff",
-    StageState.ASKING: "#ffd97a",
-    StageState.DONE: "#a5dfb0",
-    StageState.FAILED: "#f5a8a3",
-    StageState.SKIPPED: "#eeeeee",
-    StageState.CANCELLED: "#eeeeee",
+    "waiting": "#d7dbe0",
+    "running": "#9fc9ff",
+    "asking": "#ffd97a",
+    "done": "#a5dfb0",
+    "failed": "#f5a8a3",
+    "skipped": "#eeeeee",
+    "cancelled": "#eeeeee",
 }
 WIDE, HIGH, GAP_WIDE, GAP_HIGH, MARGIN = 200, 46, 70, 22, 20
 
 
-def lines_of(workflow: Workflow) -> Iterator[str]:
+def lines_of(workflow: WorkflowView) -> Iterator[str]:
     """Yield the graph line by line: a column of stages that may run side by side, then the next one."""
-    columns = levels(workflow.stages)
+    columns = _columns(workflow)
     for depth, column in enumerate(columns):
-        for place, index in enumerate(column):
-            stage = workflow.stages[index]
-            needs = ", ".join(workflow.stages[need].name for need in stage.needs)
+        for place, stage in enumerate(column):
+            needs = ", ".join(stage.depends_on)
             before = "  " * depth + ("╰─" if depth and place == len(column) - 1 else "├─" if depth else "")
-            state = workflow.progress[index].state
-            yield f"{before}{MARKS[state]} {stage.name}  {who(stage)}" + (f"  ◀ {needs}" if needs else "")
+            after = f"  ◀ {needs}" if needs else ""
+            yield f"{before}{MARKS[stage.state]} {stage.name}  {stage.who}{after}"
 
 
-def who(stage: Stage) -> str:
-    """Say who does a stage, and how, in a word or two."""
-    match stage.kind:
-        case StageKind.AGENT:
-            return f"{stage.coder}{':' if stage.model else ''}{stage.model}"
-        case StageKind.PAIR:
-            return f"{stage.coder} with {stage.reviewer}"
-        case StageKind.RACE:
-            return f"race of {stage.racers}"
-        case StageKind.WORKFLOW:
-            return f"workflow of {len(stage.stages)} stages"
-        case StageKind.APPROVAL | StageKind.GATE:
-            return str(stage.kind)
+def _columns(workflow: WorkflowView) -> list[list[StageRow]]:
+    columns: list[list[StageRow]] = [[] for _ in range(max(stage.column for stage in workflow.stages) + 1)]
+    for stage in workflow.stages:
+        columns[stage.column].append(stage)
+    return columns
 
 
-def svg_of(workflow: Workflow) -> str:
+def svg_of(workflow: WorkflowView) -> str:
     """Return the graph as an SVG picture. Names are text in it, whatever they look like."""
-    columns = levels(workflow.stages)
+    columns = _columns(workflow)
     spots = {
-        index: (MARGIN + column * (WIDE + GAP_WIDE), MARGIN + place * (HIGH + GAP_HIGH))
-        for column, indexes in enumerate(columns)
-        for place, index in enumerate(indexes)
+        stage.name: (MARGIN + number * (WIDE + GAP_WIDE), MARGIN + place * (HIGH + GAP_HIGH))
+        for number, column in enumerate(columns)
+        for place, stage in enumerate(column)
     }
     width = 2 * MARGIN + len(columns) * (WIDE + GAP_WIDE) - GAP_WIDE
     height = 2 * MARGIN + max(map(len, columns)) * (HIGH + GAP_HIGH) - GAP_HIGH
-    edges = [
-        _edge(spots[need], spots[index])
-        for index, stage in enumerate(workflow.stages)
-        for need in stage.needs
-    ]
-    boxes = [_box(workflow, index, spot) for index, spot in spots.items()]
+    edges = [_edge(spots[need], spots[stage.name]) for stage in workflow.stages for need in stage.depends_on]
+    boxes = [_box(stage, spots[stage.name]) for column in columns for stage in column]
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
@@ -87,10 +74,10 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#888"/>'
 
 
-def _box(workflow: Workflow, index: int, spot: tuple[int, int]) -> str:
-    (x, y), stage, progress = spot, workflow.stages[index], workflow.progress[index]
-    colour = COLOURS[progress.state]
-    name, by = _short(stage.name), _short(f"{who(stage)} · {progress.state}")
+def _box(stage: StageRow, spot: tuple[int, int]) -> str:
+    x, y = spot
+    colour = COLOURS[stage.state]
+    name, by = _short(stage.name), _short(f"{stage.who} · {stage.state}")
     return (
         f'<g><rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="6" fill="{colour}" stroke="#555"/>'
         f'<text x="{x + 10}" y="{y + 19}" font-weight="bold">{escape(name)}</text>'

@@ -17,6 +17,10 @@ PATHS = {
     "question.answer": "answer",
     "run.diff": "diff",
     "run.undo": "undo",
+    "workflow.check": "workflow run --check",
+    "workflow.known": "workflow list --known",
+    "workflow.show": "workflow status",
+    "workflow.wait": "workflow status --wait",
 }
 # Options of operations that are not declared yet.
 _UNDECLARED = {"gates": "gate", "update_checkout": "update-checkout"}

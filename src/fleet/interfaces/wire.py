@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage
-    from fleet.domain.workflow import Outcome, Workflow
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
     from fleet.records.tasks import Hold
@@ -30,10 +29,8 @@ if TYPE_CHECKING:
     from fleet.services.process_usage import ProcessUsage
     from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.setup import Row
-    from fleet.services.stage_logs import StageEntry
     from fleet.services.task_import import Imported
     from fleet.services.trains import Forecast
-    from fleet.services.workflows import CleanedUp
 
 
 def run(run: Run, process_usage: ProcessUsage | None = None) -> dict[str, Json]:
@@ -327,81 +324,7 @@ def imported(imported: Imported) -> dict[str, Json]:
     }
 
 
-def workflow(one: Workflow) -> dict[str, Json]:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "state": str(one.state),
-        "needs_person": one.needs_person,
-        "is_paused": one.is_paused,
-        "reason": one.reason,
-        "project": one.project,
-        "base": one.base,
-        "host": one.host,
-        "task_prompt": one.task_prompt,
-        "variables": dict(one.variables),
-        "parent": one.parent or None,
-        "created_at": moment(one.created_at),
-        "ended_at": moment(one.ended_at),
-        "cost_usd": one.cost_usd,
-        "stages": [stage(one, index) for index in range(len(one.stages))],
-        "result": None if one.final is None else outcome(one.final),
-        "results": [outcome(each) for each in one.finals],
-    }
-
-
-def cleaned_up(branches: CleanedUp) -> dict[str, Json]:
-    return {"deleted": list(branches.deleted), "kept": list(branches.kept)}
-
-
-def stage(one: Workflow, index: int) -> dict[str, Json]:
-    wanted, at = one.stages[index], one.progress[index]
-    return {
-        "index": index,
-        "name": wanted.name,
-        "kind": str(wanted.kind),
-        "coder": wanted.coder,
-        "model": wanted.model,
-        "depends_on": [one.stages[need].name for need in wanted.needs],
-        "strategy": str(wanted.strategy),
-        "state": str(at.state),
-        "reason": at.reason,
-        "asks": at.asks,
-        "round": at.round,
-        "tries": at.tries,
-        "items": list(at.items),
-        "tasks": list(one.units(index)) if at.started_at else [],
-        "started_at": moment(at.started_at),
-        "ended_at": moment(at.ended_at),
-        "results": [outcome(each) for each in at.outcomes],
-    }
-
-
-def stage_entry(work: Workflow, one: StageEntry) -> dict[str, Json]:
-    return {
-        "stage": work.stages[one.index].name,
-        "try": one.tried,
-        "round": one.round,
-        "branch": one.branch,
-        **note(one.note),
-    }
-
-
-def outcome(outcome: Outcome) -> dict[str, Json]:
-    return {
-        "status": outcome.status,
-        "summary": outcome.summary,
-        "reason": outcome.reason,
-        "files_changed": list(outcome.files),
-        "next_steps": list(outcome.next_steps),
-        "branch": outcome.branch or None,
-        "base_sha": outcome.start or None,
-        "head_sha": outcome.head or None,
-        "cost_usd": outcome.cost_usd,
-    }
-
-
-# bd's shapes
+# merging
 
 
 def train(train: Train) -> dict[str, Json]:

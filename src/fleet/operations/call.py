@@ -24,6 +24,7 @@ class Call:
     def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller], *, origin: str = "") -> None:
         self.fleet = fleet
         self.origin = origin  # id of the spawn that what is started belongs to
+        self.base = ""  # commit that `base_ref`, or HEAD, is in the caller's folder, where that was checked
         self._identify = identify
 
     @cached_property
@@ -83,7 +84,8 @@ def admit(
     )
     if admitted.folder:  # the one that was checked, so that nobody asks git a second time
         operation.repo_path = admitted.folder  # type: ignore[attr-defined]
-        if "base_ref" in type(operation).fields and not getattr(operation, "workflow", ""):
+        call.base = admitted.base
+        if getattr(operation, "base_ref", ""):
             operation.base_ref = admitted.base  # type: ignore[attr-defined]
     call.origin = admitted.spawn
     if run := call.caller.run:

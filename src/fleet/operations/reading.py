@@ -103,6 +103,11 @@ def _checked(field: Field, value: Any, spelled: str, longest_text: int | None) -
                     raise InvalidInput(f"{spelled}[{index}] must be a string, got {_kind_of(item)}")
                 _check_text(field, item, f"{spelled}[{index}]", longest_text)
             return tuple(value)
+        case "table" if field.texts:
+            for name, item in value.items():
+                if not isinstance(item, str):
+                    raise InvalidInput(f"{spelled}[{name[:80]!r}] must be a string, got {_kind_of(item)}")
+                _check_text(field, item, f"{spelled}[{name[:80]!r}]", longest_text)
         case _:
             pass
     return value

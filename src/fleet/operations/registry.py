@@ -15,6 +15,7 @@ NOUNS = {
     "pair": "fleet.operations.pairs",
     "race": "fleet.operations.races",
     "sprint": "fleet.operations.sprints",
+    "workflow": "fleet.operations.workflows",
 }
 
 

@@ -51,6 +51,7 @@ class Field:
     maximum: float | None = None
     key: bool = False  # part of a list's lines over MCP, and told in a tool's output schema
     shape: type[Shape] | None = None
+    texts: bool = False  # the values of a table are strings
     # the command line
     position: int = 0  # an argument, in this order; 0: an option
     many: bool = False  # an argument that takes all remaining words
@@ -60,6 +61,7 @@ class Field:
     flags: bool = False  # a choice that is given as one flag per word
     file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
     split: bool = False  # one text with commas
+    bare: bool = False  # a word without "=" is the value of ""
     complete: str = ""  # what completes it: coder, branch, task, question, or an operation's name
     default_text: str = ""  # where the default comes from, if it is not a value
     cli: bool = True
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     def flag(help: str = "", *, default: Any = ..., **options: Any) -> bool: ...
     def strings(help: str = "", *, default: Any = ..., **options: Any) -> tuple[str, ...]: ...
     def table(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, Json]: ...
+    def texts_by_name(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, str]: ...
     def moment(help: str = "", *, default: Any = ..., **options: Any) -> str: ...
     def json(help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
     def shape(of: type[Any], help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
@@ -116,6 +119,9 @@ else:
     def table(help="", **options):
         return Field("table", help, options)
 
+    def texts_by_name(help="", **options):
+        return Field("table", help, {"texts": True, **options})
+
     def moment(help="", **options):
         return Field("moment", help, {"optional": True, **options})
 
@@ -131,7 +137,9 @@ else:
 
 @dataclass_transform(
     kw_only_default=True,
-    field_specifiers=(*(string, choice, integer, number, flag, strings, table, moment, json, shape, shapes),),
+    field_specifiers=(
+        *(string, choice, integer, number, flag, strings, table, texts_by_name, moment, json, shape, shapes),
+    ),
 )
 class Declared:
     """A class whose fields are declared; an instance has their values."""
@@ -166,6 +174,11 @@ class Shape(Declared):
     def is_settled(self) -> bool:
         """Whether there is nothing to wait for any more: it has ended, or a person is needed."""
         return True
+
+    @property
+    def needs_supervisor(self) -> bool:
+        """Whether nothing happens to it unless a supervisor is up."""
+        return not self.is_settled
 
     @classmethod
     def copy_of(cls, source: object, **computed: Any) -> Self:
@@ -243,6 +256,18 @@ def iso_time(seconds: float | None) -> str | None:
         return None
 
 
+def seconds_of(moment: str | None) -> float:
+    """Return the time that `iso_time` wrote; 0 for "not yet"."""
+    from calendar import timegm
+
+    if not moment:
+        return 0.0
+    year, month, day, hour, minute, second = map(
+        int, moment[:19].replace("T", "-").replace(":", "-").split("-")
+    )
+    return float(timegm((year, month, day, hour, minute, second)))
+
+
 class Meta:
     """What front ends must know of an operation beside its fields."""
 
@@ -252,6 +277,7 @@ class Meta:
     items: str = ""  # what they are called over MCP; "": the noun, in the plural
     access: str = "read"  # of `domain.spawn.Access`
     tool: str = ""  # its name over MCP; "": not offered, for the reason `why_no_tool`
+    stand_in: tuple[str, dict[str, Json]] = ("", {})  # tool of `compat` that does it, and its arguments
     why_no_tool: str = ""
     tool_set: str = ""  # which clients ask for by name; "": the noun
     title: str = ""  # of the tool
@@ -277,7 +303,7 @@ class Meta:
         )
         self.tool_set = self.tool_set or self.noun
         self.items = self.items or f"{self.noun}s"
-        if bool(self.tool) == bool(self.why_no_tool):
+        if bool(self.tool or self.stand_in[0]) == bool(self.why_no_tool):
             raise TypeError(f"{self.op} must be a tool, or say why it is none")
 
     @property

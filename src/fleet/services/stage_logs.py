@@ -54,14 +54,18 @@ class StageLogs:
         if workflow.stages[index].kind is StageKind.APPROVAL:
             yield from self._approvals(workflow, index)
             return
-        for tried in range(1, workflow.progress[index].tries + 1):
+        at, has_begun = workflow.progress[index], False
+        for tried in range(1, at.tries + 1):
             for number in count(1):
                 units = self._units(workflow, index, tried, number)
                 if not units:
                     break
+                has_begun = True
                 for unit in units:
                     for branch, note in self._notes(workflow.stages[index].kind, unit):
                         yield StageEntry(index, tried, number, branch, note)
+        if at.reason and not has_begun:
+            yield StageEntry(index, at.tries, at.round, "", _note(at.ended_at, str(at.state), at.reason))
 
     def commits(self, workflow: Workflow, index: int, tried: int) -> set[str]:
         """Return what a gate was asked about in a try."""

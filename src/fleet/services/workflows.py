@@ -1,4 +1,4 @@
-"""Start workflows, look at them, and say what a person has to say about them."""
+"""Start, list, change and clean up workflows."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fleet.domain.workflow import (
     begin,
     retried,
 )
-from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, NotFound
+from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
 from fleet.records.workflows import Workflows
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
 from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
-from fleet.services.waiting import find_by_id, wait_until
+from fleet.services.waiting import find_by_id
 from fleet.services.workspaces import require_own_repository, run_at
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class WorkflowService:
         self._home = home
         self._host = host
         self._settings = settings
-        self._store = store
         self._workflows = Workflows(store)
         self._tasks = Tasks(store)
         self._logs = StageLogs(store)
@@ -118,20 +117,16 @@ class WorkflowService:
         )
         return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
 
-    def check(self, source: str, wish: WorkflowWish) -> Blueprint:
-        """Return a workflow that could run here and now, if it is given a task; raise what is in its way."""
-        found = self.blueprint(source, folder=wish.folder)
-        stages = self._checked(found, wish)
-        self._repositories.inspect(wish.folder, wish.base or found.base_ref, ())
-        return replace(found, stages=stages)
+    def check(self, blueprint: Blueprint, wish: WorkflowWish) -> Blueprint:
+        """Return the workflow as it would run, given a task; raise whatever prevents that."""
+        stages = self._checked(blueprint, wish)
+        self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        return replace(blueprint, stages=stages)
 
     def read(self, document: object, *, folder: str = ".") -> Blueprint:
         """Return the workflow of a document that came from elsewhere: it may name others, but no files."""
         found = read_blueprint(document, within=lambda name: _read(self._find(name, (), folder)))
         return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
-
-    def run(self, source: str, wish: WorkflowWish) -> Workflow:
-        return self.start(self.blueprint(source, folder=wish.folder), wish)
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
         from fleet.services.texts import check_text
@@ -148,7 +143,7 @@ class WorkflowService:
         prompt = wish.task_prompt or blueprint.task_prompt
         if not prompt.strip() and any("{task_prompt}" in stage.prompt for stage in stages):
             raise InvalidInput(
-                f"workflow {blueprint.name!r} needs a task", hint='add -p "what is to be done"'
+                f"workflow {blueprint.name!r} needs a task", hint="give it a prompt: what is to be done"
             )
         _refuse_shared_elsewhere(stages, wish.folder)
         repository = self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
@@ -201,8 +196,10 @@ class WorkflowService:
                 if path.parent.parts[-2:] == (".fleet", "workflows"):
                     _refuse_link(path)
                 return path
-        hint = "`fleet workflow list --known` shows those that have a name"
-        raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
+        raise NotFound(
+            f"there is no file and no workflow {source!r}",
+            hint=("see known workflows with ", Next("workflow.known")),
+        )
 
     def _check_coders(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
@@ -217,15 +214,15 @@ class WorkflowService:
     # looking
 
     def list(self, *, everything: bool = True) -> list[Workflow]:
-        """Return workflows, oldest first; those within others are not listed."""
+        """Return workflows, newest first; those within others are not listed."""
         # The ids of those that were begun in the same second are in no order.
-        found = sorted(self._workflows.find(), key=lambda one: one.created_at)
+        found = sorted(self._workflows.find(), key=lambda one: -one.created_at)
         return [self._heard(one) for one in found if not one.parent and (everything or not one.has_ended)]
 
     def get(self, name: str) -> Workflow:
         """Return the newest workflow of a name, or the one of an id, or of an id's end."""
         named = [one for one in self.list() if one.name == name]
-        return named[-1] if named else self._heard(find_by_id(self._workflows, name, "workflow"))
+        return named[0] if named else self._heard(find_by_id(self._workflows, name, "workflow"))
 
     def _heard(self, one: Workflow) -> Workflow:
         """Return a workflow without what it asks and was told meanwhile: that is about to be heard."""
@@ -252,7 +249,7 @@ class WorkflowService:
         return [task for name in workflow.units(index) if (task := self._tasks.peek(name))]
 
     def log(self, workflow: Workflow, stage: str = "") -> list[StageEntry]:
-        """Return what happened to a stage, or to all: in every try and round."""
+        """Return the log of a stage, or of all: every try and round, or why a stage has not begun."""
         wanted = [workflow.index_of(stage)] if stage else range(len(workflow.stages))
         return [entry for index in wanted for entry in self._logs.entries(workflow, index)]
 
@@ -263,33 +260,32 @@ class WorkflowService:
     def within(self, workflow: Workflow) -> list[Workflow]:
         return self._workflows.find("parent", workflow.id)
 
-    # what people do
+    # changing
 
-    # (no agent may: `run` names the one that calls)
+    def pause(self, name: str) -> Workflow:
+        """Start no more stages; those that are running continue."""
+        return self._change(name, lambda one: _live(replace(one, is_paused=True)))
 
-    def pause(self, name: str, *, run: str = "") -> Workflow:
-        """Have no more stages started; those that run go on."""
-        return self._change(name, run, lambda one: _live(replace(one, is_paused=True)))
+    def resume(self, name: str) -> Workflow:
+        return self._change(name, lambda one: _live(replace(one, is_paused=False)))
 
-    def resume(self, name: str, *, run: str = "") -> Workflow:
-        return self._change(name, run, lambda one: _live(replace(one, is_paused=False)))
+    def cancel(self, name: str) -> Workflow:
+        """End everything of a workflow; its work stays on its branches."""
+        return self._change(name, lambda one: _live(replace(one, is_cancelled=True)))
 
-    def cancel(self, name: str, *, run: str = "") -> Workflow:
-        """Have everything of a workflow ended; what was done stays on its branches."""
-        return self._change(name, run, lambda one: _live(replace(one, is_cancelled=True)))
-
-    def retry(self, name: str, stage: str, *, run: str = "") -> Workflow:
-        """Have a stage, and all that builds on it, done again."""
+    def retry(self, name: str, stage: str) -> Workflow:
+        """Repeat a stage, and all that build on it."""
 
         def again(one: Workflow) -> Workflow:
             if one.parent:
-                hint = f"have the stage of {one.parent} done again that it is"
-                raise Conflict(f"workflow {one.id} is a part of another", hint=hint)
+                raise Conflict(
+                    f"workflow {one.id} is part of another", hint=f"retry its stage in {one.parent}"
+                )
             return retried(one, one.index_of(stage))
 
-        return self._change(name, run, again)
+        return self._change(name, again)
 
-    def decide(self, name: str, stage: str, *, yes: bool, words: str, by: str, run: str = "") -> Workflow:
+    def decide(self, name: str, stage: str, *, yes: bool, words: str, by: str) -> Workflow:
         """Answer a stage that asks for a person's approval."""
 
         def decided(one: Workflow) -> Workflow:
@@ -305,13 +301,11 @@ class WorkflowService:
         def told(before: Workflow) -> list[Mapping[str, Json]]:
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
 
-        _refuse_agent(run)
         changed = self._workflows.update_noted(self.get(name).id, decided, told)
         self._link.wake()
         return changed
 
-    def _change(self, name: str, run: str, change: Callable[[Workflow], Workflow]) -> Workflow:
-        _refuse_agent(run)
+    def _change(self, name: str, change: Callable[[Workflow], Workflow]) -> Workflow:
         changed = self._workflows.update(self.get(name).id, change)
         self._link.wake()
         return changed
@@ -341,7 +335,8 @@ class WorkflowService:
         workflow = self.get(name)
         if not workflow.has_ended:
             raise Conflict(
-                f"workflow {workflow.id} is under way", hint=f"`fleet workflow cancel {workflow.id}`"
+                f"workflow {workflow.id} is under way",
+                hint=("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id)),
             )
         results = [outcome.branch for outcome in workflow.finals if outcome.branch]
         deleted: list[str] = []
@@ -367,24 +362,6 @@ class WorkflowService:
             return False
         return True
 
-    def wait(
-        self,
-        name: str,
-        *,
-        timeout_seconds: float | None = None,
-        progress: Callable[[Workflow], None] = lambda workflow: None,
-    ) -> Workflow:
-        """Block until a workflow has ended, or waits for a person; return it as it is then."""
-        return wait_until(
-            lambda: self.get(name),
-            lambda workflow: workflow.has_ended or workflow.needs_person,
-            store=self._store,
-            link=self._link,
-            what=f"workflow {name}",
-            timeout_seconds=timeout_seconds,
-            progress=progress,
-        )
-
 
 def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: Mapping[str, str]) -> None:
     """Refuse variables that nothing asks for, and such as are asked for and not there: both are typos."""
@@ -392,11 +369,11 @@ def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: M
     for name in given:
         if name not in used and name not in usual:
             close = get_close_matches(name, used, n=1)
-            hint = f"did you mean `--var {close[0]}=…`?" if close else "leave it out"
-            raise InvalidInput(f"no stage asks for {{vars.{name}}}", hint=hint)
+            hint = f"did you mean {close[0]!r}?" if close else "leave it out"
+            raise InvalidInput(f"no stage uses {{vars.{name}}}", hint=hint)
     for name in sorted(used - set(usual) - set(given)):
-        hint = f"add `--var {name}=…`, or `variables` to the file"
-        raise InvalidInput(f"{{vars.{name}}} is asked for, and nobody says what it is", hint=hint)
+        hint = f"give the variable {name!r} a value, or set it in `variables` of the file"
+        raise InvalidInput(f"{{vars.{name}}} has no value", hint=hint)
 
 
 def _refuse_shared_elsewhere(stages: Sequence[Stage], folder: str) -> None:
@@ -411,16 +388,11 @@ def _refuse_shared_elsewhere(stages: Sequence[Stage], folder: str) -> None:
         _refuse_shared_elsewhere(stage.stages, folder)
 
 
-def _refuse_agent(run: str) -> None:
-    if run:
-        raise Conflict("an agent cannot decide about a workflow", hint='ask a person with `fleet ask "…"`')
-
-
 def _live(workflow: Workflow) -> Workflow:
     if workflow.has_ended:
         raise Conflict(
             f"workflow {workflow.id} has ended: {workflow.state}",
-            hint=f"have a stage done again with `fleet workflow retry {workflow.id} STAGE`",
+            hint=("repeat a stage with ", Next("workflow.retry", workflow_id=workflow.id, stage="STAGE")),
         )
     return workflow
 

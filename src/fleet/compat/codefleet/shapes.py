@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import SHORT
 from fleet.interfaces.wire import moment, usage
+from fleet.operations.spec import seconds_of
 
 if TYPE_CHECKING:
     from fleet.domain.run import Result, Run
-    from fleet.domain.workflow import Outcome, Workflow
+    from fleet.operations.workflows import OutcomeRow, StageRow, WorkflowView
     from fleet.services.prompt_tasks import PromptTaskDetail
 
 _STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
@@ -137,13 +138,12 @@ def result(run: Run | None) -> dict[str, Json] | None:
 # workflows
 
 
-def workflow(one: Workflow) -> dict[str, Json]:
-    done = sum(str(progress.state) == "done" for progress in one.progress)
+def workflow(one: WorkflowView) -> dict[str, Json]:
+    done = sum(stage.state == "done" for stage in one.stages)
     total = len(one.stages)
-    now = time.time()
-    elapsed = age((one.ended_at or now) - one.created_at)
+    elapsed = _elapsed(one.created_at, one.ended_at)
     state = workflow_state(one)
-    asks = next((stage.asks or stage.reason for stage in one.progress if str(stage.state) == "asking"), "")
+    asks = next((stage.asks or stage.reason for stage in one.stages if stage.state == "asking"), "")
     told = f"needs a person: {asks}" if one.needs_person else "paused" if one.is_paused else state
     return {
         "workflow_id": one.id,
@@ -151,9 +151,9 @@ def workflow(one: Workflow) -> dict[str, Json]:
         "status": state,
         "needs_person": one.needs_person,
         "repo_path": one.project,
-        "stage_summary": [_stage(one, index) for index in range(total)],
-        "created_at": moment(one.created_at),
-        "completed_at": moment(one.ended_at),
+        "stage_summary": [_stage(stage) for stage in one.stages],
+        "created_at": one.created_at,
+        "completed_at": one.ended_at,
         "error_message": one.reason if state == "failed" else None,
         "elapsed": elapsed,
         "progress": f"{done}/{total}",
@@ -161,12 +161,12 @@ def workflow(one: Workflow) -> dict[str, Json]:
     }
 
 
-def workflow_state(one: Workflow) -> str:
-    is_begun = any(progress.started_at for progress in one.progress)
-    return str(one.state) if is_begun or one.has_ended else "pending"
+def workflow_state(one: WorkflowView) -> str:
+    is_begun = any(stage.started_at for stage in one.stages)
+    return one.state if is_begun or one.state != "running" else "pending"
 
 
-def workflow_line(one: Workflow) -> dict[str, Json]:
+def workflow_line(one: WorkflowView) -> dict[str, Json]:
     whole = workflow(one)
     return {
         name: whole[name]
@@ -174,45 +174,57 @@ def workflow_line(one: Workflow) -> dict[str, Json]:
     }
 
 
-def _stage(one: Workflow, index: int) -> dict[str, Json]:
-    wanted, at = one.stages[index], one.progress[index]
-    began, ended = at.started_at, at.ended_at
-    state = str(at.state)
+def _stage(stage: StageRow) -> dict[str, Json]:
     return {
-        "index": index,
-        "name": wanted.name,
-        "executor": wanted.coder or None,
-        "status": _STAGE_STATES.get(state, state),
-        "worker_id": one.unit(index) if began else None,
-        "status_label": _line(at.asks or at.reason or state),
-        "elapsed": age((ended or time.time()) - began) if began else None,
-        "model": wanted.model or None,
+        "index": stage.index,
+        "name": stage.name,
+        "executor": stage.coder or None,
+        "status": _STAGE_STATES.get(stage.state, stage.state),
+        "worker_id": stage.tasks[0] if stage.tasks else None,
+        "status_label": _line(stage.asks or stage.reason or stage.state),
+        "elapsed": _elapsed(stage.started_at, stage.ended_at) if stage.started_at else None,
+        "model": stage.model or None,
     }
 
 
-def stage_result(one: Workflow, index: int) -> dict[str, Json]:
-    from fleet.domain.workflow import combine
-
-    at = one.progress[index]
-    state = str(at.state)
+def stage_result(stage: StageRow) -> dict[str, Json]:
     return {
-        "index": index,
-        "name": one.stages[index].name,
-        "status": _STAGE_STATES.get(state, state),
-        "result": outcome(combine(at.outcomes)) if at.outcomes else None,
+        "index": stage.index,
+        "name": stage.name,
+        "status": _STAGE_STATES.get(stage.state, stage.state),
+        "result": _combined(stage.results) if stage.results else None,
     }
 
 
-def outcome(found: Outcome) -> dict[str, Json]:
+def _combined(results: Sequence[OutcomeRow]) -> dict[str, Json]:
+    """Return one result for those of several parts; the worst of them gives the status."""
+    if len(results) == 1:
+        return outcome(results[0])
+    worst = next((one for one in results if not one.is_good), results[-1])
+    summary = "\n\n".join(one.summary for one in results if one.summary)
+    return {
+        **outcome(worst),
+        "summary": summary or worst.reason,
+        "files_changed": list(dict.fromkeys(name for one in results for name in one.files_changed)),
+        "next_steps": [step for one in results for step in one.next_steps],
+        "cost_usd": sum(one.cost_usd for one in results),
+    }
+
+
+def outcome(found: OutcomeRow) -> dict[str, Json]:
     return {
         "summary": found.summary or found.reason,
         "status": found.status,
-        "files_changed": list(found.files),
+        "files_changed": list(found.files_changed),
         "next_steps": list(found.next_steps),
-        "branch": found.branch or None,
-        "head": found.head or None,
+        "branch": found.branch,
+        "head": found.head_sha,
         "cost_usd": found.cost_usd,
     }
+
+
+def _elapsed(start: str | None, end: str | None) -> str:
+    return age((seconds_of(end) or time.time()) - seconds_of(start))
 
 
 def counted(lines: list[Mapping[str, Json]]) -> str:

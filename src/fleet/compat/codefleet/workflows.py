@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import cast
 
 from fleet.compat.codefleet import shapes
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp import schema
+from fleet.interfaces.mcp.operations import as_operation_call
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
-
-if TYPE_CHECKING:
-    from fleet.domain.blueprint import Blueprint
-    from fleet.domain.workflow import Stage
+from fleet.operations.spec import Operation
+from fleet.operations.workflows import (
+    STATES,
+    ApproveStage,
+    CancelWorkflow,
+    CleanUpWorkflow,
+    ListWorkflows,
+    PauseWorkflow,
+    RejectStage,
+    ResumeWorkflow,
+    RetryStage,
+    RunWorkflow,
+    ShowWorkflow,
+    WorkflowView,
+)
 
 WORKFLOW = schema.text("id or name")
 STATUS = {"workflow_id": schema.text(), "status": schema.text()}
@@ -26,98 +37,56 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 
 
 def _create(call: Call) -> Answer:
-    from fleet.domain.blueprint import warnings_about
-    from fleet.services.workflows import WorkflowWish
-
-    blueprint = _blueprint(call)
-    for stage in _all_stages(blueprint.stages):
-        call.refuse_agent("commands, flags or the user's checkout in a stage", given=_reaches_out(stage))
-        call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
-    wish = WorkflowWish(
-        folder=call.text("repo_path"),
-        task_prompt=call.text("task_prompt"),
-        base=call.text("base_ref"),
+    request = RunWorkflow(
+        name=call.text("name"),
+        workflow=call.text("workflow"),
+        stages=call.arguments.get("stages"),
+        repo_path=call.text("repo_path"),
+        prompt=call.text("task_prompt"),
+        base_ref=call.text("base_ref"),
         variables=call.texts_by_name("variables"),
         coders=call.texts_by_name("coders"),
-        origin=call.origin,
+        timeout_seconds=call.number("timeout_seconds") if "timeout_seconds" in call.arguments else None,
     )
-    begun = call.fleet.workflows.start(blueprint, wish)
-    warnings: list[Json] = [*warnings_about(begun.stages)]
-    return {**shapes.workflow(begun), "warnings": warnings}
+    begun = _carry_out(request, call)
+    return {**shapes.workflow(begun), "warnings": [*begun.warnings]}
 
 
-def _blueprint(call: Call) -> Blueprint:
-    folder, named = call.text("repo_path"), call.text("workflow")
-    if bool(named) == ("stages" in call.arguments):
-        raise InvalidInput(
-            "a workflow has either `stages`, or the name of one in `workflow`",
-            hint="give one of the two; `executor_guide` names the workflows that there are",
-        )
-    if named:
-        return _called(call, call.fleet.workflows.blueprint_named(named, folder=folder))
-    document: dict[str, object] = {"name": call.text("name"), "stages": call.arguments["stages"]}
-    if "timeout_seconds" in call.arguments:
-        document["timeout_seconds"] = call.number("timeout_seconds")
-    return call.fleet.workflows.read(document, folder=folder)
-
-
-def _called(call: Call, known: Blueprint) -> Blueprint:
-    """Return a known workflow under the name, and with the usual time, that this call gives it."""
-    from fleet.domain.blueprint import with_usual_seconds
-
-    stages = with_usual_seconds(known.stages, call.number("timeout_seconds"))
-    return replace(known, name=call.text("name") or known.name, stages=stages)
-
-
-def _all_stages(stages: Iterable[Stage]) -> Iterable[Stage]:
-    for stage in stages:
-        yield stage
-        yield from _all_stages(stage.stages)
-
-
-def _reaches_out(stage: Stage) -> bool:
-    return bool(stage.gates or stage.flags or stage.strategy == "shared")
+def _carry_out(request: Operation, call: Call) -> WorkflowView:
+    return cast("WorkflowView", request(as_operation_call(call))[0])
 
 
 def _status(call: Call) -> Answer:
-    return shapes.workflow(call.fleet.workflows.get(call.text("workflow_id")))
+    return shapes.workflow(_carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call))
 
 
 def _list(call: Call) -> Answer:
-    from fleet.domain.workflow import WorkflowState
-
-    wanted = call.words_of("statuses", ["pending", *WorkflowState])
-    found = [
-        one
-        for one in reversed(call.fleet.workflows.list())
-        if not wanted or shapes.workflow_state(one) in wanted
-    ]
-    lines = [shapes.workflow_line(one) for one in found]
+    wanted = call.words_of("statuses", ["pending", *STATES])
+    found, _ = ListWorkflows(all=True)(as_operation_call(call))
+    lines = [shapes.workflow_line(one) for one in found if not wanted or shapes.workflow_state(one) in wanted]
     shown: list[Json] = [*lines[: call.count("limit", 25)]]
     return {"workflows": shown, "count": len(shown), "summary": shapes.counted([*lines])}
 
 
 def _cancel(call: Call) -> Answer:
-    found = call.fleet.workflows.get(call.text("workflow_id"))
-    call.require_own(found.id)
-    return shapes.workflow(call.fleet.workflows.cancel(found.id))
+    return shapes.workflow(_carry_out(CancelWorkflow(workflow_id=call.text("workflow_id")), call))
 
 
 def _collect(call: Call) -> Answer:
-    found = call.fleet.workflows.get(call.text("workflow_id"))
+    found = _carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call)
     told = shapes.workflow(found)
     if call.flag("include_all_stages"):
-        told["stage_results"] = [shapes.stage_result(found, index) for index in range(len(found.stages))]
+        told["stage_results"] = [shapes.stage_result(stage) for stage in found.stages]
     else:
-        told["final_result"] = None if found.final is None else shapes.outcome(found.final)
-        told["final_results"] = [shapes.outcome(each) for each in found.finals]
+        told["final_result"] = None if found.result is None else shapes.outcome(found.result)
+        told["final_results"] = [shapes.outcome(each) for each in found.results]
     if call.flag("include_logs"):
         told["log_resources"] = _logs_of(call, found.id)
     return told
 
 
 def _logs_of(call: Call, name: str) -> list[Json]:
-    """Return where the logs of all stages can be read."""
+    """Return the resources with the logs of all stages."""
     found = call.fleet.workflows.get(name)
     tasks = [
         task for index in range(len(found.stages)) for task in call.fleet.workflows.tasks_of(found, index)
@@ -126,11 +95,10 @@ def _logs_of(call: Call, name: str) -> list[Json]:
 
 
 def _clean_up(call: Call) -> Answer:
-    found = call.fleet.workflows.get(call.text("workflow_id"))
-    call.require_own(found.id)
-    cleaned = call.fleet.workflows.clean_up(found.id)
+    name = call.fleet.workflows.get(call.text("workflow_id")).id
+    cleaned, _ = CleanUpWorkflow(workflow_id=name)(as_operation_call(call))
     return {
-        "workflow_id": found.id,
+        "workflow_id": name,
         "stages_cleaned": len(cleaned.deleted),
         "errors": [f"branch {branch} is kept: it has work that is not merged" for branch in cleaned.kept],
     }
@@ -138,20 +106,21 @@ def _clean_up(call: Call) -> Answer:
 
 def _control(call: Call) -> Answer:
     name, action, stage = call.text("workflow_id"), call.text("action"), call.text("stage")
-    service = call.fleet.workflows
-    call.require_repository(service.get(name).project)
+    words = call.text("words")
     if action in ("approve", "reject", "retry") and not stage:
         raise InvalidInput(f"to {action}, name the stage", hint="`get_workflow_status` shows the stages")
     match action:
         case "pause":
-            return shapes.workflow(service.pause(name))
+            request = PauseWorkflow(workflow_id=name)
         case "resume":
-            return shapes.workflow(service.resume(name))
+            request = ResumeWorkflow(workflow_id=name)
         case "retry":
-            return shapes.workflow(service.retry(name, stage))
+            request = RetryStage(workflow_id=name, stage=stage)
+        case "approve":
+            request = ApproveStage(workflow_id=name, stage=stage, message=words)
         case _:
-            words, by = call.text("words"), call.caller.name
-            return shapes.workflow(service.decide(name, stage, yes=action == "approve", words=words, by=by))
+            request = RejectStage(workflow_id=name, stage=stage, message=words)
+    return shapes.workflow(_carry_out(request, call))
 
 
 TOOLS = (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NEEDS_PERSON = 5
 
 
-_METAVARS = {"integer": "N", "number": "NUMBER"}
+_METAVARS = {"integer": "N", "number": "NUMBER", "table": "NAME=VALUE"}
 
 
 def cleandoc(text: str) -> str:
@@ -65,7 +65,7 @@ def command(
             if wait and waits:
                 return _follow(fleet, operation_named(meta.follow), output.id, waits, as_json=as_json)
             shown = cast("list[Any]", output) if meta.is_list else [output]
-            if meta.access == "read" and not as_json and not all(one.is_settled for one in shown):
+            if meta.access == "read" and not as_json and any(one.needs_supervisor for one in shown):
                 wake(fleet.home)
         return _print(view, output, follow_ups, as_json=as_json)
 
@@ -176,11 +176,13 @@ def _parameters(operation: type[Operation]) -> list[click.Parameter]:
 
 def _argument(field: Field) -> click.Argument:
     name = f"{field.metavar or field.name.upper()}{'...' if field.many else ''}"
+    # To click, an argument with a default is never missing, not even if the default is None.
+    default = {} if field.is_required or field.many else {"default": field.default}
     return click.Argument(
         [field.name],
         nargs=-1 if field.many else 1,
         required=field.is_required,
-        default=None if field.is_required or field.many else field.default,
+        **default,
         metavar=name if field.is_required else f"[{name}]",
         shell_complete=_completer(field),
     )
@@ -197,7 +199,7 @@ def _options(field: Field) -> list[click.Option]:
     if field.kind == "flag":
         return [click.Option(words, is_flag=True, help=field.help)]
     help_ = field.help + _default_text(field)
-    several = field.kind == "strings" and not field.split
+    several = field.kind in ("strings", "table") and not field.split
     metavar = field.metavar or "|".join(field.choices) or _METAVARS.get(field.kind)
     made = [
         click.Option(words, multiple=several, metavar=metavar, help=help_, shell_complete=_completer(field))
@@ -251,11 +253,23 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
         return _text_or_file(field, None, value)
     if field.file:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
-    if value is None or (field.kind == "strings" and not value):
+    if value is None or (field.kind in ("strings", "table") and not value):
         return None
+    if field.kind == "table":
+        return dict(_pair(field, word) for word in value)
     if field.split:
         return [word.strip() for word in value.split(",") if word.strip()]
     return of_text(field, value, _spelled(field)) if isinstance(value, str) else value
+
+
+def _pair(field: Field, word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals and field.bare:
+        return "", word
+    if not equals or not name:
+        long = long_option(field)
+        raise InvalidInput(f"{long} {word!r} is not NAME=VALUE", hint=f"for example `{long} area=billing`")
+    return name, value
 
 
 def _one_flag(field: Field, given: Mapping[str, Any]) -> str | None:
@@ -293,6 +307,12 @@ def identify(fleet: Fleet) -> Caller:
 
     user = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
     return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), user)
+
+
+def carry_out(operation: type[Operation], given: Mapping[str, Any]) -> tuple[Any, list[Next]]:
+    """Carry out what the words of a command line say, for a command that shows it in its own way."""
+    with opened() as fleet:
+        return _perform(_request(operation, given), fleet)
 
 
 def _perform(request: Operation, fleet: Fleet) -> tuple[Any, list[Next]]:

@@ -252,15 +252,16 @@ def age(seconds: float) -> str:
 
 def age_since(moment: str | None) -> str:
     """Return the age of a moment as JSON has it; "" if there is none."""
-    if not moment:
-        return ""
-    import time
-    from calendar import timegm
+    return age_between(moment, None)
 
-    year, month, day, hour, minute, second = map(
-        int, moment[:19].replace("T", "-").replace(":", "-").split("-")
-    )
-    return age(time.time() - timegm((year, month, day, hour, minute, second)))
+
+def age_between(start: str | None, end: str | None) -> str:
+    """Return the time from one moment to another, or to now; "" if it has not started."""
+    import time
+
+    from fleet.operations.spec import seconds_of
+
+    return age((seconds_of(end) or time.time()) - seconds_of(start)) if start else ""
 
 
 def megabytes(size: int) -> str:

@@ -40,7 +40,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         given = {name: value for name, value in call.arguments.items() if name in operation.fields}
         usual = {field.name: field.tool_default for field in offered if field.tool_default is not MISSING}
         request = read(operation, {**usual, **given})
-        output, follow_ups = request(shared.Call(call.fleet, lambda _: call.caller, origin=call.origin))
+        output, follow_ups = request(as_operation_call(call))
         answer = _page(operation, output, call) if meta.is_list else output.to_json()
         if follow_ups:
             answer["next"] = [as_call(one, call.tools) for one in follow_ups]
@@ -69,6 +69,10 @@ def tool_for(operation: type[Operation]) -> Tool:
     )
 
 
+def as_operation_call(call: Call) -> shared.Call:
+    return shared.Call(call.fleet, lambda _: call.caller, origin=call.origin)
+
+
 def tools_for(nouns: Iterable[str]) -> tuple[Tool, ...]:
     from fleet.operations.registry import operations_of
 
@@ -88,6 +92,8 @@ def schema_of(field: Field) -> Schema:
         told = {"type": "array", "items": {"type": "string" if field.kind == "strings" else "object"}}
     elif field.kind in _TYPES:
         told = {"type": _TYPES[field.kind]}
+    if field.texts:
+        told["additionalProperties"] = {"type": "string"}
     if about:
         told["description"] = about
     if field.choices:
@@ -147,9 +153,11 @@ def as_call(follow_up: Next, tools: Collection[str]) -> Json:
     is_wait = verb == "wait"
     if noun in NOUNS:
         operation = operation_named(f"{noun}.{'show' if is_wait else verb}")
-        if operation.meta.tool in tools:
+        stand_in, more = operation.meta.stand_in
+        tool = operation.meta.tool if operation.meta.tool in tools else stand_in
+        if tool in tools:
             arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
-            return cast("Json", {"tool": operation.meta.tool, "arguments": arguments})
+            return cast("Json", {"tool": tool, "arguments": arguments | (more if tool == stand_in else {})})
     return {"shell": shell_command(follow_up)}
 
 

@@ -1,0 +1,713 @@
+"""Workflows: stages that build on each other's results."""
+
+from __future__ import annotations
+
+from fleet.operations.common import InRepository, ListAll
+from fleet.operations.spec import (
+    Next,
+    Operation,
+    Shape,
+    choice,
+    flag,
+    integer,
+    iso_time,
+    json,
+    moment,
+    number,
+    shape,
+    shapes,
+    string,
+    strings,
+    table,
+    texts_by_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any, Self
+
+    from fleet.domain.blueprint import Blueprint
+    from fleet.domain.event import Json
+    from fleet.domain.task import Task
+    from fleet.domain.workflow import Outcome, Stage, Workflow
+    from fleet.operations.call import Call
+    from fleet.services.stage_logs import StageEntry
+    from fleet.services.workflows import WorkflowWish
+
+STATES = ("running", "succeeded", "failed", "cancelled")
+STAGE_STATES = ("waiting", "running", "asking", "done", "failed", "skipped", "cancelled")
+
+
+class OutcomeRow(Shape):
+    """The result of a stage, or of one of its parts."""
+
+    status: str = string()
+    summary: str = string()
+    reason: str = string()
+    files_changed: tuple[str, ...] = strings()
+    next_steps: tuple[str, ...] = strings()
+    branch: str | None = string(optional=True)
+    base_sha: str | None = string(optional=True)
+    head_sha: str | None = string(optional=True)
+    cost_usd: float = number()
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> OutcomeRow:
+        return cls.copy_of(
+            outcome,
+            files_changed=outcome.files,
+            base_sha=outcome.start or None,
+            head_sha=outcome.head or None,
+        )
+
+    @property
+    def is_good(self) -> bool:
+        return self.status not in ("failed", "blocked", "cancelled")
+
+
+class StageTask(Shape):
+    """A task of a stage that has no result yet."""
+
+    id: str = string()
+    state: str = string()
+    reason: str = string()
+    branch: str | None = string(optional=True)
+
+    @classmethod
+    def of(cls, task: Task) -> StageTask:
+        return cls.copy_of(task, branch=task.branch if task.run else None)
+
+
+class StageRow(Shape):
+    index: int = integer()
+    name: str = string()
+    kind: str = string()
+    coder: str = string()
+    model: str = string()
+    who: str = string("Coder and model, or what decides instead of an agent.")
+    depends_on: tuple[str, ...] = strings()
+    column: int = integer("Where a drawing has it: right of those that it depends on.")
+    strategy: str = string()
+    state: str = choice(STAGE_STATES)
+    reason: str = string()
+    asks: str = string()
+    activity: str = string("Why its tasks have not started.")
+    round: int = integer()
+    tries: int = integer()
+    items: tuple[str, ...] = strings()
+    tasks: tuple[str, ...] = strings()
+    task_states: tuple[StageTask, ...] = shapes(StageTask, "Of a stage that is running.")
+    started_at: str | None = moment()
+    ended_at: str | None = moment()
+    results: tuple[OutcomeRow, ...] = shapes(OutcomeRow)
+
+    @property
+    def has_settled(self) -> bool:
+        return self.state in ("done", "failed", "skipped", "cancelled")
+
+
+class WorkflowView(Shape):
+    id: str = string(key=True)
+    name: str = string(key=True)
+    state: str = choice(STATES, key=True)
+    needs_person: bool = flag(key=True)
+    is_paused: bool = flag()
+    reason: str = string()
+    project: str = string(key=True)
+    base: str = string()
+    host: str = string()
+    task_prompt: str = string()
+    variables: Mapping[str, Json] = table()
+    parent: str | None = string(optional=True)
+    created_at: str | None = moment()
+    ended_at: str | None = moment()
+    cost_usd: float = number()
+    warnings: tuple[str, ...] = strings("Work of stages that is in no result.")
+    stages: tuple[StageRow, ...] = shapes(StageRow)
+    result: OutcomeRow | None = shape(OutcomeRow, "The last of the results.")
+    results: tuple[OutcomeRow, ...] = shapes(OutcomeRow)
+
+    @classmethod
+    def of(cls, workflow: Workflow, call: Call) -> WorkflowView:
+        from fleet.domain.blueprint import warnings_about
+        from fleet.domain.workflow import levels
+
+        columns = {index: number for number, column in enumerate(levels(workflow.stages)) for index in column}
+        return cls.copy_of(
+            workflow,
+            variables=dict(workflow.variables),
+            warnings=warnings_about(workflow.stages),
+            stages=tuple(_stage_row(workflow, index, columns[index], call) for index in sorted(columns)),
+            result=workflow.final and OutcomeRow.of(workflow.final),
+            results=tuple(map(OutcomeRow.of, workflow.finals)),
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state != "running" or self.needs_person
+
+    @property
+    def needs_supervisor(self) -> bool:
+        return self.state == "running"
+
+
+def _stage_row(workflow: Workflow, index: int, column: int, call: Call) -> StageRow:
+    wanted, at = workflow.stages[index], workflow.progress[index]
+    tasks = call.fleet.workflows.tasks_of(workflow, index) if at.state == "running" else []
+    return StageRow.copy_of(
+        at,
+        index=index,
+        name=wanted.name,
+        kind=str(wanted.kind),
+        coder=wanted.coder,
+        model=wanted.model,
+        who=_who(wanted),
+        depends_on=tuple(workflow.stages[need].name for need in wanted.needs),
+        column=column,
+        strategy=str(wanted.strategy),
+        activity=_activity(tasks, call),
+        tasks=tuple(workflow.units(index)) if at.started_at else (),
+        task_states=tuple(map(StageTask.of, tasks)),
+        results=tuple(map(OutcomeRow.of, workflow.results_of(index))),
+    )
+
+
+def _who(stage: Stage) -> str:
+    match stage.kind:
+        case "agent":
+            return f"{stage.coder}{':' if stage.model else ''}{stage.model}"
+        case "pair":
+            return f"{stage.coder} with {stage.reviewer}"
+        case "race":
+            return f"race of {stage.racers}"
+        case "workflow":
+            return f"workflow of {len(stage.stages)} stages"
+        case _:
+            return str(stage.kind)
+
+
+def _activity(tasks: Sequence[Task], call: Call) -> str:
+    waiting = [task for task in tasks if task.state == "open"]
+    if not waiting:
+        return ""
+    if lost := [task.reason for task in waiting if task.waits_for_base and task.reason]:
+        return lost[0]
+    why = "waiting for a free slot" if call.fleet.queue.paused() is None else "waiting: the queue is paused"
+    return f"{why} ({len(waiting)} of {len(tasks)} tasks)"
+
+
+def follow_ups(workflow: Workflow) -> list[Next]:
+    """What a person does next, as the workflow stands."""
+    asking = [stage.name for stage, _ in workflow.asking]
+    if asking:
+        return [Next("workflow.approve", workflow_id=workflow.id, stage=name) for name in asking]
+    if not workflow.has_ended:
+        return []
+    stages = zip(workflow.stages, workflow.progress, strict=True)
+    failed = [stage.name for stage, at in stages if at.state == "failed"]
+    if failed:
+        return [
+            Next(op, workflow_id=workflow.id, stage=name)
+            for name in failed
+            for op in ("workflow.result", "workflow.retry")
+        ]
+    gates = list(dict.fromkeys(gate for stage in workflow.stages for gate in stage.gates)) or ["…"]
+    if workflow.mergeable:
+        branch = workflow.mergeable[0] if len(workflow.mergeable) == 1 else workflow.id
+        merge = Next("merge.start", names=[branch], gates=gates, update_checkout=True)
+        return [Next("run.diff", run=workflow.id), merge]
+    if workflow.state == "succeeded" and workflow.works:  # the last stage only judged them
+        diffs = [Next("run.diff", run=branch) for branch in workflow.works]
+        return [*diffs, Next("merge.start", names=["BRANCH"], gates=gates, update_checkout=True)]
+    return []
+
+
+# starting
+
+
+class WorkflowSource(InRepository):
+    """A workflow that is not running, and how it is to run."""
+
+    source: str = string(
+        "File (JSON, YAML, TOML), or name of a known workflow.",
+        default="",
+        position=1,
+        metavar="FILE|NAME",
+        tool=False,
+    )
+    workflow: str = string("Name of a known workflow.", default="", cli=False)
+    stages: Any = json("Stages, as in a file.", default=None, cli=False)
+    repo_path: str = string(
+        "Folder in a git repository.", default=".", option="repo", metavar="FOLDER", tool_required=True
+    )
+    prompt: str = string("Task; replaces {task_prompt} in prompts.", default="", short="p")
+    variables: Mapping[str, str] = texts_by_name(
+        "Value of {vars.NAME}.", brief="for {vars.NAME}", default={}, option="var"
+    )
+    coders: Mapping[str, str] = texts_by_name(
+        "Coder of a stage, or of all.",
+        brief='CODER[:MODEL] by stage; under "" for all others',
+        default={},
+        option="coder",
+        short="a",
+        metavar="[STAGE=]CODER",
+        bare=True,
+    )
+    base_ref: str = string(
+        "Commit to start from.",
+        brief="",
+        default="",
+        option="base",
+        metavar="REF",
+        default_text="that of the file, or HEAD",
+    )
+    name: str = string("Name of this workflow.", default="", default_text="that of the file")
+    timeout_seconds: float | None = number(
+        "Time limit of each stage that has none.",
+        minimum=0,
+        default=None,
+        option="timeout",
+        metavar="SECONDS",
+    )
+
+    def blueprint(self, call: Call) -> Blueprint:
+        from dataclasses import replace
+
+        from fleet.domain.blueprint import with_usual_seconds
+        from fleet.errors import InvalidInput
+
+        given = (bool(self.source), bool(self.workflow), self.stages is not None)
+        if sum(given) != 1:
+            wrong = "missing argument" if not any(given) else "too many arguments"
+            raise InvalidInput(
+                f"{wrong}: give the name of a workflow, or its stages",
+                hint=("see known workflows with ", Next("workflow.known")),
+            )
+        workflows, seconds = call.fleet.workflows, self.timeout_seconds or 0.0
+        if self.stages is not None:
+            document: dict[str, object] = {"name": self.name, "stages": self.stages}
+            if self.timeout_seconds is not None:
+                document["timeout_seconds"] = seconds
+            return workflows.read(document, folder=self.repo_path)
+        if self.workflow:
+            found = workflows.blueprint_named(self.workflow, folder=self.repo_path)
+        else:
+            found = workflows.blueprint(self.source, folder=self.repo_path)
+        stages = with_usual_seconds(found.stages, seconds)
+        return replace(found, name=self.name or found.name, stages=stages)
+
+    def wish(self, call: Call, blueprint: Blueprint) -> WorkflowWish:
+        from fleet.services.workflows import WorkflowWish
+
+        return WorkflowWish(
+            folder=self.repo_path,
+            task_prompt=self.prompt,
+            base=self.base_ref or (call.base if blueprint.base_ref == "HEAD" else ""),
+            variables=self.variables,
+            coders=self.coders,
+            origin=call.origin,
+        )
+
+
+class RunWorkflow(
+    WorkflowSource,
+    op="workflow.run",
+    output=WorkflowView,
+    access="start",
+    stand_in=("create_workflow", {}),
+    follow="workflow.show",
+    examples=(
+        'fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait',
+        "fleet workflow run pipeline.yaml --var area=billing -a review=gemini",
+    ),
+):
+    """Run a workflow from a file (JSON, YAML, TOML) or by its name.
+
+    Everything is checked before anything starts.
+    """
+
+    budget_usd: float | None = number(
+        "Total budget.",
+        brief="in total",
+        minimum=0,
+        default=None,
+        option="budget",
+        metavar="USD",
+    )
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        blueprint = self.blueprint(call)
+        for stage in _all_stages(blueprint.stages):
+            reaches_out = stage.gates or stage.flags or stage.strategy == "shared"
+            call.refuse_agent("commands, flags or the user's checkout in a stage", given=reaches_out)
+            if not self.source:
+                call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
+        workflow = call.fleet.workflows.start(blueprint, self.wish(call, blueprint))
+        return WorkflowView.of(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
+
+
+def _all_stages(stages: Iterable[Stage]) -> Iterator[Stage]:
+    for stage in stages:
+        yield stage
+        yield from _all_stages(stage.stages)
+
+
+class CheckWorkflow(
+    WorkflowSource,
+    op="workflow.check",
+    output=WorkflowView,
+    tool="check_workflow",
+    tool_set="stages",
+    title="Check a workflow",
+    brief="Whether a workflow could run, with its warnings; starts nothing.",
+    examples=("fleet workflow run pipeline.yaml --check",),
+):
+    """Check whether a workflow could run, and draw it; nothing is started."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        from fleet.domain.blueprint import preview
+
+        blueprint = self.blueprint(call)
+        found = call.fleet.workflows.check(blueprint, self.wish(call, blueprint))
+        return WorkflowView.of(preview(found), call), []
+
+
+class KnownWorkflow(Shape):
+    name: str = string()
+    description: str = string()
+    path: str = string()
+
+
+class ListKnown(
+    InRepository,
+    op="workflow.known",
+    output=KnownWorkflow,
+    is_list=True,
+    items="known",
+    tool="list_known_workflows",
+    stand_in=("executor_guide", {}),
+    tool_set="stages",
+    title="List known workflows",
+    examples=("fleet workflow list --known",),
+):
+    """List the workflows that can be run by name: the project's, your own and fleet's."""
+
+    def __call__(self, call: Call) -> tuple[list[KnownWorkflow], list[Next]]:
+        return [KnownWorkflow.copy_of(one) for one in call.fleet.workflows.known(folder=self.repo_path)], []
+
+
+class DrawWorkflow(
+    Operation,
+    op="workflow.graph",
+    output=WorkflowView,
+    why_no_tool="for terminals; get_workflow_status and check_workflow have the same stages",
+    examples=(
+        "fleet workflow graph write-review-refine",
+        "fleet workflow graph w-1m7hjhjc0a --svg pipeline.svg",
+    ),
+):
+    """Draw a workflow, in the terminal or as SVG."""
+
+    source: str = string(
+        "Id of a workflow, a file or a name.", position=1, metavar="ID|FILE|NAME", complete="workflow.list"
+    )
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        from fleet.domain.blueprint import preview
+        from fleet.errors import NotFound
+
+        try:
+            found = call.fleet.workflows.get(self.source)
+        except NotFound:
+            found = preview(call.fleet.workflows.blueprint(self.source))
+        return WorkflowView.of(found, call), []
+
+
+# looking
+
+
+class OfWorkflow(Operation):
+    """An operation on one workflow."""
+
+    workflow_id: str = string(
+        "Id of a workflow, its end, or a name (the newest).",
+        brief="id or name",
+        position=1,
+        metavar="ID",
+        complete="workflow.list",
+    )
+
+
+class ShowWorkflow(
+    OfWorkflow,
+    op="workflow.show",
+    output=WorkflowView,
+    can_wait=True,
+    follow="workflow.show",
+    stand_in=("get_workflow_status", {}),
+    examples=("fleet workflow status w-1m7hjhjc0a",),
+):
+    """Show a workflow and its stages."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        workflow = call.fleet.workflows.get(self.workflow_id)
+        return WorkflowView.of(workflow, call), follow_ups(workflow)
+
+
+class ListWorkflows(
+    ListAll,
+    op="workflow.list",
+    output=WorkflowView,
+    is_list=True,
+    stand_in=("list_workflows", {}),
+    examples=("fleet workflow list --all", "fleet workflow list --known"),
+):
+    """List workflows that are under way, newest first."""
+
+    def __call__(self, call: Call) -> tuple[list[WorkflowView], list[Next]]:
+        return [WorkflowView.of(one, call) for one in call.fleet.workflows.list(everything=self.all)], []
+
+
+class StageNote(Shape):
+    """An entry in the log of a stage."""
+
+    stage: str = string()
+    tried: int = integer("In JSON: try.")
+    round: int = integer()
+    branch: str = string()
+    at: str | None = moment()
+    kind: str | None = string()
+    text: str | None = string()
+    by: str | None = string()
+
+    @classmethod
+    def of_entry(cls, workflow: Workflow, entry: StageEntry) -> StageNote:
+        at = entry.note.get("at")
+        return cls.copy_of(
+            entry,
+            stage=workflow.stages[entry.index].name,
+            at=iso_time(at) if isinstance(at, int | float) else None,
+            **{name: entry.note.get(name) for name in ("kind", "text", "by")},
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        return {"try" if name == "tried" else name: value for name, value in super().to_json().items()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        return super().from_json({"tried" if name == "try" else name: value for name, value in body.items()})
+
+
+class ShowStageLogs(
+    OfWorkflow,
+    op="workflow.logs",
+    output=StageNote,
+    is_list=True,
+    items="entries",
+    tool="get_workflow_logs",
+    tool_set="stages",
+    title="Workflow logs",
+    brief="Events of a workflow's stages: tasks, gates, approvals, in every try and round.",
+    examples=("fleet workflow logs w-1m7hjhjc0a review",),
+):
+    """Show the events of a stage, or of all: tasks, gates, approvals, in every try and round.
+
+    What an agent said and did is in `fleet logs BRANCH`.
+    """
+
+    stage: str = string("Name or index of a stage.", default="", position=2)
+
+    def __call__(self, call: Call) -> tuple[list[StageNote], list[Next]]:
+        workflow = call.fleet.workflows.get(self.workflow_id)
+        entries = call.fleet.workflows.log(workflow, self.stage)
+        return [StageNote.of_entry(workflow, entry) for entry in entries], []
+
+
+class WorkflowResult(Shape):
+    """The results of a workflow, or of one of its stages."""
+
+    workflow: WorkflowView = shape(WorkflowView)
+    stage: str | None = string(optional=True)
+    items: tuple[str, ...] = strings("What each result is for, if the stage has parts.")
+    results: tuple[OutcomeRow, ...] = shapes(OutcomeRow)
+
+
+class ShowWorkflowResult(
+    OfWorkflow,
+    op="workflow.result",
+    output=WorkflowResult,
+    stand_in=("collect_workflow_result", {}),
+    examples=(
+        "fleet workflow result w-1m7hjhjc0a",
+        "fleet workflow result w-1m7hjhjc0a review --json",
+    ),
+):
+    """Show the result of a workflow, or of one stage.
+
+    The result of a workflow is that of the last stage on which no other builds, with all of its parts.
+    """
+
+    stage: str = string("Name or index of a stage.", default="", position=2)
+
+    def __call__(self, call: Call) -> tuple[WorkflowResult, list[Next]]:
+        from fleet.errors import NotFound
+
+        workflow = call.fleet.workflows.get(self.workflow_id)
+        index = workflow.index_of(self.stage) if self.stage else workflow.last
+        found = workflow.results_of(workflow.index_of(self.stage)) if self.stage else workflow.finals
+        if not found:
+            raise NotFound(
+                f"{self.stage or workflow.name!r} has no result yet",
+                hint=("see ", Next("workflow.show", workflow_id=workflow.id)),
+            )
+        result = WorkflowResult(
+            workflow=WorkflowView.of(workflow, call),
+            stage=self.stage or None,
+            items=() if index is None else workflow.progress[index].items,
+            results=tuple(map(OutcomeRow.of, found)),
+        )
+        return result, []
+
+
+# changing
+
+
+class CancelWorkflow(
+    OfWorkflow,
+    op="workflow.cancel",
+    output=WorkflowView,
+    access="own",
+    stand_in=("cancel_workflow", {}),
+    examples=("fleet workflow cancel w-1m7hjhjc0a",),
+):
+    """Cancel a workflow and stop its agents; their work stays on its branches."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        found = call.fleet.workflows.get(self.workflow_id)
+        call.require_own(found.id)
+        return WorkflowView.of(call.fleet.workflows.cancel(found.id), call), []
+
+
+class CleanUp(Shape):
+    deleted: tuple[str, ...] = strings()
+    kept: tuple[str, ...] = strings("Branches that are not merged, or checked out.")
+
+
+class CleanUpWorkflow(
+    OfWorkflow,
+    op="workflow.cleanup",
+    output=CleanUp,
+    access="own",
+    stand_in=("cleanup_workflow", {}),
+    examples=("fleet workflow cleanup w-1m7hjhjc0a --yes",),
+):
+    """Delete the branches of an ended workflow whose work is in its result or in the current branch.
+
+    The others are kept and named. Workspaces are removed when their stage ends.
+    """
+
+    def __call__(self, call: Call) -> tuple[CleanUp, list[Next]]:
+        found = call.fleet.workflows.get(self.workflow_id)
+        call.require_own(found.id)
+        return CleanUp.copy_of(call.fleet.workflows.clean_up(found.id)), []
+
+
+class PauseWorkflow(
+    OfWorkflow,
+    op="workflow.pause",
+    output=WorkflowView,
+    access="person",
+    stand_in=("control_workflow", {"action": "pause"}),
+    examples=("fleet workflow pause w-1m7hjhjc0a",),
+):
+    """Start no more stages; those that are running continue."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        name = _decidable(self.workflow_id, call)
+        found = WorkflowView.of(call.fleet.workflows.pause(name), call)
+        return found, [Next("workflow.resume", workflow_id=name)]
+
+
+class ResumeWorkflow(
+    OfWorkflow,
+    op="workflow.resume",
+    output=WorkflowView,
+    access="person",
+    stand_in=("control_workflow", {"action": "resume"}),
+    examples=("fleet workflow resume w-1m7hjhjc0a",),
+):
+    """Resume a paused workflow."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        name = _decidable(self.workflow_id, call)
+        return WorkflowView.of(call.fleet.workflows.resume(name), call), []
+
+
+def _decidable(name: str, call: Call) -> str:
+    """Return the id of a workflow whose repository the caller may have work in."""
+    workflow = call.fleet.workflows.get(name)
+    call.require_repository(workflow.project)
+    return workflow.id
+
+
+class OfStage(OfWorkflow):
+    """An operation on one stage of a workflow."""
+
+    stage: str = string("Name or index of a stage.", brief="name or index", position=2)
+
+
+class RetryStage(
+    OfStage,
+    op="workflow.retry",
+    output=WorkflowView,
+    access="person",
+    stand_in=("control_workflow", {"action": "retry"}),
+    examples=("fleet workflow retry w-1m7hjhjc0a review",),
+):
+    """Repeat a stage, and all that build on it."""
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        name = _decidable(self.workflow_id, call)
+        found = WorkflowView.of(call.fleet.workflows.retry(name, self.stage), call)
+        return found, [Next("workflow.wait", workflow_id=name)]
+
+
+class ApproveStage(
+    OfStage,
+    op="workflow.approve",
+    output=WorkflowView,
+    access="person",
+    stand_in=("control_workflow", {"action": "approve"}),
+    examples=('fleet workflow approve w-1m7hjhjc0a approve -m "but leave the old flag"',),
+):
+    """Approve a stage that asks for it."""
+
+    message: str = string("Message for the stages after it.", default="", short="m")
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        return _decided(self, call, self.message, yes=True), []
+
+
+class RejectStage(
+    OfStage,
+    op="workflow.reject",
+    output=WorkflowView,
+    access="person",
+    stand_in=("control_workflow", {"action": "reject"}),
+    examples=('fleet workflow reject w-1m7hjhjc0a approve -m "too risky before the release"',),
+):
+    """Reject a stage that asks for approval: it fails."""
+
+    message: str = string("Reason.", default="", short="m")
+
+    def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        return _decided(self, call, self.message, yes=False), []
+
+
+def _decided(request: OfStage, call: Call, words: str, *, yes: bool) -> WorkflowView:
+    name = _decidable(request.workflow_id, call)
+    workflows = call.fleet.workflows
+    return WorkflowView.of(
+        workflows.decide(name, request.stage, yes=yes, words=words, by=call.caller.name), call
+    )
