@@ -151,7 +151,7 @@ class Fenced(Conflict):
     def __init__(self, task: str, token: int, newest: int) -> None:
         super().__init__(
             f"task {task} is not held with token {token} any more (the newest is {newest})",
-            hint=f"see who holds it with `fleet show {task}`",
+            hint=("see who holds it with ", Next("task.show", task_id=task)),
         )
 
 

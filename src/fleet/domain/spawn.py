@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from fleet.domain.queue import LEAST_SHARE_USD, LEAST_USD
 from fleet.domain.run import Role, Run
-from fleet.errors import InvalidInput, OverLimit, Refused
+from fleet.errors import InvalidInput, Next, OverLimit, Refused
 
 RUN, TOKEN = "FLEET_RUN", "FLEET_RUN_TOKEN"  # in the environment of an agent and of all that it starts
 MOST_KEYS = 8  # of a run; an agent of long ago is gone
 
-_ASK = 'ask a person with `fleet ask "…"`'
+_ASK = ("ask a person with ", Next("question.ask", text="…"))
 
 
 class Access(StrEnum):
@@ -25,6 +25,7 @@ class Access(StrEnum):
     READ = "read"
     START = "start"  # has agents started
     OWN = "own"  # changes what the caller has started
+    SELF = "self"  # says how the caller's own task goes; other tasks as OWN
     PERSON = "person"  # decides what is a person's to decide
 
 
@@ -146,7 +147,7 @@ def own_mark(marks: Sequence[Mark]) -> Mark | None:
 def check_access(caller: Caller, access: Access) -> None:
     """Raise `Refused` if an agent calls for what only a person, or only a doer, may do."""
     run = caller.run
-    if run is None or access is Access.READ:
+    if run is None or access in (Access.READ, Access.SELF):
         return
     if run.role is Role.REVIEWER:
         raise Refused(f"run {run.id} is a reviewer's: it may look, and change nothing", hint=_ASK)

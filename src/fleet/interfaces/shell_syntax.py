@@ -12,18 +12,35 @@ from fleet.operations.spec import Field
 
 # Commands that are not called `fleet NOUN VERB`.
 PATHS = {
-    "boundary.show": "boundary",
+    "boundary.list": "boundary",
     "merge.start": "merge",
     "question.answer": "answer",
+    "question.ask": "ask",
+    "question.list": "questions",
+    "queue.log": "log",
+    "queue.pause": "pause",
+    "queue.resume": "resume",
+    "queue.tasks": "tasks",
     "run.diff": "diff",
+    "run.list": "list",
+    "run.logs": "logs",
     "run.undo": "undo",
+    "supervisor.run": "run",
+    "task.ready": "ready",
+    "task.show": "show",
     "workflow.check": "workflow run --check",
     "workflow.known": "workflow list --known",
     "workflow.show": "workflow status",
     "workflow.wait": "workflow status --wait",
 }
 # Options of operations that are not declared yet.
-_UNDECLARED = {"gates": "gate", "update_checkout": "update-checkout"}
+_UNDECLARED = {
+    "all": "all",
+    "background": "background",
+    "follow": "follow",
+    "gates": "gate",
+    "update_checkout": "update-checkout",
+}
 
 
 def path_of(op: str) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fleet.domain.spawn import Caller
+    from fleet.domain.task import Task
     from fleet.errors import Next
     from fleet.operations.spec import Operation
     from fleet.services.fleet import Fleet
@@ -35,6 +36,22 @@ class Call:
     def run_id(self) -> str:
         """The run whose agent calls; "" for a person."""
         return self.caller.run.id if self.caller.run else ""
+
+    def is_agent_of(self, task: Task) -> bool:
+        """Whether the agent that works on a task calls.
+
+        Raises `Fenced` for an agent of an earlier attempt at it, and `Refused` for one that has neither the
+        task nor started it.
+        """
+        run = self.caller.run
+        if run is None or task.run == run.id:
+            return run is not None
+        if run.task == task.id:
+            from fleet.errors import Fenced
+
+            raise Fenced(task.id, run.token, task.token)
+        self.require_own(task.id)
+        return False
 
     def require_own(self, name: str) -> None:
         """Raise `Refused` if an agent is about to change something that it has not started."""
@@ -80,7 +97,9 @@ def admit(
         folder=folder,
         base=getattr(operation, "base_ref", None) or "HEAD",
         budget_usd=budget,
-        is_recorded=from_conversation or call.caller.run is not None or budget > 0,
+        is_recorded=from_conversation
+        or call.caller.run is not None
+        or (budget > 0 and not operation.meta.keeps_budget),
     )
     if admitted.folder:  # the one that was checked, so that nobody asks git a second time
         operation.repo_path = admitted.folder  # type: ignore[attr-defined]

@@ -292,7 +292,7 @@ def follow_ups(race: RaceView) -> list[Next]:
         return [Next("run.diff", run=branch), merge]
     if race.is_asking:
         asked = next((task.question for task in race.task_states if task.question), None)
-        return [Next("question.answer", question_id=asked, answer="…") if asked else Next("boundary.show")]
+        return [Next("question.answer", question_id=asked, answer="…") if asked else Next("boundary.list")]
     return [] if race.is_settled else [Next("race.wait", race_id=race.id)]
 
 

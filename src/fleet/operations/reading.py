@@ -121,7 +121,10 @@ def _check_text(field: Field, value: str, spelled: str, longest: int | None) -> 
             f"{spelled} has {len(value)} characters; the limit is {longest}",
             hint="put it into a file of the repository, and name that",
         )
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidInput(f"{spelled} is not valid UTF-8")
+    is_file = field.file and field.position  # whoever reads its lines names the bad one
+    if "\0" in value and not is_file:
         raise InvalidInput(f"{spelled} contains a character that no text can have")
 
 

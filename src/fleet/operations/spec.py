@@ -41,7 +41,7 @@ class Field:
     """
 
     name: str = ""
-    kind: str = "string"  # string, integer, number, flag, strings, table, moment, shape, shapes, json
+    kind: str = "string"  # string, integer, number, flag, strings, table, moment, shape, shapes, json, next
     help: str = ""  # for people
     brief: str | None = None  # for MCP, where every word costs tokens; None: the help
     default: Any = MISSING
@@ -60,6 +60,7 @@ class Field:
     metavar: str = ""
     flags: bool = False  # a choice that is given as one flag per word
     file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
+    stdin: bool = False  # "-" stands for what is on stdin
     split: bool = False  # one text with commas
     bare: bool = False  # a word without "=" is the value of ""
     complete: str = ""  # what completes it: coder, branch, task, question, or an operation's name
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     def texts_by_name(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, str]: ...
     def moment(help: str = "", *, default: Any = ..., **options: Any) -> str: ...
     def json(help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
+    def follow_up(help: str = "", *, default: Any = ..., **options: Any) -> Next: ...
     def shape(of: type[Any], help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
     def shapes(of: type[Any], help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
 else:
@@ -128,6 +130,9 @@ else:
     def json(help="", **options):
         return Field("json", help, options)
 
+    def follow_up(help="", **options):
+        return Field("next", help, options)
+
     def shape(of, help="", **options):
         return Field("shape", help, {"shape": of, **options})
 
@@ -138,7 +143,8 @@ else:
 @dataclass_transform(
     kw_only_default=True,
     field_specifiers=(
-        *(string, choice, integer, number, flag, strings, table, texts_by_name, moment, json, shape, shapes),
+        *(string, choice, integer, number, flag, strings, table, texts_by_name, moment, json, follow_up),
+        *(shape, shapes),
     ),
 )
 class Declared:
@@ -148,11 +154,15 @@ class Declared:
 
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
+        bases = cls.__mro__[1:]
+        inherited: dict[str, Field] = {}
+        for base in reversed(bases):
+            inherited |= vars(base).get("fields", {})
         for name, field in own.items():
-            if any(name in vars(base) and name not in cls.fields for base in cls.__mro__[1:]):
+            if any(name in vars(base) and name not in inherited for base in bases):
                 raise TypeError(f"{cls.__name__}.{name} hides an attribute of its base class")
             field.name = name
-        cls.fields = {**cls.fields, **own}
+        cls.fields = inherited | own
 
     def __init__(self, **values: Any) -> None:
         for name, field in type(self).fields.items():
@@ -192,9 +202,10 @@ class Shape(Declared):
                 computed[name] = _converted(field, getattr(source, name))
         return cls(**computed)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:
+        """Return it as JSON; `spell` says how a front end has follow-ups within it."""
         return {
-            name: _to_json(getattr(self, name)) if field.kind in _NESTED else getattr(self, name)
+            name: _to_json(getattr(self, name), spell) if field.kind in _NESTED else getattr(self, name)
             for name, field in type(self).fields.items()
         }
 
@@ -205,7 +216,7 @@ class Shape(Declared):
         return cls(**values)
 
 
-_NESTED = frozenset({"strings", "shape", "shapes", "table", "json"})
+_NESTED = frozenset({"strings", "shape", "shapes", "table", "json", "next"})
 
 
 def _converted(field: Field, value: Any) -> Any:
@@ -224,11 +235,13 @@ def _converted(field: Field, value: Any) -> Any:
             return value
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: Any, spell: Callable[[Next], Json] | None) -> Any:
     if isinstance(value, Shape):
-        return value.to_json()
+        return value.to_json(spell)
+    if isinstance(value, Next):
+        return spell(value) if spell else {"op": value.op, "arguments": value.arguments}
     if isinstance(value, tuple | list):
-        return [_to_json(one) for one in value]  # type: ignore[reportUnknownVariableType]
+        return [_to_json(one, spell) for one in value]  # type: ignore[reportUnknownVariableType]
     return value
 
 
@@ -240,6 +253,8 @@ def _from_json(field: Field, value: Any) -> Any:
             return None if value is None else field.shape.from_json(value)  # type: ignore[union-attr]
         case "shapes":
             return tuple(field.shape.from_json(one) for one in value or ())  # type: ignore[union-attr]
+        case "next":
+            return Next(value["op"], **value["arguments"])
         case _:
             return value
 
@@ -275,6 +290,7 @@ class Meta:
     output: type[Shape]
     is_list: bool = False  # the output is several of them, newest first
     items: str = ""  # what they are called over MCP; "": the noun, in the plural
+    in_full: bool = False  # a list's items have all fields over MCP, not the key ones
     access: str = "read"  # of `domain.spawn.Access`
     tool: str = ""  # its name over MCP; "": not offered, for the reason `why_no_tool`
     stand_in: tuple[str, dict[str, Json]] = ("", {})  # tool of `compat` that does it, and its arguments
@@ -286,6 +302,7 @@ class Meta:
     can_wait: bool = False  # it shows something that settles: `Shape.is_settled`
     is_destructive: bool = False
     is_idempotent: bool = False
+    keeps_budget: bool = False  # one task, whose budget is its own: a person can change it later
     reaches_out: bool = False  # runs commands that somebody named, or sets agents to work
     examples: Sequence[str] = ()
     summary: str = ""

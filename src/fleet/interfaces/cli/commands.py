@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -19,7 +19,7 @@ from fleet.interfaces.shell_syntax import long_option, shell_command
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
 from fleet.operations.registry import operation_named
-from fleet.operations.spec import Field, Operation
+from fleet.operations.spec import Field, Operation, Shape
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -46,6 +46,7 @@ class View(NamedTuple):
     progress: Callable[[Any], str] | None = None  # a line for each change while it is waited for
     exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
     goes_on: str = ""  # what Ctrl-C does not end
+    body: Callable[[Any], Json] | None = None  # what --json prints, where it is not the whole output
 
 
 def command(
@@ -70,6 +71,49 @@ def command(
         return _print(view, output, follow_ups, as_json=as_json)
 
     return click.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
+
+
+class Session:
+    """An open fleet that a command written by hand asks for operations, several if it needs them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def ask(self, request: Operation) -> Any:
+        """Carry an operation out; return its output."""
+        return self.perform(request)[0]
+
+    def perform(self, request: Operation) -> tuple[Any, list[Next]]:
+        return _perform(request, self.fleet)
+
+    def wake(self, *, if_needed_for: Iterable[Shape]) -> None:
+        """Start a supervisor if none is up and something is not settled, and say so."""
+        if not all(one.is_settled for one in if_needed_for):
+            wake(self.fleet.home)
+
+
+def by_hand(
+    operation: type[Operation],
+    run: Callable[..., int | None],
+    *,
+    name: str = "",
+    extra: Sequence[click.Parameter] = (),
+    has_json: bool = True,
+) -> click.Command:
+    """Make the command of an operation that no view can show: one that watches, reads files or waits.
+
+    `run(session, request, …)` gets the values of the extra parameters by their names.
+    """
+    others = [*extra, *([_json_flag()] if has_json else ())]
+
+    def call(**given: Any) -> int | None:
+        own = {str(param.name): given.pop(str(param.name)) for param in others}
+        request = _request(operation, given)
+        with opened() as fleet:
+            return run(Session(fleet), request, **own)
+
+    params = [*_parameters(operation), *others]
+    return click.Command(name or operation.meta.verb, params=params, callback=call, help=_help(operation))
 
 
 def list_view(
@@ -251,6 +295,10 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
     value = given.get(field.name)
     if field.file and field.position:
         return _text_or_file(field, None, value)
+    if field.stdin and value == "-":
+        from fleet.interfaces.cli.create import read_text
+
+        return read_text("-")
     if field.file:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
     if value is None or (field.kind in ("strings", "table") and not value):
@@ -367,6 +415,9 @@ def _follow(
 def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool) -> int:
     if as_json:
         many = isinstance(output, list)
+        if view.body:
+            render.out_json(view.body(output))
+            return 0
         body: Json = [one.to_json() for one in cast("list[Any]", output)] if many else output.to_json()
         render.out_json(body)
         return 0
@@ -387,12 +438,14 @@ def hint_text(error: FleetError) -> str:
 def _completer(
     field: Field,
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
-    if not field.complete:
+    if not field.complete and not field.choices:
         return None
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from fleet.interfaces.cli import completions
 
+        if field.choices:
+            return completions.among(field.choices, incomplete)
         return completions.complete(field.complete, ctx, incomplete)
 
     return complete

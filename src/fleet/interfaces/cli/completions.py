@@ -32,6 +32,10 @@ def complete(what: str, ctx: click.Context, incomplete: str) -> list[CompletionI
     ]
 
 
+def among(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
 def _coders(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
     from fleet.plugins import coder_names
 
@@ -56,6 +60,10 @@ def _questions(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
     return ((question.id, question.text) for question in fleet.questions.pending())
 
 
+def _holds(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
+    return ((hold.coder, hold.reason) for hold in fleet.queue.holds())
+
+
 def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
     """Offer the ids of what an operation lists, ended ones too."""
 
@@ -76,6 +84,7 @@ def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
 _NAMES: Mapping[str, Callable[[Fleet, str], Iterable[tuple[str, str]]]] = {
     "branch": _branches,
     "coder": _coders,
+    "hold": _holds,
     "question": _questions,
     "task": _tasks,
 }

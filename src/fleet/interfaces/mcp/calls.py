@@ -16,6 +16,7 @@ from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
+from fleet.interfaces.mcp.operations import hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
@@ -198,12 +199,16 @@ class ToolCall:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
 
         def passed_on() -> None:
-            from fleet.interfaces.mcp.questions import give_answer
+            from fleet.operations import call as shared
+            from fleet.operations.questions import AnswerQuestion
 
             call = self._call
             assert call
             check_access(call.caller, Access.PERSON)
-            self._replied = give_answer(call, name, text).id
+            answered, _ = AnswerQuestion(question_id=name, answer=text)(
+                shared.Call(call.fleet, lambda _: call.caller)
+            )
+            self._replied = answered.id
 
         return self._in_words(passed_on)
 
@@ -251,7 +256,9 @@ class ToolCall:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
                 self._handler.leave(fleet)
-            refusal = Refusal(error=type(error).__name__, details=error.message, hint=error.hint)
+            # A hint of the tool itself names tools already; of what comes before it, commands.
+            hint = hint_text(error, ())
+            refusal = Refusal(error=type(error).__name__, details=error.message, hint=hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
             details = f"unexpected {type(error).__name__}: {error}"

@@ -27,10 +27,7 @@ TOOLS: Mapping[str, str] = {
     "result": "collect_worker_result",
     "resume": "resume_queue",
     "show": "show_task",
-    "task create": "create_task",
     "task list": "list_tasks",
-    "task reopen": "change_task",
-    "task tree": "show_task",
     "train cancel": "control_merge",
     "train list": "get_merge",
     "train resume": "control_merge",
@@ -52,7 +49,7 @@ ARGUMENTS: Mapping[str, str] = {
 
 RELEASING = ("resume_queue",)  # which every server has
 
-_COMMAND = re.compile(r"`fleet ([^`]+)`")
+_COMMAND = re.compile(r"`fleet ([^`]+)`(?! in a shell)")
 _OPTION = re.compile(rf"--({'|'.join(ARGUMENTS)})\b(?!-)")
 
 

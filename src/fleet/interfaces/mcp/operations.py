@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import FleetError, Next
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
-from fleet.interfaces.shell_syntax import shell_command
+from fleet.interfaces.shell_syntax import path_of, shell_command
 from fleet.operations import call as shared
 from fleet.operations.reading import read
 from fleet.operations.registry import NOUNS, operation_named
@@ -41,7 +42,8 @@ def tool_for(operation: type[Operation]) -> Tool:
         usual = {field.name: field.tool_default for field in offered if field.tool_default is not MISSING}
         request = read(operation, {**usual, **given})
         output, follow_ups = request(as_operation_call(call))
-        answer = _page(operation, output, call) if meta.is_list else output.to_json()
+        spell = partial(as_call, tools=call.tools)
+        answer = _page(operation, output, call) if meta.is_list else output.to_json(spell)
         if follow_ups:
             answer["next"] = [as_call(one, call.tools) for one in follow_ups]
         return answer
@@ -53,7 +55,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         handle=handle,
         takes={
             **{field.name: schema_of(field) for field in offered},
-            **(PAGE if meta.is_list else {}),
+            **(PAGE if meta.is_list and meta.access == "read" else {}),
         },
         needs=tuple(
             field.name
@@ -73,14 +75,15 @@ def as_operation_call(call: Call) -> shared.Call:
     return shared.Call(call.fleet, lambda _: call.caller, origin=call.origin)
 
 
-def tools_for(nouns: Iterable[str]) -> tuple[Tool, ...]:
+def tools_for(nouns: Iterable[str], *, only: str = "") -> tuple[Tool, ...]:
+    """Return the tools of nouns, or those of them that belong to one set of tools."""
     from fleet.operations.registry import operations_of
 
     return tuple(
         tool_for(operation)
         for noun in nouns
         for operation in operations_of(noun).values()
-        if operation.meta.tool
+        if operation.meta.tool and only in ("", operation.meta.tool_set)
     )
 
 
@@ -115,14 +118,16 @@ def _output_schema(operation: type[Operation]) -> Mapping[str, Schema]:
     return {
         name: {"type": _TYPES.get(field.kind, "string")}
         for name, field in meta.output.fields.items()
-        if field.key
+        if field.key and not field.optional and field.kind in _TYPES
     }
 
 
 def _page(operation: type[Operation], items: list[Shape], call: Call) -> Answer:
     """Return one page of a list: the key fields of each item, long texts cut."""
-    offset, limit = call.count("offset"), call.count("limit", 25)
-    shown = [_line(item) for item in items[offset : offset + limit]]
+    is_paged = operation.meta.access == "read"  # what was changed is told in full
+    offset, limit = call.count("offset"), call.count("limit", 25) if is_paged else len(items)
+    page = items[offset : offset + limit]
+    shown = [item.to_json() for item in page] if operation.meta.in_full else [_line(item) for item in page]
     after = offset + limit
     return {
         operation.meta.items: cast("Json", shown),
@@ -158,7 +163,15 @@ def as_call(follow_up: Next, tools: Collection[str]) -> Json:
         if tool in tools:
             arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
             return cast("Json", {"tool": tool, "arguments": arguments | (more if tool == stand_in else {})})
+    elif (tool := _undeclared(follow_up.op)) in tools:
+        return {"tool": tool}
     return {"shell": shell_command(follow_up)}
+
+
+def _undeclared(op: str) -> str:
+    from fleet.interfaces.mcp.hints import TOOLS
+
+    return TOOLS.get(path_of(op), "")
 
 
 def hint_text(error: FleetError, tools: Collection[str]) -> str:
