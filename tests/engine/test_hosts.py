@@ -116,7 +116,7 @@ def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object
         home=tmp_path / "nowhere",
         settings=lambda: load(tmp_path / "nowhere", environ={}),
         store=store,
-        check_coder=lambda name: None,
+        check_coder=lambda name: None,  # pyright: ignore[reportArgumentType]
         link=NoLink(),  # pyright: ignore[reportArgumentType]
     )
     edit = Edit(description=scenario(*steps), coder="scripted")

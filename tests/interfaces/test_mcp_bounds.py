@@ -300,10 +300,10 @@ def test_an_agent_closes_and_reopens_the_tasks_that_it_has_made(paused: System) 
         store.close()
     with talk_as(paused, live_run(paused, "a", task="t-1")) as talk:
         child = talk.call("create_task", repo_path=folder, title="child")["id"]
-        for action, state in (("close", "closed"), ("reopen", "open"), ("block", "blocked")):
-            told = talk.call("change_task", task_id=child, action=action, text="x")
-            assert told["state"] == state
-        assert talk.refuse("change_task", task_id="t-1", action="close", text="x")["error"] == "Refused"
+        assert talk.call("close_tasks", task_ids=[child], reason="x")["tasks"][0]["state"] == "closed"
+        assert talk.call("reopen_task", task_id=child)["state"] == "open"
+        assert talk.call("block_task", task_id=child, reason="x")["state"] == "blocked"
+        assert talk.refuse("close_tasks", task_ids=["t-1"], reason="x")["error"] == "Fenced"
 
 
 def test_the_results_of_another_repository_are_not_merged_here(system: System, tmp_path: Path) -> None:

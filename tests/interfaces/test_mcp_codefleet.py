@@ -546,7 +546,7 @@ def test_an_approval_is_given_with_a_tool(talk: Talk, shared: System) -> None:
     assert asking["needs_person"] is True
     assert "Shall we?" in asking["summary_line"]
     (due,) = [one for one in talk.call("list_questions")["decisions"] if one["id"] == name]
-    assert (due["kind"], due["stage"], due["next"]) == ("approval", "agree", "`control_workflow`")
+    assert (due["kind"], due["stage"], due["next"]["tool"]) == ("approval", "agree", "control_workflow")
     assert "Shall we?" in due["text"]
     assert "1 waiting for you" in shared.fleet("statusline").stdout
     talk.call("control_workflow", workflow_id=name, action="approve", stage="agree", words="yes, do")
@@ -562,7 +562,7 @@ def test_an_approval_within_a_workflow_of_a_workflow_waits_where_others_do(
     name = talk.call("create_workflow", **wish)["workflow_id"]
     assert talk.call("get_workflow_status", workflow_id=name, wait_seconds=30)["needs_person"] is True
     (due,) = talk.call("list_questions")["decisions"]
-    assert (due["kind"], due["stage"], due["next"]) == ("approval", "agree", "`control_workflow`")
+    assert (due["kind"], due["stage"], due["next"]["tool"]) == ("approval", "agree", "control_workflow")
     assert due["id"] != name
     assert "Shall we, there?" in due["text"]
     assert f"`fleet workflow approve {due['id']} agree`" in shared.fleet("questions").stdout

@@ -239,7 +239,8 @@ def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
     tools = tools_of(SETS)
     told = {name for name, tool in tools.items() if tool.annotations["openWorldHint"]}
     starting = {"create_worker", "create_workflow", "create_task", "start_pair", "start_race", "start_sprint"}
-    deciding = {"answer_question", "resume_queue", "control_workflow", "decide_pair", "change_task"}
+    deciding = {"answer_question", "resume_queue", "control_workflow", "decide_pair"}
+    starting |= {"close_tasks", "reopen_task", "import_tasks"}
     merging = {"check_conflicts", "merge_branches", "control_merge"}
     assert told == {*starting, *deciding, *merging, "prompt_run"}
     assert not any(tools[name].annotations["readOnlyHint"] for name in told)
@@ -300,16 +301,24 @@ def test_tasks_are_created_listed_shown_and_changed(shared: System) -> None:
     with talk_within(shared) as talk:
         folder = str(shared.repository)
         first = talk.call("create_task", repo_path=folder, title="first", description="wait", priority=4)
-        talk.call("change_task", task_id=first["id"], action="block", text="not yet")
-        second = talk.call("create_task", repo_path=folder, title="second", depends_on=[first["id"]])
+        talk.call("block_task", task_id=first["id"], reason="not yet")
+        more = {"tier": "cheap", "batch": "b", "needs": ["gpu"]}
+        second = talk.call("create_task", repo_path=folder, title="second", depends_on=[first["id"]], **more)
         assert second["unmet"] == [first["id"]]
+        assert {name: second[name] for name in more} == more
         listed = talk.call("list_tasks", limit=2)["tasks"]
         assert [task["title"] for task in listed] == ["second", "first"]
-        talk.call("change_task", task_id=first["id"], action="comment", text="soon")
+        talk.call("comment_task", task_id=first["id"], text="soon")
         assert "soon" in [entry["text"] for entry in talk.call("show_task", task_id=first["id"])["log"]]
-        for task in (second, first):
-            closed = talk.call("change_task", task_id=task["id"], action="close", text="enough")
-            assert closed["state"] == "closed"
+        assert [one["id"] for one in talk.call("get_task_tree")["tasks"]] == [second["id"], first["id"]]
+        both = [second["id"], first["id"]]
+        closed = talk.call("close_tasks", task_ids=both, reason="enough")["tasks"]
+        assert [(task["id"], task["state"]) for task in closed] == [(name, "closed") for name in both]
+        assert talk.call("list_tasks")["tasks"] == []
+        assert [task["id"] for task in talk.call("list_tasks", all=True, limit=2)["tasks"]] == both
+        assert set(both) <= {task["id"] for task in talk.call("export_tasks", limit=200)["tasks"]}
+        done = talk.call("import_tasks", lines='{"title": "brought in"}', repo_path=folder)
+        talk.call("close_tasks", task_ids=done["added"])
     shared.fleet("resume")
 
 

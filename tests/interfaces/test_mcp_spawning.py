@@ -398,9 +398,13 @@ def test_an_agent_changes_only_what_it_started(paused: System) -> None:
     run = live_run(paused, "a")
     with talk_as(paused, run) as talk:
         assert talk.refuse("cancel_worker", worker_id=foreign)["error"] == "Refused"
-        for action in ("close", "comment", "reopen"):
-            told = talk.refuse("change_task", task_id=foreign, action=action, text="x")
-            assert told["error"] == "Refused"
+        for tool, more in (
+            ("close_tasks", {"task_ids": [foreign]}),
+            ("comment_task", {"task_id": foreign, "text": "x"}),
+            ("reopen_task", {"task_id": foreign}),
+            ("ask_person", {"task_id": foreign, "text": "x"}),
+        ):
+            assert talk.refuse(tool, **more)["error"] == "Refused", tool
         assert talk.refuse("prompt_run", run=run, prompt="x")["error"] == "Refused"
         own = talk.call("create_worker", **worker(paused.repository))["worker_id"]
         assert talk.call("cancel_worker", worker_id=own)["status"] == "cancelled"
@@ -418,7 +422,7 @@ def test_work_goes_on_only_where_it_may_be_started(paused: System, tmp_path: Pat
     with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")}) as person:
         for tool, arguments in (
             ("prompt_run", {"run": run, "prompt": "x"}),
-            ("change_task", {"task_id": task, "action": "reopen"}),
+            ("reopen_task", {"task_id": task}),
             ("control_workflow", {"workflow_id": workflow, "action": "pause"}),
             ("decide_pair", {"pair_id": pair, "action": "continue"}),
             ("answer_question", {"question_id": task, "answer": "yes"}),
@@ -443,8 +447,8 @@ def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused
     try:
         Tasks(store).add(task)
         with talk_as(paused, run) as talk:
-            talk.call("change_task", task_id="t-1", action="close", text="it is done")
-            assert talk.refuse("change_task", task_id="t-1", action="reopen")["error"] == "Conflict"
+            talk.call("close_tasks", task_ids=["t-1"], reason="it is done")
+            assert talk.refuse("reopen_task", task_id="t-1")["error"] == "Refused"
         asked = Tasks(store).get("t-1")
     finally:
         store.close()

@@ -10,7 +10,7 @@ from fleet.interfaces.cli.main import cli
 from fleet.interfaces.mcp.operations import tool_for
 from fleet.operations.reading import read
 from fleet.operations.registry import all_operations
-from fleet.operations.spec import Field, Operation, Shape
+from fleet.operations.spec import Field, Next, Operation, Shape
 
 OPERATIONS = {operation.meta.op: operation for operation in all_operations()}
 
@@ -21,6 +21,8 @@ NOT_ON_THE_COMMAND_LINE = {
     "stages": "a file has them",
 }
 NOT_IN_TOOLS: dict[str, str] = {
+    "question.answer.option": "the answer may be an option's number",
+    "task.ready.count": "a list comes in pages",
     "workflow.check.source": "a client names no files of this machine",
 }
 
@@ -120,6 +122,7 @@ def _example_of(shape: type[Shape]) -> Shape:
             "strings": ("a", "b"),
             "table": {"a": 1},
             "json": [1, None],
+            "next": Next("race.show", race_id="r-1"),
             "shape": _example_of(field.shape) if field.shape else None,
             "shapes": (_example_of(field.shape),) if field.shape else (),
         }[field.kind]

@@ -235,9 +235,9 @@ def test_what_is_undecided_waits_where_questions_wait(paused: System) -> None:
     assert f"fleet pair decide {pair.id} --accept" in paused.fleet("pair", "show", pair.id).stderr
     assert "waiting for you" in paused.fleet("statusline").stdout
     with talk_within(paused, ("questions",)) as talk:
-        assert decision_about(pair, talk)["next"] == f"`fleet pair show {pair.id}` in a shell"
+        assert decision_about(pair, talk)["next"] == {"shell": f"fleet pair show {pair.id}"}
     with talk_within(paused, ("questions", "pairs")) as talk:
-        assert decision_about(pair, talk)["next"] == "`decide_pair`"
+        assert decision_about(pair, talk)["next"]["tool"] == "get_pair"
 
 
 def decision_about(pair: Pair, talk: Talk) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def test_errors_are_json_on_stderr_with_fleets_exit_codes(queue: System) -> None
 def test_a_task_lives_in_bds_words(queue: System) -> None:
     first, name = queue.json("bd", "create", "first")["id"], queue.json("bd", "create", "second")["id"]
     queue.fleet("bd", "dep", "add", name, first)
-    assert "circle" in queue.fleet("bd", "dep", "add", first, name, code=4).stderr
+    assert "cycle" in queue.fleet("bd", "dep", "add", first, name, code=4).stderr
     queue.fleet("bd", "dep", "add", name, first, "--type", "related", code=2)
     [changed] = queue.json("bd", "update", name, "-p", "0", "--title", "renamed", "--notes", "a remark")
     assert (changed["priority"], changed["title"]) == (0, "renamed")

@@ -6,12 +6,13 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fleet.bootstrap import open_store
-from fleet.domain.ids import RunId
+from fleet.domain.ids import RunId, TaskId
 from fleet.domain.task import Task
 from fleet.records.tasks import Hold, QueueState, Tasks
 from tests.interfaces.conftest import ended_run, on_a_terminal, own_process, record
@@ -266,10 +267,10 @@ def test_what_is_under_way_or_closed_is_not_said_to_wait(queue: System) -> None:
     first, busy, done = create(queue, "first"), create(queue, "busy"), create(queue, "done")
     hold_task(queue, busy, "elsewhere")
     told = queue.fleet("task", "dep", "add", busy, first).stdout
-    assert told == f"{busy} is under way already; from its next attempt it waits for {first}\n"
+    assert told == f"{busy} is in progress; from its next attempt it waits for {first}\n"
     queue.fleet("task", "close", done)
     told = queue.fleet("task", "dep", "add", done, first).stdout
-    assert told == f"{done} is closed already; if it is reopened it waits for {first}\n"
+    assert told == f"{done} is closed; if it is reopened it waits for {first}\n"
     queue.fleet("task", "close", first)
     assert queue.json("show", done)["state"] == "closed"
 
@@ -281,7 +282,7 @@ def test_show_tags_what_is_inherited_and_names_the_next_command(queue: System) -
     assert "model     the coder's own (default)\n" in shown.stdout
     assert "waits for the queue, which is paused\n" in shown.stdout
     assert shown.stdout.endswith("\n\n  many\n  lines\n")
-    assert shown.stderr == "next: fleet resume\n"
+    assert shown.stderr == "next: `fleet resume`\n"
     own = create(queue, "own", "--coder", "codex", "--tier", "premium")
     shown = queue.fleet("show", own)
     assert "coder     codex\n" in shown.stdout
@@ -300,10 +301,10 @@ def test_from_anywhere_all_tasks_are_seen_and_closed_ones_are_counted(queue: Sys
     ]
     for place in (queue.repository, there, Path("/")):
         listed = queue.fleet("task", "list", "--label", "far", cwd=place)
-        assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [here, other]
+        assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [other, here]
         assert "1 closed (see them with --all)" in listed.stderr
     everything = queue.json("task", "list", "--label", "far", "--all")
-    assert [task["id"] for task in everything] == [here, closed, other]
+    assert [task["id"] for task in everything] == [other, closed, here]
     assert [task["id"] for task in queue.json("task", "list", "--state", "closed", "--label", "far")] == [
         closed
     ]
@@ -323,8 +324,8 @@ def test_the_list_tells_below_what_holds_the_queue_back(system: System) -> None:
         store.close()
     listed = system.fleet("task", "list")
     assert "the queue is paused: the build is broken (`fleet resume`)\n" in listed.stderr
-    assert "codex is held back until you say so: not logged in (`fleet resume codex`)\n" in listed.stderr
-    assert "held back" not in listed.stdout
+    assert "codex is paused: not logged in (`fleet resume codex`)\n" in listed.stderr
+    assert "is paused" not in listed.stdout
     assert "paused" not in system.fleet("task", "list", "--json").stderr
 
 
@@ -379,7 +380,7 @@ def test_tasks_shows_what_is_in_progress_below_what_holds_the_queue_back(queue: 
         store.close()
     shown = queue.fleet("tasks").stdout.splitlines()
     assert shown[0] == "the queue is paused: only tests (`fleet resume`)"
-    assert shown[1].startswith("gemini is held back until ")
+    assert shown[1].startswith("gemini is paused: 5 hour limit, resumes ")
     assert shown[3].split() == [
         *("id", "started", "elapsed", "idle", "events", "coder", "model", "title", "cwd"),
     ]
@@ -398,9 +399,9 @@ def test_tasks_shows_what_is_in_progress_below_what_holds_the_queue_back(queue: 
     code, screen = on_a_terminal(queue, "tasks", "--watch", columns=200, interrupt_at=name)
     assert code == 0
     assert "interrupted" not in screen
-    assert queue.fleet("resume", "gemini").stdout == "gemini is held back no more\n"
-    assert queue.fleet("resume", "gemini").stdout == "gemini was not held back\n"
-    assert queue.fleet("show", name).stderr == f"next: fleet logs -f {run.id}\n"
+    assert queue.fleet("resume", "gemini").stdout == "resumed gemini\n"
+    assert queue.fleet("resume", "gemini").stdout == "gemini was not paused\n"
+    assert queue.fleet("show", name).stderr == f"next: `fleet logs {run.id} --follow`\n"
 
 
 def test_an_agent_closes_its_own_task_without_naming_it_and_no_former_agent_can(queue: System) -> None:
@@ -412,7 +413,7 @@ def test_an_agent_closes_its_own_task_without_naming_it_and_no_former_agent_can(
     fenced = as_agent(queue, name, old.id).fleet("task", "close", "--reason", "stale", code=4)
     assert "not held" in fenced.stderr
     told = as_agent(queue, name, new.id).fleet("task", "close", "--reason", "done").stdout
-    assert told == f"{name} is closed when you end your turn and its gates agree\n"
+    assert told == f"{name} will be closed once you end your turn and its gates have passed\n"
     shown = queue.json("show", name)
     assert (shown["state"], shown["close_reason"]) == ("in_progress", "done")
 
@@ -426,18 +427,20 @@ def test_an_agent_changes_its_own_task_and_not_what_that_is_measured_by(queue: S
     queue.fleet("task", "dep", "add", name, dep)
     agent = as_agent(queue, name, run.id)
     for option, value in (("--gate", ""), ("--budget", "1000"), ("--batch", "x"), ("--needs", "")):
-        refused = agent.fleet("task", "edit", name, option, value, code=4)
-        assert "cannot change what it is measured by" in refused.stderr
-        assert "fleet ask" in refused.stderr
-    agent.fleet("task", "dep", "rm", name, dep, code=4)
-    assert "only its own task" in agent.fleet("task", "edit", other, "--title", "mine", code=4).stderr
+        refused = agent.fleet("task", "edit", name, option, value, code=8)
+        assert "cannot set gates, budget, batch or needs" in refused.stderr
+        assert "ask a person" in refused.stderr
+    agent.fleet("task", "dep", "rm", name, dep, code=8)
+    foreign = agent.fleet("task", "edit", other, "--title", "mine", code=8).stderr
+    assert "only what it has started itself" in foreign
+    assert 'fleet ask "…"' in foreign
     agent.fleet("task", "edit", name, "--label", "found")
     shown = queue.json("show", name)
     assert (shown["gates"], shown["deps"], shown["labels"]) == (["make test"], [dep], ["found"])
     queue.fleet("task", "edit", name, "--gate", "")
     assert queue.json("show", name)["gates"] == []
     queue.fleet("task", "close", name)
-    assert "cannot reopen it" in agent.fleet("task", "reopen", name, code=4).stderr
+    assert "cannot reopen it" in agent.fleet("task", "reopen", name, code=8).stderr
 
 
 # questions
@@ -445,6 +448,7 @@ def test_an_agent_changes_its_own_task_and_not_what_that_is_measured_by(queue: S
 
 def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
     name, run = create(queue, "asking"), ended_run("c", agent=own_process())
+    run = replace(run, task=TaskId(name))
     record(queue.home, run)
     hold_task(queue, name, run.id)
     agent = as_agent(queue, name, run.id)
@@ -453,18 +457,21 @@ def test_an_agent_asks_and_a_person_answers(queue: System) -> None:
     assert "end your turn now" in told.stdout
     assert "\x1b" not in queue.fleet("questions").stdout
     assert question in [asked["id"] for asked in queue.json("questions")]
-    assert f'next: fleet answer {question} "…"\n' == queue.fleet("show", name).stderr
+    assert f'next: `fleet answer {question} "…"`\n' == queue.fleet("show", name).stderr
     assert "has options 1 to 2" in queue.fleet("answer", question, "--option", "3", code=2).stderr
     assert "has options 1 to 2" in queue.fleet("answer", question, "7", code=2).stderr
     answered = queue.fleet("answer", question[-5:], "--option", "2")
     assert answered.stdout == f"answered {question}: white\n"
-    assert "once tasks are started again" in answered.stderr
+    assert "goes on once the queue is resumed" in answered.stderr
     queue.fleet("answer", question, "red", code=4)
     qa = queue.fleet("task", name, "qa").stdout
     assert "## Q: Which" in qa
     assert "white" in qa.partition("## A:")[2]
-    fenced = as_agent(queue, name, "another").fleet("ask", "And me?", code=4)
-    assert "not this run's any more" in fenced.stderr
+    former = ended_run("d", task=name, agent=own_process())
+    record(queue.home, former)
+    assert "is not held" in as_agent(queue, name, former.id).fleet("ask", "And me?", code=4).stderr
+    stranger = as_agent(queue, name, "another").fleet("ask", "And me?", code=8)
+    assert "belongs to another home" in stranger.stderr
 
 
 def test_a_question_is_answered_by_the_id_of_its_task_however_short(queue: System) -> None:
@@ -498,9 +505,9 @@ def test_an_agent_that_waits_gets_the_answer_or_exit_code_5(queue: System) -> No
 
 def test_to_pause_and_to_resume_twice_is_clear(system: System) -> None:
     assert system.fleet("pause").stdout == "paused\n"
-    assert system.fleet("pause", "a reason").stdout == "paused already: a reason\n"
-    assert system.fleet("pause").stdout == "paused already: a reason\n"
-    assert system.fleet("resume").stdout == "tasks are started again\n"
+    assert system.fleet("pause", "a reason").stdout == "already paused: a reason\n"
+    assert system.fleet("pause").stdout == "already paused: a reason\n"
+    assert system.fleet("resume").stdout == "resumed the queue\n"
     assert system.fleet("resume").stdout == "the queue was not paused\n"
 
 

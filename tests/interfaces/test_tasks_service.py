@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -20,19 +21,31 @@ from fleet.compat.beads import beads
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
+from fleet.domain.spawn import Caller
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound
+from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Refused
 from fleet.files import untrusted
-from fleet.interfaces import wire
 from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
-from fleet.interfaces.jsonl import read_drafts
+from fleet.operations.call import Call
+from fleet.operations.questions import AskPerson
+from fleet.operations.tasks import (
+    BlockTask,
+    ChangeDependency,
+    CloseTasks,
+    CommentTask,
+    EditTask,
+    ReopenTask,
+    TaskView,
+)
 from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services.questions import QuestionService
 from fleet.services.queue import QueueService
+from fleet.services.spawns import SpawnService
 from fleet.services.task_import import Draft, is_id
+from fleet.services.task_lines import read_drafts
 from fleet.services.tasks import Edit, TaskService
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import LinkToNobody
@@ -92,6 +105,19 @@ class Desk:
         self.runs.add(run)
         self.take(task, run.id)
         return run
+
+    def call_of(self, run: Run | None) -> Call:
+        """Return a call by the agent of a run, or by a person."""
+        spawns = SpawnService(
+            home=self.home,
+            store=self.store,
+            repositories=cast("Any", None),
+            settings=cast("Any", None),
+            home_settings=cast("Any", None),
+            live_agents=lambda run: None,
+        )
+        fleet = SimpleNamespace(tasks=self.service, queue=self.queue, questions=self.questions, spawns=spawns)
+        return Call(cast("Any", fleet), lambda _: Caller(run=run))
 
     def overtake_once(self, is_due: Callable[[str], bool], act: Callable[[], object]) -> None:
         """Have somebody else act right before a record is read."""
@@ -381,6 +407,8 @@ def test_a_tasks_own_agent_asks_to_close_it_and_a_former_one_cannot(desk: Desk) 
     assert desk.tasks.get(task.id).close_reason == "done"
     with pytest.raises(Fenced):
         desk.service.close(task.id, "done", run="old")
+    with pytest.raises(Fenced):
+        CloseTasks(task_ids=(task.id,))(desk.call_of(desk.runs.get("old")))
     assert desk.service.close(task.id, "enough", by="me").state is TaskState.CLOSED
 
 
@@ -441,11 +469,11 @@ def test_an_agent_cannot_change_what_its_task_is_measured_by(desk: Desk, edit: E
     task = desk.create(gates=("make test",), needs=("gpu",))
     run = desk.begin(task)
     held = desk.tasks.get(task.id)
-    with pytest.raises(Conflict, match="measured by") as caught:
-        desk.service.edit(task.id, edit, run=run.id)
-    assert "fleet ask" in caught.value.hint
+    given = {name: getattr(edit, name) for name in Edit.__slots__}
+    with pytest.raises(Refused, match="cannot set gates, budget, batch or needs"):
+        EditTask(task_id=task.id, **given)(desk.call_of(run))
     assert desk.tasks.get(task.id) == held
-    assert desk.service.edit(task.id, Edit(title="clearer"), run=run.id).title == "clearer"
+    assert EditTask(task_id=task.id, title="clearer")(desk.call_of(run))[0].title == "clearer"
     desk.service.edit(task.id, edit)  # a person may
     assert desk.tasks.get(task.id) != held
 
@@ -458,25 +486,30 @@ def test_an_agent_changes_no_other_task_and_a_former_agent_none(desk: Desk) -> N
     task = desk.create()
     run = desk.begin(task)
     for act in (
-        lambda: desk.service.edit(other.id, Edit(title="mine"), run=run.id),
-        lambda: desk.service.remove_dep(other.id, dep.id, run=run.id),
-        lambda: desk.service.reopen(blocked.id, run=run.id),
+        EditTask(task_id=other.id, title="mine"),
+        ChangeDependency(action="rm", task_id=other.id, on=dep.id),
+        ReopenTask(task_id=blocked.id),
+        CloseTasks(task_ids=(task.id, other.id)),
+        BlockTask(task_id=other.id),
+        CommentTask(task_id=other.id, text="mine"),
+        AskPerson(task_id=other.id, text="Which?"),
     ):
-        with pytest.raises(Conflict, match="only its own task"):
-            act()
+        with pytest.raises(Refused, match="only what it has started itself"):
+            act(desk.call_of(run))
     assert [desk.tasks.get(one.id).state for one in (other, blocked)] == [TaskState.OPEN, TaskState.BLOCKED]
     assert desk.tasks.get(other.id) == other
     desk.tasks.update(task.id, lambda task: task.give_back("its host was lost"))
     with pytest.raises(Fenced):
-        desk.service.edit(task.id, Edit(title="mine"), run=run.id)
+        EditTask(task_id=task.id, title="mine")(desk.call_of(run))
 
 
-def test_an_agent_of_no_task_is_as_free_as_a_person(desk: Desk) -> None:
+def test_an_agent_of_no_task_changes_none_and_a_person_any(desk: Desk) -> None:
     run = ended_run("free")
     desk.runs.add(run)
     task = desk.create()
-    for name in (run.id, "never-recorded"):
-        assert desk.service.edit(task.id, Edit(gates=(name,)), run=name).gates == (name,)
+    with pytest.raises(Refused, match="only what it has started itself"):
+        EditTask(task_id=task.id, title="mine")(desk.call_of(run))
+    assert EditTask(task_id=task.id, gates=("make",))(desk.call_of(None))[0].gates == ("make",)
 
 
 def test_an_agent_neither_reopens_its_task_nor_drops_what_that_waits_for(desk: Desk) -> None:
@@ -484,11 +517,11 @@ def test_an_agent_neither_reopens_its_task_nor_drops_what_that_waits_for(desk: D
     run = desk.begin(task)
     dep = desk.create("dep")
     desk.service.add_dep(task.id, dep.id)
-    with pytest.raises(Conflict):
-        desk.service.remove_dep(task.id, dep.id, run=run.id)
+    with pytest.raises(Refused):
+        ChangeDependency(action="rm", task_id=task.id, on=dep.id)(desk.call_of(run))
     desk.tasks.update(task.id, lambda task: task.block("it asks"))
-    with pytest.raises(Conflict):
-        desk.service.reopen(task.id, run=run.id)
+    with pytest.raises(Refused):
+        ReopenTask(task_id=task.id)(desk.call_of(run))
     left = desk.tasks.get(task.id)
     assert (left.state, left.deps, left.unmet) == (TaskState.BLOCKED, (dep.id,), (dep.id,))
     assert desk.tasks.dependents(dep.id) == [task.id]
@@ -637,7 +670,7 @@ def test_a_pipe_that_somebody_reads_gets_nothing(desk: Desk) -> None:
 def test_a_question_is_asked_and_answered_though_its_file_cannot_be_written(desk: Desk) -> None:
     task = desk.create()
     plant("folder", desk.service.file(task, "Q&A.md"), desk.home)
-    with pytest.raises(Failed, match="it is recorded, but"):
+    with pytest.raises(Failed, match="recorded, but"):
         desk.questions.ask(task.id, "Red or white?")
     (asked,) = desk.questions.pending()
     assert desk.questions.answer(asked.id, "red", by="me").answer == "red"
@@ -710,7 +743,7 @@ def test_a_question_is_waited_for_as_long_as_somebody_does(desk: Desk) -> None:
             seen.append(desk.questions.awaited({task.id}))
 
     desk.store.overtake = look
-    waited = desk.questions.await_answer(asked, seconds=0.3)
+    waited = desk.questions.await_answer(asked.id, seconds=0.3)
     assert any(seen)
     assert waited.state is QuestionState.PENDING
     assert desk.questions.awaited({task.id}) is None, "it has given up"
@@ -922,7 +955,7 @@ def test_keys_of_bd_of_our_own_listing_and_of_strangers_are_passed_over(desk: De
         " delete_reason original_type sender ephemeral pinned is_template spec_id mol_type work_type"
         " await_type await_id timeout waiters quality_score dependency_count dependent_count comment_count"
     )
-    shown = wire.task(desk.create("shown"))
+    shown = TaskView.of(desk.create("shown")).to_json()
     assert len(desk.bring_in({**dict.fromkeys(bd.split()), "title": "bd's"})) == 1
     assert len(desk.bring_in({**shown, "id": "t-other"})) == 1
     assert len(desk.bring_in({"title": "a stranger's", "sprint": 3, "x": None, "": 1})) == 1
@@ -1032,11 +1065,11 @@ def test_what_only_fleet_knows_is_taken_out(given: list[str], rest: list[str], o
 # trees
 
 
-def chain(length: int) -> dict[TaskId, Task]:
+def chain(length: int) -> dict[str, TaskView]:
     names = [TaskId(f"t-{number}") for number in range(length)]
     deps = [*((name,) for name in names[1:]), ()]
     return {
-        name: Task(id=name, title=name, created_at=0.0, deps=deps_)
+        name: TaskView.of(Task(id=name, title=name, created_at=0.0, deps=deps_))
         for name, deps_ in zip(names, deps, strict=True)
     }
 
@@ -1044,7 +1077,7 @@ def chain(length: int) -> dict[TaskId, Task]:
 def test_a_tree_shows_each_task_in_full_once_and_a_very_deep_one_in_part() -> None:
     tasks = chain(3)
     both = Task(id=TaskId("t-x"), title="x", created_at=0.0, deps=(TaskId("t-1"), TaskId("t-0")))
-    tasks[both.id] = both
+    tasks[both.id] = TaskView.of(both)
     told = [(twig.lines, twig.task.id, twig.is_cut) for twig in grow(tasks, roots_of(tasks))]
     assert told == [
         ("", "t-x", False),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import QuestionId, TaskId
-from fleet.errors import Conflict
+from fleet.errors import Conflict, Next
 
 
 class QuestionState(StrEnum):
@@ -36,7 +36,7 @@ class Question:
         if self.state is not QuestionState.PENDING:
             raise Conflict(
                 f"question {self.id} is {self.state} already: {self.answer!r}",
-                hint="see those that are open with `fleet questions`",
+                hint=("see those that are open with ", Next("question.list")),
             )
         said = answer.strip()
         chosen = self._numbered.get(said, said)

@@ -10,7 +10,7 @@ from typing import TypedDict
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role
 from fleet.domain.wait import Wait
-from fleet.errors import Conflict, InvalidInput
+from fleet.errors import Conflict, InvalidInput, Next
 
 TIERS = ("cheap", "standard", "premium")
 PRIORITIES = range(5)  # 0 goes first
@@ -177,7 +177,10 @@ class Task:
 
     def close(self, reason: str, now: float) -> Task:
         if self.state is TaskState.CLOSED:
-            raise Conflict(f"task {self.id} is closed already", hint=f"`fleet task reopen {self.id}`")
+            raise Conflict(
+                f"task {self.id} is closed already",
+                hint=("reopen it with ", Next("task.reopen", task_id=self.id)),
+            )
         return replace(
             self,
             state=TaskState.CLOSED,
@@ -193,7 +196,9 @@ class Task:
     def reopen(self, now: float) -> Task:
         """Return it open, with a clean record: who reopens it has looked into what went wrong."""
         if self.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
-            raise Conflict(f"task {self.id} is {self.state} already", hint=f"see `fleet show {self.id}`")
+            raise Conflict(
+                f"task {self.id} is {self.state} already", hint=("see ", Next("task.show", task_id=self.id))
+            )
         return replace(
             self,
             state=TaskState.OPEN,
@@ -324,7 +329,9 @@ class Task:
 def check_task(task: Task) -> Task:
     """Return the task; raise `InvalidInput` for what cannot be."""
     if not task.title.strip():
-        raise InvalidInput("a task needs a title", hint='for example `fleet task create "Fix the login"`')
+        raise InvalidInput(
+            "a task needs a title", hint=("for example ", Next("task.create", title="Fix the login"))
+        )
     if "\0" in task.title + task.description or "\n" in task.title or len(task.title) > LONGEST_TITLE:
         raise InvalidInput(
             f"a title is one line of at most {LONGEST_TITLE} characters, and no text has a NUL"

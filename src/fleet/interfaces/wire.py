@@ -15,21 +15,16 @@ if TYPE_CHECKING:
     from fleet.domain.boundary import Outside
     from fleet.domain.event import Json
     from fleet.domain.process import ProcessId
-    from fleet.domain.question import Question
     from fleet.domain.run import Diff, Result, Run
-    from fleet.domain.task import Task
     from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
-    from fleet.records.tasks import Hold
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
     from fleet.services.logs import LogEntry
     from fleet.services.process_usage import ProcessUsage
-    from fleet.services.queue import Activity, Choice, Detail
     from fleet.services.setup import Row
-    from fleet.services.task_import import Imported
     from fleet.services.trains import Forecast
 
 
@@ -197,114 +192,6 @@ def supervisor(
 # tasks
 
 
-def task(task: Task) -> dict[str, Json]:
-    return {
-        **portable(task),
-        "project": task.project,
-        "unmet": list(task.unmet),
-        "is_ready": task.is_ready,
-        "updated_at": moment(task.updated_at),
-        "started_at": moment(task.started_at),
-        "not_before": moment(task.not_before),
-        "host": task.owner or None,
-        "run": task.run,
-        "branch": task.branch if task.token else None,
-        "tries": task.token,
-        "coder_used": task.coder_used or None,
-        "model_used": task.model_used or None,
-        "failures": task.failures,
-        "restarts": task.restarts,
-        "handovers": task.handovers,
-        "question": task.question or None,
-        "spent_usd": task.spent_usd,
-        "peak_context": task.peak_context,
-    }
-
-
-def portable(task: Task) -> dict[str, Json]:
-    """Return what of a task can be taken elsewhere: a line of `fleet task export`."""
-    return {
-        "id": task.id,
-        "title": task.title,
-        "description": task.description,
-        "state": str(task.state),
-        "reason": task.reason,
-        "priority": task.priority,
-        "cwd": task.cwd,
-        "coder": task.coder or None,
-        "model": task.model or None,
-        "tier": task.tier or None,
-        "deps": list(task.deps),
-        "gates": list(task.gates),
-        "labels": list(task.labels),
-        "batch": task.batch or None,
-        "needs": list(task.needs),
-        "budget_usd": task.budget_usd,
-        "created_at": moment(task.created_at),
-        "closed_at": moment(task.closed_at),
-        "close_reason": task.close_reason,
-    }
-
-
-def choice(choice: Choice) -> dict[str, Json]:
-    return {
-        "coder": choice.coder,
-        "model": choice.model or None,
-        "is_default_coder": not choice.is_own_coder,
-        "is_default_model": not choice.is_own_model,
-    }
-
-
-def detail(detail: Detail) -> dict[str, Json]:
-    return {
-        **task(detail.task),
-        "state_since": moment(detail.since),
-        "effective": choice(detail.choice),
-        "run_state": None if detail.run is None else str(detail.run.state),
-        "dependents": [waiting.id for waiting in detail.dependents],
-        "questions": [question(asked) for asked in detail.questions],
-        "hold": None if detail.hold is None else hold(detail.hold),
-        "paused": detail.paused,
-        "refusal": detail.refusal or None,
-        "spent_usd": detail.spent_usd,
-    }
-
-
-def underway(found: Task, chosen: Choice, activity: Activity) -> dict[str, Json]:
-    return {
-        **task(found),
-        "effective": choice(chosen),
-        "events": activity.events,
-        "last_event_at": moment(activity.last_at),
-    }
-
-
-def queue(paused: str | None, holds: Sequence[Hold], tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    return {
-        "paused": paused,
-        "holds": [hold(held) for held in holds],
-        "tasks": [dict(found) for found in tasks],
-    }
-
-
-def hold(hold: Hold) -> dict[str, Json]:
-    return {"coder": hold.coder, "until": moment(hold.until), "reason": hold.reason}
-
-
-def question(question: Question) -> dict[str, Json]:
-    return {
-        "id": question.id,
-        "task": question.task,
-        "text": question.text,
-        "options": list(question.options),
-        "state": str(question.state),
-        "asked_at": moment(question.asked_at),
-        "answer": question.answer or None,
-        "answered_by": question.answered_by or None,
-        "answered_at": moment(question.answered_at),
-    }
-
-
 def note(entry: Mapping[str, Json]) -> dict[str, Json]:
     """Return an entry of a task's log."""
     at = entry.get("at")
@@ -313,14 +200,6 @@ def note(entry: Mapping[str, Json]) -> dict[str, Json]:
         "kind": entry.get("kind"),
         "text": entry.get("text"),
         "by": entry.get("by"),
-    }
-
-
-def imported(imported: Imported) -> dict[str, Json]:
-    return {
-        "added": list(imported.added),
-        "present": list(imported.present),
-        "renamed": {old: str(new) for old, new in imported.renamed.items()},
     }
 
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 NOUNS = {
     "pair": "fleet.operations.pairs",
+    "queue": "fleet.operations.queue",
+    "question": "fleet.operations.questions",
     "race": "fleet.operations.races",
     "sprint": "fleet.operations.sprints",
+    "task": "fleet.operations.tasks",
     "workflow": "fleet.operations.workflows",
 }
 

@@ -24,7 +24,7 @@ from fleet.operations.spec import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
     from fleet.domain.blueprint import Blueprint
@@ -491,8 +491,9 @@ class StageNote(Shape):
             **{name: entry.note.get(name) for name in ("kind", "text", "by")},
         )
 
-    def to_json(self) -> dict[str, Json]:
-        return {"try" if name == "tried" else name: value for name, value in super().to_json().items()}
+    def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:
+        body = super().to_json(spell)
+        return {"try" if name == "tried" else name: value for name, value in body.items()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:

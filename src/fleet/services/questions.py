@@ -20,7 +20,7 @@ from fleet.domain.question import (
 )
 from fleet.domain.task import Task, TaskState
 from fleet.domain.task_prompts import QUESTIONS
-from fleet.errors import Conflict, Failed, InvalidInput, NotFound
+from fleet.errors import Conflict, Failed, InvalidInput, Next, NotFound
 from fleet.files.private import make_private
 from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain
 from fleet.ports.store import Store
@@ -46,13 +46,15 @@ class QuestionService:
         """Record a question of a task's agent, also in the task's file, and tell a person."""
         choices = [" ".join(option.split()) for option in options]
         if not text.strip() or not all(choices):
-            raise InvalidInput("there is nothing in the question, or in an option")
+            raise InvalidInput("the question or an option is empty")
         check_text(text, *choices)
         task = self._tasks.get(name)
         if run and task.run != run:
             raise Conflict(f"task {task.id} is not this run's any more", hint="end your turn")
         if task.state is TaskState.CLOSED:
-            raise Conflict(f"task {task.id} is closed", hint=f"`fleet task reopen {task.id}`")
+            raise Conflict(
+                f"task {task.id} is closed", hint=("reopen it with ", Next("task.reopen", task_id=task.id))
+            )
         now = time.time()
         draft = Question(
             id=new_question_id(now),
@@ -77,12 +79,14 @@ class QuestionService:
             yield path
         except OSError as error:
             raise Failed(
-                f"it is recorded, but cannot be written to {path}: {error.strerror}",
-                hint=f"make that a plain file again; see `fleet show {task.id}`",
+                f"recorded, but cannot write to {path}: {error.strerror}",
+                hint=("make that a plain file again; see ", Next("task.show", task_id=task.id)),
             ) from error
 
     def pending(self) -> list[Question]:
-        return self._questions.find("state", str(QuestionState.PENDING))
+        """Return the open questions, newest first."""
+        found = self._questions.find("state", str(QuestionState.PENDING))
+        return sorted(found, key=lambda question: question.asked_at, reverse=True)
 
     def about(self, names: Collection[str]) -> Question | None:
         """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
@@ -139,7 +143,7 @@ class QuestionService:
                 hint="give more of the id",
             )
         if not found:
-            raise NotFound(f"there is no open question {name!r}", hint="see them with `fleet questions`")
+            raise NotFound(f"there is no open question {name!r}", hint=("see ", Next("question.list")))
         return found[0]
 
     def _open_questions(self, name: str) -> list[Question]:
@@ -165,8 +169,7 @@ class QuestionService:
     def answer(self, name: str, text: str, *, by: str) -> Question:
         """Answer a question; the first answer wins. A task's id stands for its only open question."""
         if not text.strip():
-            hint = f'say it in words: `fleet answer {name} "…"`'
-            raise InvalidInput("there is nothing in the answer", hint=hint)
+            raise InvalidInput("the answer is empty", hint="answer in words, or with an option's number")
         check_text(text)
         now, asked = time.time(), self.get(name)
         if asked.is_misnumbered(text):
@@ -179,8 +182,9 @@ class QuestionService:
             _put_answer(path, question, write_answer(question.answer, _stamp(now)))
         return question
 
-    def await_answer(self, question: Question, seconds: float | None) -> Question:
+    def await_answer(self, name: str, seconds: float | None) -> Question:
         """Wait for an answer; return the question as it is then."""
+        question = self.get(name)
         deadline = None if seconds is None else time.monotonic() + seconds
         while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
             self._keep_awaited(question)
@@ -198,7 +202,7 @@ class QuestionService:
 
 def _no_option(question: Question) -> InvalidInput:
     have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
-    return InvalidInput(f"question {question.id} {have}", hint="see them with `fleet questions`")
+    return InvalidInput(f"question {question.id} {have}", hint=("see ", Next("question.list")))
 
 
 def _put_answer(path: Path, question: Question, block: str) -> None:

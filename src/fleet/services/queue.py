@@ -1,4 +1,4 @@
-"""Look at the queue as a whole, hold it, let it go on; tell why a task of it does not move."""
+"""The queue as a whole: what is ready, in progress, paused, and why a task does not start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from fleet.config import Settings, load
 from fleet.domain.event import Json
@@ -15,13 +16,14 @@ from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Limits, Reservation, day_of, in_order, refuse
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
-from fleet.errors import BadConfig
+from fleet.errors import BadConfig, Next, NotFound
 from fleet.ports.store import Store
 from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.services.tasks import TaskService
 
+CHUNK = 1 << 16
 # The entries of a task's log that tell when it came into its state.
 _BEGINS = {
     TaskState.OPEN: ("reopened", "restart"),
@@ -65,6 +67,32 @@ class Detail:
     refusal: str  # why there is no room or no money for it now
     is_shared: bool  # any of several hosts may do it
     spent_usd: float  # what its run has cost so far included
+    folder: str  # where its files are
+    log: Sequence[Mapping[str, Json]]
+
+
+class Queued(NamedTuple):
+    """A task, what it is or would be started with, and why it does not start."""
+
+    task: Task
+    choice: Choice | None  # None if the settings of its project cannot be read
+    refusal: str
+
+
+class Underway(NamedTuple):
+    """A task in progress, and how active its agent is."""
+
+    queued: Queued
+    activity: Activity
+    context_tokens: int
+
+
+class Counts(NamedTuple):
+    """How many tasks there are in each state but closed."""
+
+    open: int
+    in_progress: int
+    blocked: int
 
 
 class QueueService:
@@ -121,9 +149,42 @@ class QueueService:
         holder = self._link.holder()
         return holder is not None and holder.is_draining
 
-    def is_any_open(self) -> bool:
-        """Tell whether there are tasks to work on."""
-        return any(self._records.page("state", state, limit=1) for state in ("in_progress", "open"))
+    def counts(self) -> Counts:
+        return Counts(*(len(self._records.find("state", state)) for state in Counts._fields))
+
+    def look_at(self, tasks: Sequence[Task], host: str) -> list[Queued]:
+        """Return tasks with what they are started with, and why they do not start on this host."""
+        refusals = self.refusals(tasks)
+
+        def looked_at(task: Task) -> Queued:
+            refusal = refusals.get(task.id, "")
+            if task.state is TaskState.OPEN and not self.is_for(host, task):
+                refusal = f"waits for a host that is {' and '.join(task.needs)}"
+            return Queued(task, self._readable_choice(task), refusal)
+
+        return [looked_at(task) for task in tasks]
+
+    def _readable_choice(self, task: Task) -> Choice | None:
+        try:
+            return self.choice(task)
+        except BadConfig:  # of its project; whoever looks at the task itself is told
+            return None
+
+    def underway(self, limit: int) -> list[Underway]:
+        """Return the tasks in progress, newest first."""
+        found: list[Underway] = []
+        for task in self._tasks.list(TaskState.IN_PROGRESS)[::-1][:limit]:
+            run = self._tasks.run_of(task)
+            context = max(task.peak_context, run.context_tokens if run else 0)
+            activity = self.activity(run) if run else Activity()
+            found.append(Underway(Queued(task, self._readable_choice(task), ""), activity, context))
+        return found
+
+    def supervisor_log(self, count: int | None) -> tuple[str, list[str]]:
+        """Return where the supervisor's log is, and its last lines; all of them without a count."""
+        path = self._link.log_path
+        with open_log(path, count) as file:
+            return str(path), file.read().decode(errors="replace").splitlines()
 
     def ready(self, limit: int, *, host: str = "") -> list[Task]:
         """Return the tasks that may start now, those that go first first.
@@ -167,10 +228,10 @@ class QueueService:
 
     def detail(self, name: str) -> Detail:
         task = self._tasks.get(name)
-        choice = self.choice(task)
+        choice, log = self.choice(task), self._tasks.log(task)
         return Detail(
             task=task,
-            since=self._since(task),
+            since=_since(task, log),
             choice=choice,
             run=self._tasks.run_of(task),
             unmet=[found for dep in task.unmet if (found := self._records.peek(dep))],
@@ -181,18 +242,13 @@ class QueueService:
             refusal=self.refusals([task]).get(task.id, ""),
             is_shared=bool(self._settings().database_url),
             spent_usd=self._spent(task),
+            folder=str(self._tasks.folder_of(task)),
+            log=log,
         )
 
     def _spent(self, task: Task) -> float:
         run = self._tasks.run_of(task)
         return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
-
-    def _since(self, task: Task) -> float:
-        for entry in reversed(self._tasks.log(task)):
-            at = entry.get("at")
-            if entry.get("kind") in _BEGINS[task.state] and isinstance(at, int | float):
-                return at
-        return task.created_at
 
     def activity(self, run: Run) -> Activity:
         """Return what a run's newest event tells. Numbers have no gaps, so it is found by halving."""
@@ -217,8 +273,11 @@ class QueueService:
         return {name: reason for name, reason in told.items() if reason}
 
     def _refusal(self, task: Task, ledger: Ledger) -> str:
-        coder = self.choice(task).coder
-        limits = self._settings_of(task.project).limits()
+        try:
+            coder = self.choice(task).coder
+            limits = self._settings_of(task.project).limits()
+        except BadConfig as error:
+            return error.message
         left = max(0.0, limits.budget_of(task) - task.spent_usd)
         reservation = Reservation(
             coder=coder, project=task.project, host="", batch=task.batch, reserved_usd=left
@@ -253,3 +312,44 @@ class QueueService:
             return self.hold_of(task)
         except BadConfig:  # of its project; whoever looks at the task itself is told
             return None
+
+
+def _since(task: Task, log: Sequence[Mapping[str, Json]]) -> float:
+    """Return when a task came into its state."""
+    for entry in reversed(log):
+        at = entry.get("at")
+        if entry.get("kind") in _BEGINS[task.state] and isinstance(at, int | float):
+            return at
+    return task.created_at
+
+
+def open_log(path: Path, count: int | None) -> BinaryIO:
+    """Open a log where its last lines begin; all of it without a count. Raises `NotFound`."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise NotFound(
+            f"there is no log yet: {path}",
+            hint=("start a supervisor with ", Next("supervisor.run", background=True)),
+        ) from None
+    file.seek(_start_of_last(file, count) if count else 0)
+    return file
+
+
+def _start_of_last(file: BinaryIO, count: int) -> int:
+    """Return where the last lines of a file begin, reading no more of it than these."""
+    end = position = file.seek(0, 2)
+    found = 0
+    while position:
+        size = min(CHUNK, position)
+        position -= size
+        file.seek(position)
+        data = file.read(size)
+        at = len(data)
+        if position + size == end and data.endswith(b"\n"):
+            at -= 1  # it ends the last line, and begins none
+        while (at := data.rfind(b"\n", 0, at)) >= 0:
+            found += 1
+            if found == count:
+                return position + at + 1
+    return 0

@@ -1,4 +1,4 @@
-"""Write down what is wanted, change it, look at it: wishes that the queue makes true."""
+"""Create, change and read tasks, which the queue works through."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS
-from fleet.errors import Conflict, Fenced, InvalidInput, NotFound, Stale
+from fleet.errors import CoderMissing, Conflict, Fenced, InvalidInput, Next, NotFound, Stale
 from fleet.files.untrusted import read_strictly
+from fleet.ports.coder import Coder
 from fleet.ports.store import Store
 from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.runs import Runs
@@ -74,7 +75,7 @@ class TaskService:
         home: Path,
         settings: Callable[[], Settings],
         store: Store,
-        check_coder: Callable[[str], object],
+        check_coder: Callable[[str], Coder],
         link: SupervisorLink,
     ) -> None:
         self._home = home
@@ -141,6 +142,17 @@ class TaskService:
         """Raise `NotFound` if there is no such coder."""
         self._check_coder(name)
 
+    def warnings_of(self, coder: str) -> list[str]:
+        """Return a warning if the program of a coder is not on this machine; another host may have it."""
+        from fleet.services.programs import require_binary
+
+        try:
+            if coder:
+                require_binary(self._check_coder(coder).facts)
+        except CoderMissing as missing:
+            return [f"{missing.message}; {missing.hint}"]
+        return []
+
     def _add(self, task: Task) -> Task:
         """Write a new task, under another id if its own is taken."""
         while True:
@@ -178,17 +190,8 @@ class TaskService:
         *,
         folder: str | None = None,
         deps: Sequence[str] = (),
-        run: str = "",
     ) -> Task:
-        """Change a task; with a folder it moves to another repository, as long as it was never started.
-
-        Its own agent (named by its run) may not change what the task is measured by.
-        """
-        if self._is_its_agent(self.get(name), run, "edits") and edit.is_of_measures:
-            raise Conflict(
-                "the agent of a task cannot change what it is measured by",
-                hint='ask a person for it with `fleet ask "…"`',
-            )
+        """Change a task; with a folder it moves to another repository, as long as it was never started."""
         if edit.coder:
             self.check_coder(edit.coder)
         there = self._own_place(folder) if folder is not None else None
@@ -213,43 +216,24 @@ class TaskService:
 
     def comment(self, name: str, text: str, *, by: str) -> Task:
         if not text.strip():
-            raise InvalidInput("there is nothing in the comment")
+            raise InvalidInput("the comment is empty")
         check_text(text)
         task = self.get(name)
         self._tasks.note(task.id, "comment", text, by=by)
         return task
 
     def close(self, name: str, reason: str, *, run: str = "", by: str = "") -> Task:
-        """Close a task. Its own agent (named by its run) asks for it: its turn and the gates come first."""
+        """Close a task. For its own agent (named by its run) its turn and the gates come first."""
         check_text(reason)
         task = self.get(name)
-        if self._is_its_agent(task, run, "closes"):
+        if run and task.run != run:
+            raise Fenced(task.id, 0, task.token)
+        if run:
             return self._ask_to_close(task, reason)
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
         self._withdraw_questions(task)
         self._stop_agent(closed)
         return closed
-
-    def _is_its_agent(self, task: Task, run: str, does: str) -> bool:
-        """Whether a run is the attempt that counts at a task; "" is a person's.
-
-        Raises `Conflict` if it is an attempt at another task, or a former one at this.
-        """
-        if not run or task.run == run:
-            return bool(run)
-        held = self._runs.peek(RunId(run))
-        if held is None or held.task is None:
-            return False
-        if held.task == task.id:
-            raise Fenced(task.id, held.token, task.token)
-        raise Conflict(f"the agent of {held.task} {does} only its own task", hint="leave it to a person")
-
-    def _refuse_own_agent(self, task: Task, run: str, what: str) -> None:
-        """Raise `Conflict` if an agent wants what only a person may do."""
-        if self._is_its_agent(task, run, "changes"):
-            raise Conflict(
-                f"the agent of a task cannot {what}", hint='ask a person for it with `fleet ask "…"`'
-            )
 
     def _ask_to_close(self, task: Task, reason: str) -> Task:
         """Have the queue judge a task when its agent's turn ends, also in a turn that a person prompted."""
@@ -297,12 +281,11 @@ class TaskService:
         check_text(reason)
         return self._change(name, lambda task: _held_back(task, reason), "blocked", reason, by=by)
 
-    def reopen(self, name: str, *, run: str = "", by: str = "") -> Task:
+    def reopen(self, name: str, *, by: str = "") -> Task:
         """Open a task again: it waits for its dependencies that are open, and what depends on it for it.
 
         The workspace of its last run is removed; a fresh agent goes on from what is on its branch.
         """
-        self._refuse_own_agent(self.get(name), run, "reopen it")
         _refuse_part(self.get(name))
         last_run: RunId | None = None
 
@@ -369,17 +352,18 @@ class TaskService:
 
         if way := find_cycle(task.id, deps_of):
             raise Conflict(
-                f"{task.id} cannot wait for {dep.id}: that closes the circle {' → '.join(way)}",
-                hint=f"see `fleet task tree {dep.id}`",
+                f"{task.id} cannot wait for {dep.id}: that would be a cycle, {' → '.join(way)}",
+                hint=("see ", Next("task.tree", task_id=dep.id)),
             )
 
-    def remove_dep(self, name: str, on: str, *, run: str = "") -> Task:
-        """Let a task wait for another no longer; its own agent may not decide that."""
+    def remove_dep(self, name: str, on: str) -> Task:
+        """Let a task wait for another no longer."""
         task = self.get(name)
-        self._refuse_own_agent(task, run, "drop what it waits for")
         dep = next((dep for dep in task.deps if dep == on), None) or self.get(on).id
         if dep not in task.deps:
-            raise NotFound(f"{task.id} does not wait for {dep}", hint=f"see `fleet task tree {task.id}`")
+            raise NotFound(
+                f"{task.id} does not wait for {dep}", hint=("see ", Next("task.tree", task_id=task.id))
+            )
         self._tasks.unlink(task.id, dep)
         return self._change(name, lambda task: _without_dep(task, dep), "no longer waits for", dep)
 
@@ -398,7 +382,7 @@ class TaskService:
                 hint="give more of the id",
             )
         if not found:
-            raise NotFound(f"there is no task {name!r}", hint="see them all with `fleet task list`")
+            raise NotFound(f"there is no task {name!r}", hint=("see ", Next("task.list", all=True)))
         return found[0]
 
     def list(self, state: TaskState | None = None) -> list[Task]:
@@ -407,6 +391,24 @@ class TaskService:
         return sorted(
             found, key=lambda task: (task.created_at, task.id)
         )  # ids that were brought in tell no time
+
+    def tree(self, name: str = "") -> list[Task]:
+        """Return a task and all that it waits for, each before its dependencies; without one, those left.
+
+        Those left are all that are not closed, with what they depend on.
+        """
+        tasks = {task.id: task for task in self.list()}
+        left = [task for task in tasks.values() if task.state is not TaskState.CLOSED]
+        awaited = {dep for task in left for dep in task.deps}
+        roots = [self.get(name).id] if name else [task.id for task in left if task.id not in awaited]
+        found: dict[TaskId, Task] = {}
+        waiting = roots[::-1]
+        while waiting:
+            task_id = waiting.pop()
+            if task_id in tasks and task_id not in found:
+                found[task_id] = tasks[task_id]
+                waiting += reversed(tasks[task_id].deps)
+        return list(found.values())
 
     def run_of(self, task: Task) -> Run | None:
         return self._runs.peek(task.run) if task.run else None
@@ -427,7 +429,7 @@ class TaskService:
             why = "its agent writes it" if what != "qa" else "nothing was asked"
             raise NotFound(
                 f"task {task.id} has no {path.name} yet ({task.state}; {why})",
-                hint=f"see `fleet show {task.id}`; it will be {path}",
+                hint=("see ", Next("task.show", task_id=task.id), f"; it will be {path}"),
             ) from None
         except OSError as error:
             raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
@@ -489,12 +491,11 @@ def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
     check_text(folder)
     otherwise = f", or name it with {option}" if option else ""
     if not Path(folder).is_dir():
-        raise InvalidInput(f"there is no folder {folder!r}", hint=f"go to another one{otherwise}")
+        raise InvalidInput(f"there is no folder {folder!r}", hint=f"cd into another one{otherwise}")
     project = project_at(folder)
     if project is None:
         raise InvalidInput(
-            f"{str(Path(folder).resolve())!r} is in no git repository, and tasks are worked on in one",
-            hint=f"go to the one that you mean{otherwise}",
+            f"not a git repository: {str(Path(folder).resolve())!r}", hint=f"cd into one{otherwise}"
         )
     return str(Path(folder).resolve()), project
 
@@ -503,15 +504,20 @@ def _refuse_part(task: Task) -> None:
     """Refuse to open a task again that others count on: whatever comes of it, they would not hear of it."""
     if not task.part_of:
         return
-    words = {"w": f"fleet workflow retry {task.part_of} STAGE", "p": f"fleet pair show {task.part_of}"}
-    hint = words.get(task.part_of[:1], f"fleet list --all  (it was made for {task.part_of})")
-    raise Conflict(f"task {task.id} is a part of {task.part_of}", hint=f"`{hint}`")
+    hints = {
+        "w": Next("workflow.retry", workflow_id=task.part_of, stage="STAGE"),
+        "p": Next("pair.show", pair_id=task.part_of),
+    }
+    raise Conflict(
+        f"task {task.id} is a part of {task.part_of}",
+        hint=("see ", hints.get(task.part_of[:1], Next("run.list", all=True))),
+    )
 
 
 def _moved(task: Task, cwd: str, project: str) -> Task:
     if task.token and project != task.project:
         raise Conflict(
-            f"task {task.id} was begun in {task.project}, and its work is there",
+            f"task {task.id} has work in {task.project} and cannot be moved",
             hint="close it, and create another one there",
         )
     return replace(task, cwd=cwd, project=project)
@@ -519,7 +525,10 @@ def _moved(task: Task, cwd: str, project: str) -> Task:
 
 def _held_back(task: Task, reason: str) -> Task:
     if task.state is not TaskState.OPEN:
-        raise Conflict(f"task {task.id} is {task.state}", hint=f"see `fleet show {task.id}`")
+        raise Conflict(
+            f"task {task.id} is {task.state}; only open tasks can be blocked",
+            hint=("see ", Next("task.show", task_id=task.id)),
+        )
     return task.block(reason)
 
 

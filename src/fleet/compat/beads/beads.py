@@ -13,7 +13,7 @@ from typing import cast
 
 from fleet.config import Settings, user_file
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Conflict, InvalidInput, Unavailable
+from fleet.errors import Conflict, InvalidInput, Refused, Unavailable
 from fleet.files.private import make_private, open_private
 from fleet.services.questions import QuestionService
 from fleet.services.task_import import is_id
@@ -57,11 +57,11 @@ def parse_deps(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def update(
     tasks: TaskService, questions: QuestionService, name: str, wanted: Update, *, run: str, by: str
 ) -> Task:
-    """Change a task in bd's words. Its own agent is known by its run."""
+    """Change a task in bd's words. `run` is that of its own agent, if that calls."""
     task = tasks.get(name)
     status = _status(wanted)
     if wanted.edit != Edit():
-        task = tasks.edit(task.id, wanted.edit, run=run)
+        task = tasks.edit(task.id, wanted.edit)
     is_question = status is TaskState.BLOCKED and bool(run) and run == task.run
     if wanted.notes and not is_question:
         tasks.comment(task.id, wanted.notes, by=by)
@@ -105,8 +105,10 @@ def _open(tasks: TaskService, questions: QuestionService, task: Task, *, run: st
         case TaskState.BLOCKED if questions.has_answer(task):
             questions.go_on(task)
             return task
+        case TaskState.BLOCKED | TaskState.CLOSED if run:
+            raise Refused("the agent of a task cannot reopen it", hint="ask a person")
         case TaskState.BLOCKED | TaskState.CLOSED:
-            return tasks.reopen(task.id, run=run, by=by)
+            return tasks.reopen(task.id, by=by)
         case TaskState.IN_PROGRESS:
             raise Conflict(
                 f"task {task.id} is in progress, and goes back by itself when its agent ends",
@@ -142,7 +144,7 @@ def _ask(tasks: TaskService, questions: QuestionService, task: Task, notes: str,
 def _block(tasks: TaskService, task: Task, wanted: Update, *, by: str) -> Task:
     if task.state is TaskState.BLOCKED:
         return task
-    return tasks.block(task.id, wanted.notes or f"held back by {by}", by=by)
+    return tasks.block(task.id, wanted.notes or f"blocked by {by}", by=by)
 
 
 # the real bd

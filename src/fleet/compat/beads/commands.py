@@ -11,16 +11,19 @@ import click
 from fleet.compat.beads import shapes
 from fleet.domain.task import Task
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
-from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import (
-    caller,
-    complete_coder,
-    complete_task,
-    json_option,
-    opened,
-    own_run,
-    task_argument,
+from fleet.interfaces.cli.commands import Session, identify
+from fleet.interfaces.cli.common import complete_coder, complete_task, json_option, opened, task_argument
+from fleet.operations.call import Call
+from fleet.operations.tasks import (
+    ChangeDependency,
+    CloseTasks,
+    CommentTask,
+    CreatedTask,
+    CreateTask,
+    LogEntry,
+    ReopenTask,
+    TaskView,
 )
 
 if TYPE_CHECKING:
@@ -159,14 +162,16 @@ def create(
     """
     from fleet.compat.beads.beads import TYPE_LABEL, parse_deps, parse_priority
     from fleet.interfaces.cli.create import read_text
-    from fleet.interfaces.cli.tasks import warn_of_missing
-    from fleet.services.tasks import Edit
+    from fleet.interfaces.cli.tasks import show_warnings
 
     if (title is None) == (named is None):
         raise InvalidInput("give the title once", hint='for example `fleet bd create "Fix the login"`')
     waits, others = parse_deps(deps)
     words = [word.strip() for word in labels.split(",") if word.strip()]
-    edit = Edit(
+    request = CreateTask(
+        title=title or named or "",
+        repo_path=cwd,
+        depends_on=waits,
         description=read_text("-") if description == "-" else description,
         coder=coder,
         model=model,
@@ -174,9 +179,14 @@ def create(
         labels=tuple(dict.fromkeys([*words, *([] if kind == "task" else [TYPE_LABEL + kind])])),
     )
     with opened() as fleet:
-        make = fleet.tasks.draft if dry_run else fleet.tasks.create
-        made = make(title or named or "", edit, folder=cwd, deps=waits)
-        warn_of_missing(fleet, coder)
+        if dry_run:
+            made = fleet.tasks.draft(
+                request.title, request.edit(), folder=request.repo_path, deps=request.depends_on
+            )
+        else:
+            created: CreatedTask = Session(fleet).ask(request)
+            show_warnings(created)
+            made = fleet.tasks.get(created.id)
     for other in others:
         render.say(f"warning: {other} is not kept; here tasks only wait for each other")
     _tell_created(made, is_dry=dry_run, as_json=as_json)
@@ -186,7 +196,7 @@ def _tell_created(task: Task, *, is_dry: bool, as_json: bool) -> None:
     from fleet.interfaces.cli.tasks import summary
 
     if not _is_json(as_json):
-        render.out(f"Would create: {render.printable(task.title)}" if is_dry else summary(task))
+        render.out(f"Would create: {render.printable(task.title)}" if is_dry else summary(TaskView.of(task)))
     elif is_dry:
         _out({**shapes.issue(task), "id": "", "dry_run": True})
     else:
@@ -290,7 +300,8 @@ def _show(task: Task, comments: Sequence[Mapping[str, Json]]) -> None:
 
 
 def _comments(fleet: Fleet, task: Task) -> list[dict[str, Json]]:
-    return [wire.note(entry) for entry in fleet.tasks.log(task) if entry.get("kind") == "comment"]
+    log = fleet.tasks.log(task)
+    return [LogEntry.of(entry).to_json() for entry in log if entry.get("kind") == "comment"]
 
 
 # changing
@@ -332,9 +343,9 @@ def update(
     edit = Edit(title=title, description=description, priority=number)
     wanted = Update(edit=edit, status=status, notes=notes, claims=claim)
     with opened() as fleet:
-        changed = update_task(
-            fleet.tasks, fleet.questions, name, wanted, run=own_run(fleet), by=caller(fleet)
-        )
+        call = Call(fleet, identify)
+        run = call.run_id if call.is_agent_of(fleet.tasks.get(name)) else ""
+        changed = update_task(fleet.tasks, fleet.questions, name, wanted, run=run, by=call.caller.name)
     if assignee:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
     _tell_changed([changed], "Updated", as_json=as_json)
@@ -360,8 +371,8 @@ def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
       fleet bd close t-1a2b3c4d5e --reason "done"
     """
     with opened() as fleet:
-        found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
-        closed = [fleet.tasks.close(name, reason, run=own_run(fleet), by=caller(fleet)) for name in found]
+        done: list[TaskView] = Session(fleet).ask(CloseTasks(task_ids=names, reason=reason))
+        closed = [fleet.tasks.get(task.id) for task in done]
     _tell_changed(closed, "Closed", as_json=as_json)
 
 
@@ -377,7 +388,8 @@ def reopen(names: tuple[str, ...], as_json: bool) -> None:
     """
     with opened() as fleet:
         found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
-        reopened = [fleet.tasks.reopen(name, run=own_run(fleet), by=caller(fleet)) for name in found]
+        session = Session(fleet)
+        reopened = [fleet.tasks.get(session.ask(ReopenTask(task_id=name)).id) for name in found]
     _tell_changed(reopened, "Reopened", as_json=as_json)
 
 
@@ -397,7 +409,7 @@ def comment(name: str, text: str, as_json: bool) -> None:
 
 def _comment(name: str, text: str, *, as_json: bool) -> None:
     with opened() as fleet:
-        noted = fleet.tasks.comment(name, text, by=caller(fleet))
+        noted = fleet.tasks.get(Session(fleet).ask(CommentTask(task_id=name, text=text)).id)
     _tell_changed([noted], "Commented on", as_json=as_json)
 
 
@@ -444,8 +456,6 @@ def dep(action: str, name: str, on: str, kind: str, as_json: bool) -> None:
     if kind != "blocks":
         raise InvalidInput(f"there is no dependency of type {kind!r} here", hint="leave --type out")
     with opened() as fleet:
-        is_new = action == "add"
-        changed = (
-            fleet.tasks.add_dep(name, on) if is_new else fleet.tasks.remove_dep(name, on, run=own_run(fleet))
-        )
+        request = ChangeDependency(action="add" if action == "add" else "rm", task_id=name, on=on)
+        changed = fleet.tasks.get(Session(fleet).ask(request).id)
     _tell_changed([changed], "Updated", as_json=as_json)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fleet.domain.event import Json
-from fleet.domain.spawn import Access
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
+from fleet.interfaces.mcp.operations import tools_for
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 NAMED = ("codex", "gemini", "claude")  # that codefleet knows
@@ -85,13 +85,6 @@ def _health(call: Call) -> Answer:
     }
 
 
-def _resume(call: Call) -> Answer:
-    coder = call.text("coder")
-    queue = call.fleet.queue
-    was_held = queue.resume_coder(coder) if coder else queue.resume()
-    return {"coder": coder or None, "was_held": was_held}
-
-
 def _guide(call: Call) -> Answer:
     return {**GUIDE, "known_workflows": [known.name for known in call.fleet.workflows.known()]}
 
@@ -105,17 +98,7 @@ TOOLS = (
         takes={},
         gives={"ok": schema.flag(), "version": schema.text(), "default_executor": schema.text()},
     ),
-    Tool(
-        name="resume_queue",
-        title="Resume the queue",
-        description="Let a coder that is held back go on; without one, a paused queue.",
-        handle=_resume,
-        access=Access.PERSON,
-        is_idempotent=True,
-        reaches_out=True,
-        takes={"coder": schema.text()},
-        gives={"was_held": schema.flag()},
-    ),
+    *tools_for(("queue",), only="health"),
     Tool(
         name="executor_guide",
         title="Executor guide",

@@ -86,21 +86,6 @@ def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -
     ]
 
 
-def complete_question(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    try:
-        with opened() as fleet:
-            found = fleet.questions.pending()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(question.id, help=render.printable(question.text))
-        for question in found
-        if question.id.startswith(incomplete)
-    ]
-
-
 def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
@@ -162,11 +147,6 @@ def own_run(fleet: Fleet) -> str:
     if run:
         fleet.spawns.require_of_run(run, ancestry)
     return run
-
-
-def own_task() -> str:
-    """Return the id of the task whose agent calls; "" for a person."""
-    return os.environ.get("FLEET_TASK_ID", "")
 
 
 def caller(fleet: Fleet) -> str:

@@ -64,11 +64,11 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "boundary": CommandEntry("boundary:boundary", "Look after agents that are held."),
     },
     "Queue": {
-        "task": CommandEntry("tasks:task", "Write down what is wanted, change it, look at it."),
+        "task": CommandEntry("tasks:task", "Create, change and list tasks."),
         "ready": CommandEntry("queue:ready", "Show the tasks that may start now, in their order."),
         "tasks": CommandEntry("queue:tasks", "Show the tasks that are in progress."),
         "show": CommandEntry("queue:show", "Show everything about one task."),
-        "pause": CommandEntry("queue:pause", "Start no more tasks; those under way go on."),
+        "pause": CommandEntry("queue:pause", "Start no more tasks; those in progress go on."),
         "resume": CommandEntry("queue:resume", "Start tasks again, or those of one coder."),
         "log": CommandEntry("queue:log", "Print the supervisor's log."),
         "bd": CommandEntry("fleet.compat.beads.commands:bd", "Speak to the queue in the words of beads."),
@@ -87,7 +87,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "train": CommandEntry("merge:train", "Look after merge trains."),
     },
     "Questions": {
-        "questions": CommandEntry("questions:questions", "Show what agents want to know."),
+        "questions": CommandEntry(
+            "questions:questions", "List what waits for a person: questions, approvals, decisions."
+        ),
         "answer": CommandEntry("questions:answer", "Answer a question; its task goes on."),
         "ask": CommandEntry("questions:ask", "Ask a person (for agents)."),
     },

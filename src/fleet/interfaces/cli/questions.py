@@ -1,71 +1,90 @@
-"""Questions of agents to people: `ask`, `questions`, `answer`."""
+"""How questions of agents look on a terminal: `ask`, `questions`, `answer`."""
 
 from __future__ import annotations
 
 import math
-import time
 
 import click
 
-from fleet.domain.question import Question, QuestionState
 from fleet.errors import InvalidInput
-from fleet.interfaces import wire
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import (
-    caller,
-    complete_question,
-    complete_task,
-    json_option,
-    leaving,
-    opened,
-    own_run,
-    own_task,
+from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
+from fleet.interfaces.cli.common import leaving
+from fleet.interfaces.shell_syntax import shell_command
+from fleet.operations.questions import (
+    AnsweredQuestion,
+    AnswerQuestion,
+    AskPerson,
+    ListQuestions,
+    Pending,
+    QuestionView,
 )
+from fleet.operations.spec import Next
 
-NOBODY_ANSWERED = 5  # as everywhere: a person must decide
 FOREVER = "for ever"
 
 
-@click.command()
-@click.argument("text", required=False)
-@click.option("-o", "--option", "options", multiple=True, metavar="TEXT", help="A choice; give several.")
-@click.option(
-    "--wait",
-    is_flag=False,
-    flag_value=FOREVER,
-    metavar="[SECONDS]",
-    help="Wait for the answer and print it; exit code 5 if none came in time.",
-)
-@click.option(
-    "--task", "name", default="", metavar="ID", shell_complete=complete_task, help="[default: $FLEET_TASK_ID]"
-)
-@json_option
-def ask(text: str | None, options: tuple[str, ...], wait: str | None, name: str, as_json: bool) -> int:
-    """Ask a person (for agents).
+def _show_pending(session: Session, request: ListQuestions, *, as_json: bool) -> None:
+    from fleet.operations.queue import ShowQueue
 
-    Records a question of the task that the agent works on. Without --wait the agent is to end its turn:
-    it is started again with the answer.
+    pending: Pending = session.ask(request)
+    if as_json:
+        own = QuestionView.fields
+        bodies = [question.to_json() for question in pending.questions]
+        render.out_json([{name: body[name] for name in own} for body in bodies])
+        return
+    for question in pending.questions:
+        age = render.paint(render.age_since(question.asked_at), "dim")
+        title = render.cut(render.printable(question.title), 60)
+        render.out(f"{render.paint(question.id, 'bold')}  {age}  {title}")
+        render.out_lines(f"  {line}" for line in render.printable_lines(question.text))
+        for number, option in enumerate(question.options, 1):
+            render.out(f"  {number}. {render.printable(option)}")
+    if pending.questions:
+        first = pending.questions[0]
+        given = {"option": 1} if first.options else {"answer": "…"}
+        answer = shell_command(Next("question.answer", question_id=first.id, **given))
+        render.say(f"{render.plural(len(pending.questions), 'question')}; answer with `{answer}`")
+    else:
+        render.say("no pending questions")
+    for due in pending.decisions:
+        render.out(f"{render.printable(due.text)}: `{shell_command(due.next)}`")
+    session.wake(if_needed_for=[session.ask(ShowQueue(limit=1))])
 
-    \b
-    Example:
-      fleet ask "Which database is it to be?" --option PostgreSQL --option SQLite
-    """
-    if text is None and wait not in (None, FOREVER):
-        text, wait = wait, FOREVER  # `--wait "the question"`: what follows is no number of seconds
+
+def _show_answered(question: AnsweredQuestion) -> None:
+    render.out(f"answered {question.id}: {render.printable(question.answer or '')}")
+    when = "once the queue is resumed" if question.paused is not None else "now"
+    render.say(f"task {question.task} goes on {when}")
+
+
+def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: bool) -> int:
+    if not request.text and wait not in (None, FOREVER):
+        request.text, wait = wait or "", FOREVER  # `--wait "the question"`: no number of seconds follows
     seconds = _seconds(wait)
-    task = name or own_task()
-    if not task:
-        raise InvalidInput("no task is named, and none is this shell's", hint="add --task ID")
-    with opened() as fleet:
-        run = own_run(fleet) if not name or name == own_task() else ""
-        question = fleet.questions.ask(task, text or "", options, run=run)
-        if wait is None:
-            return _recorded(question, as_json=as_json)
-        if not as_json:
-            render.say(f"asked {question.id}; waiting for a person (`fleet answer {question.id} …`)")
-        with leaving(f"the question stays: `fleet answer {question.id} …`"):
-            question = fleet.questions.await_answer(question, seconds)
-    return _told(question, as_json=as_json)
+    asked: QuestionView = session.ask(request)
+    if wait is None:
+        if as_json:
+            render.out_json(asked.to_json())
+        else:
+            render.out(f"asked {asked.id}: {render.printable(asked.text)}")
+            render.out("end your turn now; you are started again with the answer")
+        return 0
+    answer = shell_command(Next("question.answer", question_id=asked.id, answer="…"))
+    if not as_json:
+        render.say(f"asked {asked.id}; waiting for a person (`{answer}`)")
+    with leaving(f"the question stays open: `{answer}`"):
+        # It is marked as waited for meanwhile, which is nothing that an operation could tell.
+        asked = QuestionView.of(session.fleet.questions.await_answer(asked.id, seconds))
+    is_answered = asked.state == "answered"
+    if as_json:
+        render.out_json(asked.to_json())
+    elif is_answered:
+        render.out_lines(render.printable_lines(asked.answer or ""))
+    else:
+        why = "nobody answered in time" if asked.state == "pending" else f"the question is {asked.state}"
+        render.say(f"{why}; end your turn, and you are started again with the answer")
+    return 0 if is_answered else NEEDS_PERSON
 
 
 def _seconds(wait: str | None) -> float | None:
@@ -77,110 +96,18 @@ def _seconds(wait: str | None) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"{wait!r} is no number of seconds", hint="for example --wait 600")
+        raise InvalidInput(f"--wait must be a number of seconds, got {wait!r}", hint="for example --wait 600")
     return seconds
 
 
-def _recorded(question: Question, *, as_json: bool) -> int:
-    if as_json:
-        render.out_json(wire.question(question))
-    else:
-        render.out(f"asked {question.id}: {render.printable(question.text)}")
-        render.out("end your turn now; you are started again with the answer")
-    return 0
+WAIT = click.Option(
+    ["--wait"],
+    is_flag=False,
+    flag_value=FOREVER,
+    metavar="[SECONDS]",
+    help="Wait for the answer and print it; exit code 5 if none came in time.",
+)
 
-
-def _told(question: Question, *, as_json: bool) -> int:
-    if as_json:
-        render.out_json(wire.question(question))
-    elif question.state is QuestionState.ANSWERED:
-        render.out_lines(render.printable_lines(question.answer))
-    if question.state is QuestionState.ANSWERED:
-        return 0
-    if not as_json:
-        why = (
-            "nobody answered in time"
-            if question.state is QuestionState.PENDING
-            else f"it is {question.state}"
-        )
-        render.say(f"{why}; end your turn, and you are started again with the answer")
-    return NOBODY_ANSWERED
-
-
-@click.command()
-@json_option
-def questions(as_json: bool) -> None:
-    """Show what agents want to know.
-
-    Of all projects, the oldest first.
-
-    \b
-    Example:
-      fleet questions
-    """
-    from fleet.interfaces.cli.queue import wake_queue
-    from fleet.services.decisions import decisions_due
-
-    with opened() as fleet:
-        found = sorted(fleet.questions.pending(), key=lambda question: question.asked_at)
-        if as_json:
-            render.out_json([wire.question(question) for question in found])
-            return
-        titles = {question.task: _title(fleet.tasks.get(question.task).title) for question in found}
-        others = decisions_due(fleet)
-        wake_queue(fleet)
-    for question in found:
-        age = render.age(time.time() - question.asked_at)
-        render.out(
-            f"{render.paint(question.id, 'bold')}  {render.paint(age, 'dim')}  {titles[question.task]}"
-        )
-        for line in render.printable_lines(question.text):
-            render.out(f"  {line}")
-        for number, option in enumerate(question.options, 1):
-            render.out(f"  {number}. {render.printable(option)}")
-    if found:
-        choice = " --option 1" if found[0].options else ' "…"'
-        render.say(
-            f"{render.plural(len(found), 'question')}; answer with `fleet answer {found[0].id}{choice}`"
-        )
-    else:
-        render.say("no agent wants to know anything")
-    for due in others:
-        render.out(f"{render.printable(due.text)}: `{due.command}`")
-
-
-def _title(text: str) -> str:
-    return render.cut(render.printable(text), 60)
-
-
-@click.command()
-@click.argument("name", metavar="ID", shell_complete=complete_question)
-@click.argument("text", required=False)
-@click.option("-o", "--option", "number", type=int, metavar="N", help="Choose the option of this number.")
-@json_option
-def answer(name: str, text: str | None, number: int | None, as_json: bool) -> None:
-    """Answer a question; its task goes on.
-
-    ID is the question's, or its task's if that has asked only one. The first answer wins.
-
-    \b
-    Example:
-      fleet answer q-1a2b3c4d5 "Take PostgreSQL"
-      fleet answer q-1a2b3c4d5 --option 1
-    """
-    if (text is None) == (number is None):
-        raise InvalidInput(
-            "give either an answer or --option", hint=f'for example `fleet answer {name} "yes"`'
-        )
-    with opened() as fleet:
-        if number is not None:
-            question = fleet.questions.choose(name, number, by=caller(fleet))
-        else:
-            question = fleet.questions.answer(name, text or "", by=caller(fleet))
-        is_paused = fleet.queue.paused() is not None
-    if as_json:
-        render.out_json(wire.question(question))
-        return
-    render.out(f"answered {question.id}: {render.printable(question.answer)}")
-    when = "once tasks are started again (`fleet resume`)" if is_paused else f"(`fleet show {question.task}`)"
-    render.say(f"task {question.task} goes on {when}")
+questions = by_hand(ListQuestions, _show_pending, name="questions")
+answer = command(AnswerQuestion, View(_show_answered))
+ask = by_hand(AskPerson, _ask, extra=(WAIT,))

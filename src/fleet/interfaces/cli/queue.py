@@ -1,31 +1,32 @@
-"""The queue at work: `ready`, `tasks`, `show`, `pause`, `resume`, `log`."""
+"""How the queue looks on a terminal: `ready`, `tasks`, `show`, `pause`, `resume`, `log`."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from fleet.domain.question import QuestionState
-from fleet.domain.task import Task, TaskState
-from fleet.errors import InvalidInput, NotFound
-from fleet.interfaces import wire
+from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option, opened, task_argument, wake
+from fleet.interfaces.cli.commands import Session, View, by_hand, command
+from fleet.operations.queue import (
+    PausedQueue,
+    PauseQueue,
+    QueueView,
+    ReadSupervisorLog,
+    ResumedQueue,
+    ResumeQueue,
+    ShowQueue,
+    UnderwayTask,
+)
+from fleet.operations.spec import seconds_of
+from fleet.operations.tasks import Hold, ListReadyTasks, QueuedTask, ShowTask, TaskDetail
 
 if TYPE_CHECKING:
-    import io
-
-    from click.shell_completion import CompletionItem
-
-    from fleet.domain.question import Question
-    from fleet.records.tasks import Hold
-    from fleet.services.fleet import Fleet
-    from fleet.services.queue import Activity, Choice, Detail
+    from fleet.operations.questions import QuestionView
 
 STATE_COLOURS = {"open": "", "in_progress": "cyan", "blocked": "yellow", "closed": "green"}
 UNDERWAY = ("id", "started", "elapsed", "idle", "context", "events", "coder", "model", "title", "cwd")
@@ -33,70 +34,55 @@ FIRST_TO_GO = ("started", "events", "cwd", "model", "context", "coder")
 CHUNK = 1 << 16
 
 
-@click.command()
-@click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="How many at most."
-)
-@json_option
-def ready(limit: int, as_json: bool) -> None:
-    """Show the tasks that may start now, in their order.
-
-    Of all projects. They start by priority, which rises while they wait, as soon as there is room.
-
-    \b
-    Example:
-      fleet ready -n 10
-    """
-    with opened() as fleet:
-        found = fleet.queue.ready(limit + 1, host=fleet.host)
-        shown = found[:limit]
-        if as_json:
-            render.out_json([wire.task(task) for task in shown])
-            return
-        choices = [fleet.queue.choice(task) for task in shown]
-        _out_lines(queue_lines(fleet))
-        rows = [_ready_row(task, choice) for task, choice in zip(shown, choices, strict=True)]
-        if rows:
-            render.show_table(("id", "pri", "age", "coder", "title", "cwd"), rows, right=("pri", "age"))
-        more = f", and more (see them with -n {limit * 2})" if len(found) > limit else ""
-        render.say(f"{render.plural(len(shown), 'task')} may start{more}")
-        if shown:
-            wake_queue(fleet)
-        else:
-            render.say('add one with `fleet task create "…"`, or see what waits with `fleet task list`')
+# what may start
 
 
-def _ready_row(task: Task, choice: Choice) -> tuple[str, ...]:
+def _show_ready(session: Session, request: ListReadyTasks, *, as_json: bool) -> None:
+    found: list[QueuedTask] = session.ask(ListReadyTasks(count=request.count + 1))
+    shown = found[: request.count]
+    if as_json:
+        render.out_json([task.to_json() for task in shown])
+        return
+    _out_lines(queue_lines(session.ask(ShowQueue(limit=1))))
+    if shown:
+        rows = [_ready_row(task) for task in shown]
+        render.show_table(("id", "pri", "age", "coder", "title", "cwd"), rows, right=("pri", "age"))
+    more = f", and more (see them with -n {request.count * 2})" if len(found) > request.count else ""
+    render.say(f"{render.plural(len(shown), 'task')} may start{more}")
+    if not shown:
+        render.say('add one with `fleet task create "…"`, or see what waits with `fleet task list`')
+    session.wake(if_needed_for=shown)
+
+
+def _ready_row(task: QueuedTask) -> tuple[str, ...]:
     return (
         task.id,
         str(task.priority),
-        render.age(time.time() - task.created_at),
-        choice.coder,
+        render.age_since(task.created_at),
+        task.effective.coder if task.effective else "",
         render.printable(task.title),
         render.printable(task.cwd),
     )
 
 
-def wake_queue(fleet: Fleet) -> None:
-    """Start a supervisor if there are tasks to work on and none is up, and say so."""
-    if fleet.queue.is_any_open():
-        wake(fleet.home)
-
-
-def queue_lines(fleet: Fleet, stream: TextIO | None = None) -> list[str]:
+def queue_lines(queue: QueueView, stream: TextIO | None = None) -> list[str]:
     """Return what keeps all tasks, or those of a coder, from being started."""
     lines: list[str] = []
-    paused = fleet.queue.paused()
-    if paused is not None:
-        why = f": {render.printable(paused)}" if paused else ""
-        lines.append(render.paint(f"the queue is paused{why} (`fleet resume`)", "yellow", stream=stream))
-    return lines + [render.paint(_hold_line(hold), "yellow", stream=stream) for hold in fleet.queue.holds()]
+    if queue.paused is not None:
+        why = f": {render.printable(queue.paused)}" if queue.paused else ""
+        lines.append(f"the queue is paused{why} (`fleet resume`)")
+    lines += map(_hold_line, queue.holds)
+    return [render.paint(line, "yellow", stream=stream) for line in lines]
 
 
 def _hold_line(hold: Hold) -> str:
     reason = f": {render.printable(hold.reason)}" if hold.reason else ""
-    until = f"until {render.date(hold.until)}" if hold.until else "until you say so"
-    return f"{hold.coder} is held back {until}{reason} (`fleet resume {hold.coder}`)"
+    until = f", resumes {_date(hold.until)}" if hold.until else ""
+    return f"{hold.coder} is paused{reason}{until} (`fleet resume {hold.coder}`)"
+
+
+def _date(moment: str | None) -> str:
+    return render.date(seconds_of(moment)) if moment else ""
 
 
 def _out_lines(lines: Sequence[str]) -> None:
@@ -104,371 +90,212 @@ def _out_lines(lines: Sequence[str]) -> None:
         render.out_lines([*lines, ""])
 
 
-@click.command()
-@click.option(
-    "-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="How many at most."
-)
-@click.option("-w", "--watch", is_flag=True, help="Keep looking, every second, until Ctrl-C.")
-@json_option
-def tasks(limit: int, watch: bool, as_json: bool) -> None:
-    """Show the tasks that are in progress.
+# what is in progress
 
-    Of all projects. A coder or model that the task names itself is bold, an inherited one dim. Idle is
-    the time since the agent last told anything; context is its fullest so far, in tokens. Below the table
-    stands why tasks are held.
 
-    \b
-    Example:
-      fleet tasks -w
-    """
+def _show_underway(session: Session, request: ShowQueue, *, watch: bool, as_json: bool) -> None:
     from fleet.interfaces.cli.watching import keep_showing
 
     if watch and as_json:
         raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
-    with opened() as fleet:
-        if watch:
-            keep_showing(
-                lambda width: [*queue_lines(fleet), *_underway(fleet, limit, width), "", _tally(fleet)],
-                hint="call `fleet tasks` again and again",
-            )
-        elif as_json:
-            found = fleet.tasks.list(TaskState.IN_PROGRESS)[:limit]
-            bodies = [wire.underway(task, fleet.queue.choice(task), _activity(fleet, task)) for task in found]
-            render.out_json(wire.queue(fleet.queue.paused(), fleet.queue.holds(), bodies))
-        else:
-            _out_lines(queue_lines(fleet))
-            render.out_lines(_underway(fleet, limit, render.terminal_width()))
-            render.say(_tally(fleet, limit))
-            wake_queue(fleet)
+
+    def lines(width: int | None) -> list[str]:
+        queue: QueueView = session.ask(request)
+        return [*queue_lines(queue), *_underway(queue, width), "", _tally(queue)]
+
+    if watch:
+        keep_showing(lines, hint="call `fleet tasks` again and again")
+        return
+    queue: QueueView = session.ask(request)
+    if as_json:
+        render.out_json(queue.to_json())
+        return
+    _out_lines(queue_lines(queue))
+    render.out_lines(_underway(queue, render.terminal_width()))
+    render.say(_tally(queue))
+    session.wake(if_needed_for=[queue])
 
 
-def _activity(fleet: Fleet, task: Task) -> Activity:
-    from fleet.services.queue import Activity
-
-    run = fleet.tasks.run_of(task)
-    return fleet.queue.activity(run) if run else Activity()
-
-
-def _underway(fleet: Fleet, limit: int, width: int | None) -> list[str]:
-    found = fleet.tasks.list(TaskState.IN_PROGRESS)[:limit]
-    if not found:
+def _underway(queue: QueueView, width: int | None) -> list[str]:
+    if not queue.tasks:
         return []
-    choices = [fleet.queue.choice(task) for task in found]
-    rows = [_underway_row(fleet, task, choice) for task, choice in zip(found, choices, strict=True)]
+    chosen = [task.effective for task in queue.tasks]
     styles = {
-        "coder": ["bold" if choice.is_own_coder else "dim" for choice in choices],
-        "model": ["bold" if choice.is_own_model else "dim" for choice in choices],
-        "cwd": ["dim"] * len(found),
+        "coder": ["dim" if one is None or one.is_default_coder else "bold" for one in chosen],
+        "model": ["dim" if one is None or one.is_default_model else "bold" for one in chosen],
+        "cwd": ["dim"] * len(chosen),
     }
     table = render.table(
         UNDERWAY,
-        rows,
+        [_underway_row(task) for task in queue.tasks],
         right=("elapsed", "idle", "context", "events"),
         drop=FIRST_TO_GO,
         styles=styles,
         width=width,
         is_coloured=render.is_coloured(sys.stdout),
     )
-    held = [f"{task.id} is {render.printable(task.reason)}" for task in found if task.is_held]
+    held = [f"{task.id} is {render.printable(task.reason)}" for task in queue.tasks if task.is_held]
     return [*table, "", *(render.paint(line, "yellow") for line in held)] if held else table
 
 
-def _underway_row(fleet: Fleet, task: Task, choice: Choice) -> tuple[str, ...]:
-    now = time.time()
-    run, activity = fleet.tasks.run_of(task), _activity(fleet, task)
-    peak = max(task.peak_context, run.context_tokens if run else 0)
+def _underway_row(task: UnderwayTask) -> tuple[str, ...]:
     return (
         task.id,
-        render.clock(task.started_at) if task.started_at else "",
-        render.age(now - task.started_at) if task.started_at else "",
-        render.age(now - activity.last_at) if activity.last_at else "",
-        render.count(peak) if peak else "",
-        str(activity.events),
-        choice.coder,
-        render.printable(choice.model) or "-",
+        render.clock(seconds_of(task.started_at)) if task.started_at else "",
+        render.age_since(task.started_at),
+        render.age_since(task.last_event_at),
+        render.count(task.context_tokens) if task.context_tokens else "",
+        str(task.events),
+        task.effective.coder if task.effective else "",
+        render.printable((task.effective and task.effective.model) or "-"),
         render.printable(task.title),
         render.printable(task.cwd),
     )
 
 
-def _tally(fleet: Fleet, limit: int = sys.maxsize) -> str:
+def _tally(queue: QueueView) -> str:
     """Return how many tasks there are in each state."""
-    numbers = {state: len(fleet.tasks.list(state)) for state in list(TaskState)[:3]}
-    waiting = numbers[TaskState.OPEN]
-    asked = len(fleet.questions.pending())
-    underway = numbers[TaskState.IN_PROGRESS]
+    shown = len(queue.tasks)
+    more = f" ({shown} shown, see all with -n {queue.in_progress})" if queue.in_progress > shown else ""
     parts = [
-        f"{underway} in progress"
-        + (f" ({limit} shown, see all with -n {underway})" if underway > limit else ""),
-        f"{waiting} open (`fleet task list`)" if waiting else "none waits",
+        f"{queue.in_progress} in progress{more}",
+        f"{queue.open} open (`fleet task list`)" if queue.open else "none open",
     ]
-    if blocked := numbers[TaskState.BLOCKED]:
-        parts.append(f"{blocked} blocked")
-    if asked:
-        parts.append(f"{render.plural(asked, 'question')} (`fleet questions`)")
+    if queue.blocked:
+        parts.append(f"{queue.blocked} blocked")
+    if queue.questions:
+        parts.append(f"{render.plural(queue.questions, 'question')} (`fleet questions`)")
     return " · ".join(parts)
 
 
 # one task
 
 
-@click.command()
-@task_argument
-@json_option
-def show(name: str, as_json: bool) -> None:
-    """Show everything about one task.
-
-    ID may be the end of one, if no other ends so. A coder or model that is inherited from the settings
-    is tagged (default).
-
-    \b
-    Example:
-      fleet show t-1a2b3c4d5e
-    """
-    with opened() as fleet:
-        detail = fleet.queue.detail(name)
-        folder = str(fleet.tasks.folder_of(detail.task))
-        if not as_json:
-            wake_queue(fleet)
-    if as_json:
-        render.out_json(wire.detail(detail))
-        return
-    task = detail.task
-    state = render.paint(str(task.state).replace("_", " "), STATE_COLOURS[task.state])
+def _show_task(task: TaskDetail) -> None:
+    state = render.paint(task.state.replace("_", " "), STATE_COLOURS[task.state])
+    reason = (task.close_reason if task.state == "closed" else task.reason) or ""
+    because = f": {render.printable(reason)}" if reason else ""
     render.out(f"{render.paint(task.id, 'bold')}  {render.printable(task.title)}")
-    render.out(f"  {'state':9} {state} for {render.age(time.time() - detail.since)}{_because(task)}")
-    for fact, value in _facts(detail, folder):
-        render.out(f"  {fact:9} {value}")
-    for question in detail.questions:
+    render.out(f"  {'state':9} {state} for {render.age_since(task.state_since)}{because}")
+    for fact, value in _facts(task):
+        if value:
+            render.out(f"  {fact:9} {value}")
+    for question in task.questions:
         _show_question(question)
     if task.description:
         render.out()
-        for line in render.printable_lines(task.description):
-            render.out(f"  {line}")
-    render.say(f"next: {_next(detail)}")
+        render.out_lines(f"  {line}" for line in render.printable_lines(task.description))
 
 
-def _because(task: Task) -> str:
-    reason = (task.close_reason if task.state is TaskState.CLOSED else task.reason) or ""
-    return f": {render.printable(reason)}" if reason else ""
-
-
-def _facts(detail: Detail, folder: str) -> list[tuple[str, str]]:
-    task, choice = detail.task, detail.choice
-    model = choice.model or "the coder's own"
-    facts = [
-        *(("waits for", line) for line in _waits(detail)),
-        ("coder", choice.coder + ("" if choice.is_own_coder else " (default)")),
-        ("model", render.printable(model) + ("" if choice.is_own_model else " (default)")),
+def _facts(task: TaskDetail) -> list[tuple[str, str]]:
+    chosen = task.effective
+    model = chosen.model or "the coder's own"
+    budget = f" of {render.money(task.budget_usd)}" if task.budget_usd else ""
+    return [
+        *(("waits for", line) for line in _waits(task)),
+        ("coder", chosen.coder + (" (default)" if chosen.is_default_coder else "")),
+        ("model", render.printable(model) + (" (default)" if chosen.is_default_model else "")),
         ("priority", str(task.priority)),
         ("cwd", render.printable(task.cwd)),
         ("project", render.printable(task.project) if task.project != task.cwd else ""),
-        ("run", f"{task.run} ({detail.run.state})" if detail.run and task.run else ""),
-        ("host", render.printable(detail.run.host) if detail.run and detail.is_shared else ""),
-        ("branch", task.branch if task.token else ""),
+        ("run", f"{task.run} ({task.run_state})" if task.run_state and task.run else ""),
+        ("host", render.printable(task.run_host or "") if task.is_shared else ""),
+        ("branch", task.branch or ""),
         ("tries", _tries(task)),
         ("gates", render.printable("; ".join(task.gates))),
         ("labels", render.printable(", ".join(task.labels))),
-        ("batch", render.printable(task.batch)),
+        ("batch", render.printable(task.batch or "")),
         ("needs", render.printable(", ".join(task.needs))),
-        ("cost", _cost(detail)),
-        *(("frees", f"{after.id}  {render.printable(after.title)}") for after in detail.dependents),
-        ("created", f"{render.date(task.created_at)} ({render.age(time.time() - task.created_at)} ago)"),
-        ("files", folder if task.token else ""),
+        ("cost", f"{render.money(task.spent_usd)}{budget}" if task.spent_usd or budget else ""),
+        *(("frees", f"{after.id}  {render.printable(after.title)}") for after in task.dependent_tasks),
+        ("created", f"{_date(task.created_at)} ({render.age_since(task.created_at)} ago)"),
+        ("files", task.folder if task.tries else ""),
     ]
-    return [(name, value) for name, value in facts if value]
 
 
-def _waits(detail: Detail) -> list[str]:
+def _waits(task: TaskDetail) -> list[str]:
     """Return why an open task has not started."""
-    task = detail.task
-    if task.state is TaskState.IN_PROGRESS and task.not_before > time.time():
-        return [f"{render.date(task.not_before)} (`fleet resume {detail.choice.coder}` goes on now)"]
-    if task.state is not TaskState.OPEN:
+    is_early = task.not_before is not None and seconds_of(task.not_before) > time.time()
+    if task.state == "in_progress" and is_early:
+        return [f"{_date(task.not_before)} (`fleet resume {task.effective.coder}` goes on now)"]
+    if task.state != "open":
         return []
-    lines = [f"{dep.id}  {render.printable(dep.title)} ({dep.state})" for dep in detail.unmet]
-    if detail.paused is not None:
+    lines = [f"{dep.id}  {render.printable(dep.title)} ({dep.state})" for dep in task.unmet_tasks]
+    if task.paused is not None:
         lines.append("the queue, which is paused")
-    if detail.hold:
-        lines.append(_hold_line(detail.hold))
-    if task.not_before > time.time():
-        lines.append(f"{render.date(task.not_before)}")
+    if task.hold:
+        lines.append(_hold_line(task.hold))
+    if is_early:
+        lines.append(_date(task.not_before))
     if task.base_host:
         lines.append(f"host {render.printable(task.base_host)}, which alone has its work so far")
-    if task.waits_for_base and detail.is_shared:
-        lines.append(f"a host that has commit {task.base[:12]}, where it begins")
+    if task.waits_for_base and task.is_shared:
+        lines.append(f"a host that has commit {(task.base or '')[:12]}, where it begins")
     if task.needs:
         lines.append(f"a host that is {render.printable(' and '.join(task.needs))}")
-    if detail.refusal:
-        lines.append(f"room: {render.printable(detail.refusal)}")
-    if not lines and detail.is_shared:
-        project = render.printable(task.project)
+    if task.refusal:
+        lines.append(f"room: {render.printable(task.refusal)}")
+    if not lines and task.is_shared:
         deps = ", and the work of the tasks it depends on" if task.deps else ""
-        lines.append(f"its turn, on a host that has {detail.choice.coder} and {project}{deps}")
+        host = f"{task.effective.coder} and {render.printable(task.project)}{deps}"
+        lines.append(f"its turn, on a host that has {host}")
     return lines or ["nothing but its turn"]
 
 
-def _tries(task: Task) -> str:
-    if not task.token:
-        return ""
+def _tries(task: TaskDetail) -> str:
     counted = (("failed", task.failures), ("restarted", task.restarts), ("handed over", task.handovers))
     told = ", ".join(f"{what} {number}x" for what, number in counted if number)
-    return f"{task.token}" + (f" ({told})" if told else "")
+    return (str(task.tries) + (f" ({told})" if told else "")) if task.tries else ""
 
 
-def _cost(detail: Detail) -> str:
-    budget = f" of {render.money(detail.task.budget_usd)}" if detail.task.budget_usd else ""
-    return f"{render.money(detail.spent_usd)}{budget}" if detail.spent_usd or budget else ""
-
-
-def _show_question(question: Question) -> None:
+def _show_question(question: QuestionView) -> None:
     answer = f" → {render.printable(question.answer)}" if question.answer else f" ({question.state})"
     render.out(f"  {'question':9} {question.id}  {render.printable(question.text)}{answer}")
-    if question.state is QuestionState.PENDING:
+    if question.state == "pending":
         for number, option in enumerate(question.options, 1):
             render.out(f"  {'':9} {number}. {render.printable(option)}")
-
-
-def _next(detail: Detail) -> str:
-    """Return the command that most likely comes next."""
-    task = detail.task
-    pending = [asked for asked in detail.questions if asked.state is QuestionState.PENDING]
-    if pending:
-        return f'fleet answer {pending[0].id} "…"'
-    match task.state:
-        case TaskState.OPEN if detail.unmet:
-            return f"fleet task tree {task.id}"
-        case TaskState.OPEN if detail.paused is not None:
-            return "fleet resume"
-        case TaskState.OPEN:
-            return "fleet tasks -w"
-        case TaskState.IN_PROGRESS if detail.run is None:
-            return "fleet tasks -w"
-        case TaskState.IN_PROGRESS if task.is_held:
-            return f"fleet boundary show {quote(task.branch)}"
-        case TaskState.IN_PROGRESS:
-            return f"fleet logs -f {task.run}"
-        case TaskState.BLOCKED if task.budget_usd and detail.spent_usd >= task.budget_usd:
-            return f"fleet task edit {task.id} --budget …, then fleet task reopen {task.id}"
-        case TaskState.BLOCKED if detail.run:
-            return f"fleet logs {task.run}, then fleet task reopen {task.id}, or fleet task close {task.id}"
-        case TaskState.BLOCKED:
-            return f"fleet task reopen {task.id}, or fleet task close {task.id}"
-        case TaskState.CLOSED if detail.run:
-            return f"fleet diff {task.run}"
-        case TaskState.CLOSED:
-            return f"fleet task reopen {task.id}, if it is not done"
 
 
 # all of them
 
 
-@click.command()
-@click.argument("reason", default="")
-def pause(reason: str) -> None:
-    """Start no more tasks; those under way go on.
-
-    Also after a restart, until `fleet resume`. To pause twice is to pause once; a new reason replaces
-    the old one.
-
-    \b
-    Example:
-      fleet pause "the build is broken"
-    """
-    with opened() as fleet:
-        before = fleet.queue.paused()
-        if before is None or reason:
-            fleet.queue.pause(reason)
-        underway = len(fleet.tasks.list(TaskState.IN_PROGRESS))
-    told = reason or before or ""
-    was = "paused" if before is None else "paused already"
-    render.out(f"{was}{f': {render.printable(told)}' if told else ''}")
-    if underway:
-        render.say(f"{render.plural(underway, 'task')} under way: they end their turns (`fleet tasks`)")
-    render.say("start tasks again with `fleet resume`")
+def _show_paused(queue: PausedQueue) -> None:
+    reason = f": {render.printable(queue.reason)}" if queue.reason else ""
+    render.out(f"{'already paused' if queue.was_paused else 'paused'}{reason}")
+    if queue.in_progress:
+        render.say(f"{render.plural(queue.in_progress, 'task')} in progress: see `fleet tasks`")
 
 
-def _complete_hold(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from fleet.errors import FleetError
-
-    try:
-        with opened() as fleet:
-            found = fleet.queue.holds()
-    except (FleetError, OSError):
-        return []
-    return [
-        CompletionItem(hold.coder, help=hold.reason) for hold in found if hold.coder.startswith(incomplete)
-    ]
+def _show_resumed(queue: ResumedQueue) -> None:
+    if queue.coder:
+        render.out(f"resumed {queue.coder}" if queue.was_held else f"{queue.coder} was not paused")
+        if queue.paused is not None:
+            render.say("the queue itself is paused")
+        return
+    render.out("resumed the queue" if queue.was_held else "the queue was not paused")
+    for hold in queue.holds:
+        render.say(_hold_line(hold))
 
 
-@click.command()
-@click.argument("coder", default="", shell_complete=_complete_hold)
-def resume(coder: str) -> None:
-    """Start tasks again, or those of one coder.
+def _show_log(session: Session, request: ReadSupervisorLog, *, as_json: bool) -> None:
+    if as_json:
+        render.out_json(session.ask(request).to_json())
+        return
+    from fleet.bootstrap import supervisor_link_of
+    from fleet.services.queue import open_log
 
-    A coder is held back while a limit of its provider lasts, or until somebody has logged it in again.
-
-    \b
-    Example:
-      fleet resume
-      fleet resume claude
-    """
-    with opened() as fleet:
-        if coder:
-            was_held = fleet.queue.resume_coder(coder)
-            render.out(f"{coder} is held back no more" if was_held else f"{coder} was not held back")
-            paused = fleet.queue.paused() is not None
-            if paused:
-                render.say("the queue itself is paused; start it with `fleet resume`")
-            return
-        was_paused = fleet.queue.resume()
-        render.out("tasks are started again" if was_paused else "the queue was not paused")
-        for hold in fleet.queue.holds():
-            render.say(_hold_line(hold))
-
-
-@click.command()
-@click.argument("count", required=False, type=click.IntRange(min=1), metavar="[N]")
-def log(count: int | None) -> None:
-    """Print the supervisor's log.
-
-    The whole of it, or its last N lines. One JSON object a line.
-
-    \b
-    Example:
-      fleet log 20
-    """
-    from fleet.bootstrap import home_folder, supervisor_link_of
-
-    path = supervisor_link_of(home_folder()).log_path
+    # Byte by byte as it is, however long: an operation has it as text.
     show_bytes = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
-    try:
-        with path.open("rb") as file:
-            file.seek(_start_of_last(file, count) if count else 0)
-            while chunk := file.read(CHUNK):
-                show_bytes(chunk)
-    except FileNotFoundError:
-        raise NotFound(
-            f"there is no log yet: {path}", hint="start a supervisor with `fleet run --background`"
-        ) from None
+    with open_log(supervisor_link_of(session.fleet.home).log_path, request.count) as file:
+        while chunk := file.read(CHUNK):
+            show_bytes(chunk)
 
 
-def _start_of_last(file: io.BufferedReader, count: int) -> int:
-    """Return where the last lines of a file begin, reading no more of it than these."""
-    end = position = file.seek(0, 2)
-    found = 0
-    while position:
-        size = min(CHUNK, position)
-        position -= size
-        file.seek(position)
-        data = file.read(size)
-        at = len(data)
-        if position + size == end and data.endswith(b"\n"):
-            at -= 1  # it ends the last line, and begins none
-        while (at := data.rfind(b"\n", 0, at)) >= 0:
-            found += 1
-            if found == count:
-                return position + at + 1
-    return 0
+WATCH = click.Option(["-w", "--watch"], is_flag=True, help="Keep looking, every second, until Ctrl-C.")
+
+ready = by_hand(ListReadyTasks, _show_ready)
+tasks = by_hand(ShowQueue, _show_underway, name="tasks", extra=(WATCH,))
+show = command(ShowTask, View(_show_task))
+pause = command(PauseQueue, View(_show_paused))
+resume = command(ResumeQueue, View(_show_resumed))
+log = by_hand(ReadSupervisorLog, _show_log)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleet.domain.ids import TaskId
-from fleet.domain.task import Task, TaskState
+from fleet.operations.tasks import TaskView
 
 DEEPEST = 30  # levels that fit on a screen
 
@@ -16,20 +15,20 @@ class Twig:
     """One line of a tree."""
 
     lines: str  # drawn before it
-    task: Task
+    task: TaskView
     is_cut: bool = False  # what it waits for stands further up, or is too deep to be shown
 
 
-def roots_of(tasks: Mapping[TaskId, Task]) -> list[TaskId]:
+def roots_of(tasks: Mapping[str, TaskView]) -> list[str]:
     """Return the tasks that are not closed and that no such task waits for."""
-    left = [task for task in tasks.values() if task.state is not TaskState.CLOSED]
+    left = [task for task in tasks.values() if task.state != "closed"]
     awaited = {dep for task in left for dep in task.deps}
     return [task.id for task in left if task.id not in awaited]
 
 
-def grow(tasks: Mapping[TaskId, Task], roots: Sequence[TaskId]) -> Iterator[Twig]:
+def grow(tasks: Mapping[str, TaskView], roots: Sequence[str]) -> Iterator[Twig]:
     """Yield the lines of a tree: below each task what it waits for, each of them in full only once."""
-    seen: set[TaskId] = set()
+    seen: set[str] = set()
     waiting = [(root, "", "", 0) for root in reversed(roots)]
     while waiting:
         name, lines, below, depth = waiting.pop()

@@ -1,0 +1,197 @@
+"""Questions of agents to people, and everything else that waits for a person."""
+
+from __future__ import annotations
+
+from fleet.operations.spec import (
+    Next,
+    Operation,
+    Shape,
+    choice,
+    follow_up,
+    integer,
+    moment,
+    shapes,
+    string,
+    strings,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleet.domain.question import Question
+    from fleet.operations.call import Call
+    from fleet.services.decisions import Due
+
+
+class QuestionView(Shape):
+    """A question of a task's agent."""
+
+    id: str = string(key=True)
+    task: str = string()
+    text: str = string()
+    options: tuple[str, ...] = strings()
+    state: str = choice(("pending", "answered", "cancelled"), key=True)
+    asked_at: str | None = moment()
+    answer: str | None = string(optional=True)
+    answered_by: str | None = string(optional=True)
+    answered_at: str | None = moment()
+
+    @classmethod
+    def of(cls, question: Question) -> QuestionView:
+        return cls.copy_of(question)
+
+
+class AnsweredQuestion(QuestionView):
+    paused: str | None = string("Why the queue is paused; null if it is not.")
+
+
+class PendingQuestion(QuestionView):
+    title: str = string("Title of the task.")
+
+
+class Decision(Shape):
+    """What only a person can decide, and how."""
+
+    kind: str = choice(("approval", "pair", "merge", "held"))
+    id: str = string()
+    stage: str | None = string(optional=True)
+    text: str = string()
+    next: Next = follow_up()
+
+    @classmethod
+    def of(cls, due: Due) -> Decision:
+        return cls.copy_of(due, next=due.next)
+
+
+class Pending(Shape):
+    """All that waits for a person."""
+
+    questions: tuple[PendingQuestion, ...] = shapes(PendingQuestion, key=True)
+    decisions: tuple[Decision, ...] = shapes(Decision, key=True)
+    count: int = integer(key=True)
+
+
+class ListQuestions(
+    Operation,
+    op="question.list",
+    output=Pending,
+    tool="list_questions",
+    tool_set="questions",
+    title="List open questions",
+    brief="What waits for a person: questions, approvals, undecided pairs, halted merges, holds.",
+    examples=("fleet questions",),
+):
+    """List what waits for a person: questions, approvals, decisions.
+
+    Questions of all projects, newest first; approvals, undecided pairs, halted merges and held agents. --json
+    prints the questions.
+    """
+
+    def __call__(self, call: Call) -> tuple[Pending, list[Next]]:
+        from fleet.services.decisions import decisions_due
+
+        tasks = call.fleet.tasks
+        questions = tuple(
+            PendingQuestion.copy_of(one, title=task.title if (task := tasks.peek(one.task)) else "")
+            for one in call.fleet.questions.pending()
+        )
+        decisions = tuple(map(Decision.of, decisions_due(call.fleet)))
+        return Pending(questions=questions, decisions=decisions, count=len(questions) + len(decisions)), []
+
+
+class AnswerQuestion(
+    Operation,
+    op="question.answer",
+    output=AnsweredQuestion,
+    access="person",
+    tool="answer_question",
+    tool_set="questions",
+    title="Answer a question",
+    brief="Answer a question with the person's words, or an option's number; its agent goes on.",
+    reaches_out=True,
+    examples=('fleet answer q-1a2b3c4d5 "Take PostgreSQL"', "fleet answer q-1a2b3c4d5 --option 1"),
+):
+    """Answer a question; its task goes on.
+
+    ID is the question's, or its task's if that has asked only one. The first answer wins.
+    """
+
+    question_id: str = string(
+        "Id of a question, or of its task.",
+        brief="or its task's id",
+        position=1,
+        metavar="ID",
+        complete="question",
+    )
+    answer: str | None = string(
+        "The answer.", brief="", default=None, position=2, metavar="TEXT", tool_required=True
+    )
+    option: int | None = integer(
+        "Number of the option to choose.", default=None, short="o", metavar="N", tool=False
+    )
+
+    def __call__(self, call: Call) -> tuple[AnsweredQuestion, list[Next]]:
+        from fleet.errors import InvalidInput
+
+        if (self.answer is None) == (self.option is None):
+            raise InvalidInput(
+                "give an answer or the number of an option",
+                hint=("for example ", Next("question.answer", question_id=self.question_id, answer="yes")),
+            )
+        questions = call.fleet.questions
+        asked = questions.get(self.question_id)
+        call.require_repository(call.fleet.tasks.get(asked.task).project)
+        by = call.caller.name
+        if self.option is not None:
+            asked = questions.choose(asked.id, self.option, by=by)
+        else:
+            asked = questions.answer(asked.id, self.answer or "", by=by)
+        paused = call.fleet.queue.paused()
+        follow_up = Next("queue.resume") if paused is not None else Next("task.show", task_id=asked.task)
+        return AnsweredQuestion.copy_of(asked, paused=paused), [follow_up]
+
+
+class AskPerson(
+    Operation,
+    op="question.ask",
+    output=QuestionView,
+    access="self",
+    tool="ask_person",
+    tool_set="tasks",
+    title="Ask a person",
+    brief="Ask a person about your task, then end your turn: you are started again with the answer.",
+    examples=('fleet ask "Which database?" --option PostgreSQL --option SQLite',),
+):
+    """Ask a person (for agents).
+
+    Records a question of the task that the agent works on. Without --wait the agent is to end its turn:
+    it is started again with the answer.
+    """
+
+    text: str = string("The question.", brief="", default="", position=1, metavar="TEXT", tool_required=True)
+    options: tuple[str, ...] = strings(
+        "Possible answer; may be repeated.",
+        brief="possible answers",
+        default=(),
+        option="option",
+        short="o",
+        metavar="TEXT",
+    )
+    task_id: str = string(
+        "Task that the question is about.",
+        default="",
+        option="task",
+        metavar="ID",
+        complete="task",
+        default_text="the agent's own",
+    )
+
+    def __call__(self, call: Call) -> tuple[QuestionView, list[Next]]:
+        from fleet.errors import InvalidInput
+
+        own = call.caller.run
+        name = self.task_id or (own and own.task) or ""
+        if not name:
+            raise InvalidInput("no task to ask about: only an agent has its own", hint="name a task")
+        task = call.fleet.tasks.get(name)
+        run = call.run_id if call.is_agent_of(task) else ""
+        return QuestionView.of(call.fleet.questions.ask(task.id, self.text, self.options, run=run)), []

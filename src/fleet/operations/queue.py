@@ -1,0 +1,203 @@
+"""The queue as a whole: what it works on, pausing it, and the log of the supervisor that serves it."""
+
+from __future__ import annotations
+
+from fleet.operations.spec import (
+    Next,
+    Operation,
+    Shape,
+    flag,
+    integer,
+    iso_time,
+    moment,
+    shapes,
+    string,
+    strings,
+)
+from fleet.operations.tasks import Hold, QueuedTask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleet.operations.call import Call
+    from fleet.services.queue import Underway
+
+
+class UnderwayTask(QueuedTask):
+    """A task that an agent works on."""
+
+    events: int = integer()
+    last_event_at: str | None = moment()
+    context_tokens: int = integer("The fullest that the agent's context has been.")
+    is_held: bool = flag()
+
+    @classmethod
+    def of_underway(cls, one: Underway) -> UnderwayTask:
+        return cls.of_queued(
+            one.queued,
+            events=one.activity.events,
+            last_event_at=iso_time(one.activity.last_at),
+            context_tokens=one.context_tokens,
+            is_held=one.queued.task.is_held,
+        )
+
+
+class QueueView(Shape):
+    """What the queue does, and what keeps it from starting tasks."""
+
+    paused: str | None = string("Why it is paused; null if it is not.")
+    holds: tuple[Hold, ...] = shapes(Hold)
+    tasks: tuple[UnderwayTask, ...] = shapes(UnderwayTask)
+    in_progress: int = integer(key=True)
+    open: int = integer(key=True)
+    blocked: int = integer(key=True)
+    questions: int = integer(key=True)
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.in_progress and not self.open
+
+
+class PausedQueue(Shape):
+    reason: str = string()
+    was_paused: bool = flag(key=True)
+    in_progress: int = integer("Tasks that agents still work on.")
+
+
+class ResumedQueue(Shape):
+    coder: str | None = string(optional=True)
+    was_held: bool = flag(key=True)
+    paused: str | None = string("Why the queue is paused; null if it is not.")
+    holds: tuple[Hold, ...] = shapes(Hold)
+
+
+class SupervisorLog(Shape):
+    path: str = string()
+    lines: tuple[str, ...] = strings("JSON objects, oldest first.")
+
+
+class ShowQueue(
+    Operation,
+    op="queue.tasks",
+    output=QueueView,
+    tool="get_queue",
+    tool_set="tasks",
+    title="Queue status",
+    brief="Tasks in progress, and why no others are started.",
+    examples=("fleet tasks -w",),
+):
+    """Show the tasks that are in progress.
+
+    Of all projects, newest first. A coder or model that the task names itself is bold, an inherited one
+    dim. Idle is the time since the agent's last event; context is its fullest so far, in tokens. Paused
+    queues and coders, and held tasks, are listed with their reasons.
+    """
+
+    limit: int = integer("Maximum number of tasks.", brief="", minimum=1, default=50, short="n")
+
+    def __call__(self, call: Call) -> tuple[QueueView, list[Next]]:
+        queue = call.fleet.queue
+        counts = queue.counts()
+        return QueueView(
+            paused=queue.paused(),
+            holds=tuple(map(Hold.of, queue.holds())),
+            tasks=tuple(map(UnderwayTask.of_underway, queue.underway(self.limit))),
+            in_progress=counts.in_progress,
+            open=counts.open,
+            blocked=counts.blocked,
+            questions=len(call.fleet.questions.pending()),
+        ), []
+
+
+class PauseQueue(
+    Operation,
+    op="queue.pause",
+    output=PausedQueue,
+    access="person",
+    tool="pause_queue",
+    tool_set="tasks",
+    title="Pause the queue",
+    is_idempotent=True,
+    examples=('fleet pause "the build is broken"',),
+):
+    """Start no more tasks; those in progress go on.
+
+    Stays in force across restarts, until `fleet resume`. A new reason replaces the old one.
+    """
+
+    reason: str = string("Why.", brief="", default="", position=1, metavar="REASON")
+
+    def __call__(self, call: Call) -> tuple[PausedQueue, list[Next]]:
+        queue = call.fleet.queue
+        before = queue.paused()
+        if before is None or self.reason:
+            queue.pause(self.reason)
+        told = PausedQueue(
+            reason=self.reason or before or "",
+            was_paused=before is not None,
+            in_progress=queue.counts().in_progress,
+        )
+        return told, [Next("queue.resume")]
+
+
+class ResumeQueue(
+    Operation,
+    op="queue.resume",
+    output=ResumedQueue,
+    access="person",
+    tool="resume_queue",
+    tool_set="health",
+    title="Resume the queue",
+    brief="Let a coder that is paused go on; without one, a paused queue.",
+    is_idempotent=True,
+    reaches_out=True,
+    examples=("fleet resume", "fleet resume claude"),
+):
+    """Start tasks again, or those of one coder.
+
+    A coder is paused until its provider's limit has passed, or until it is logged in again.
+    """
+
+    coder: str = string(
+        "Coder to resume.", brief="", default="", position=1, metavar="CODER", complete="hold"
+    )
+
+    def __call__(self, call: Call) -> tuple[ResumedQueue, list[Next]]:
+        queue = call.fleet.queue
+        was_held = queue.resume_coder(self.coder) if self.coder else queue.resume()
+        told = ResumedQueue(
+            coder=self.coder or None,
+            was_held=was_held,
+            paused=queue.paused(),
+            holds=tuple(map(Hold.of, queue.holds())),
+        )
+        return told, [Next("queue.resume")] if told.paused is not None else []
+
+
+class ReadSupervisorLog(
+    Operation,
+    op="queue.log",
+    output=SupervisorLog,
+    tool="get_supervisor_log",
+    tool_set="tasks",
+    title="Supervisor log",
+    brief="The last lines of the supervisor's log.",
+    examples=("fleet log 20",),
+):
+    """Print the supervisor's log.
+
+    The whole of it, or its last N lines. One JSON object a line.
+    """
+
+    count: int | None = integer(
+        "Number of lines.",
+        brief="",
+        minimum=1,
+        default=None,
+        position=1,
+        metavar="N",
+        tool_default=50,
+    )
+
+    def __call__(self, call: Call) -> tuple[SupervisorLog, list[Next]]:
+        path, lines = call.fleet.queue.supervisor_log(self.count)
+        return SupervisorLog(path=path, lines=tuple(lines)), []

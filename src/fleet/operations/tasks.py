@@ -1,0 +1,795 @@
+"""Tasks: wanted work with dependencies, gates and priorities, which the queue starts."""
+
+from __future__ import annotations
+
+from fleet.operations.common import ListAll
+from fleet.operations.questions import QuestionView
+from fleet.operations.spec import (
+    Next,
+    Operation,
+    Shape,
+    choice,
+    flag,
+    integer,
+    iso_time,
+    json,
+    moment,
+    number,
+    shape,
+    shapes,
+    string,
+    strings,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Self
+
+    from fleet.domain.task import Task
+    from fleet.operations.call import Call
+    from fleet.records.tasks import Hold as HoldRecord
+    from fleet.services.queue import Choice as ChoiceRecord
+    from fleet.services.queue import Detail, Queued
+    from fleet.services.tasks import Edit
+
+STATES = ("open", "in_progress", "blocked", "closed")
+TIERS = ("cheap", "standard", "premium")
+
+
+class PortableTask(Shape):
+    """What of a task can be taken elsewhere: a line of `fleet task export`."""
+
+    id: str = string(key=True)
+    title: str = string(key=True)
+    description: str = string()
+    state: str = choice(STATES, key=True)
+    reason: str = string(key=True)
+    priority: int = integer(key=True)
+    cwd: str = string()
+    coder: str | None = string(optional=True)
+    model: str | None = string(optional=True)
+    tier: str | None = string(optional=True)
+    deps: tuple[str, ...] = strings(key=True)
+    gates: tuple[str, ...] = strings()
+    labels: tuple[str, ...] = strings()
+    batch: str | None = string(optional=True)
+    needs: tuple[str, ...] = strings()
+    budget_usd: float | None = number()
+    created_at: str | None = moment()
+    closed_at: str | None = moment()
+    close_reason: str | None = string()
+
+
+class TaskView(PortableTask):
+    project: str = string()
+    unmet: tuple[str, ...] = strings(key=True)
+    is_ready: bool = flag(key=True)
+    updated_at: str | None = moment()
+    started_at: str | None = moment()
+    not_before: str | None = moment()
+    host: str | None = string(optional=True)
+    run: str | None = string(optional=True, key=True)
+    branch: str | None = string(optional=True, key=True)
+    tries: int = integer()
+    coder_used: str | None = string(optional=True)
+    model_used: str | None = string(optional=True)
+    failures: int = integer()
+    restarts: int = integer()
+    handovers: int = integer()
+    question: str | None = string(optional=True, key=True)
+    spent_usd: float = number()
+    peak_context: int = integer()
+
+    @classmethod
+    def of(cls, task: Task, **computed: Any) -> Self:
+        has_begun = bool(task.token)
+        own = {"host": task.owner or None, "branch": task.branch if has_begun else None, "tries": task.token}
+        return cls.copy_of(task, **own, **computed)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state in ("blocked", "closed")
+
+
+class Choice(Shape):
+    """What a task is, or would be, started with."""
+
+    coder: str = string()
+    model: str | None = string(optional=True)
+    is_default_coder: bool = flag()
+    is_default_model: bool = flag()
+
+    @classmethod
+    def of(cls, choice: ChoiceRecord) -> Choice:
+        return cls.copy_of(
+            choice, is_default_coder=not choice.is_own_coder, is_default_model=not choice.is_own_model
+        )
+
+
+class QueuedTask(TaskView):
+    """A task in a list."""
+
+    effective: Choice | None = shape(Choice)
+    refusal: str | None = string("Why there is no room, money or host for it.", optional=True)
+
+    @classmethod
+    def of_queued(cls, one: Queued, **computed: Any) -> Self:
+        effective = one.choice and Choice.of(one.choice)
+        return cls.of(one.task, effective=effective, refusal=one.refusal or None, **computed)
+
+
+class CreatedTask(TaskView):
+    paused: str | None = string("Why the queue is paused; null if it is not.")
+    is_draining: bool = flag("Whether the supervisor starts no more tasks.")
+    warnings: tuple[str, ...] = strings()
+
+
+class EditedTask(TaskView):
+    warnings: tuple[str, ...] = strings()
+
+
+class Hold(Shape):
+    """A coder that no tasks are started with."""
+
+    coder: str = string()
+    until: str | None = moment("Null: until a person resumes it.")
+    reason: str = string()
+
+    @classmethod
+    def of(cls, hold: HoldRecord) -> Hold:
+        return cls.copy_of(hold)
+
+
+class Neighbour(Shape):
+    """A task that another one waits for, or that waits for it."""
+
+    id: str = string()
+    title: str = string()
+    state: str = choice(STATES)
+
+    @classmethod
+    def of(cls, task: Task) -> Neighbour:
+        return cls.copy_of(task)
+
+
+class LogEntry(Shape):
+    """An entry of a task's log."""
+
+    at: str | None = moment()
+    kind: str | None = string()
+    text: str | None = string()
+    by: str | None = string()
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> LogEntry:
+        at = entry.get("at")
+        when = iso_time(at) if isinstance(at, int | float) else None
+        return cls(at=when, **{name: entry.get(name) for name in ("kind", "text", "by")})
+
+
+class TaskDetail(TaskView):
+    """All about one task."""
+
+    state_since: str | None = moment()
+    effective: Choice = shape(Choice)
+    run_state: str | None = string(optional=True)
+    dependents: tuple[str, ...] = strings()
+    questions: tuple[QuestionView, ...] = shapes(QuestionView)
+    hold: Hold | None = shape(Hold)
+    paused: str | None = string()
+    refusal: str | None = string(optional=True)
+    spent_usd: float = number()
+    run_host: str | None = string(optional=True)
+    is_shared: bool = flag("Whether several hosts share the queue.")
+    is_held: bool = flag()
+    base: str | None = string(optional=True)
+    base_host: str | None = string(optional=True)
+    waits_for_base: bool = flag()
+    unmet_tasks: tuple[Neighbour, ...] = shapes(Neighbour)
+    dependent_tasks: tuple[Neighbour, ...] = shapes(Neighbour)
+    folder: str = string("Where its files are.")
+    log: tuple[LogEntry, ...] = shapes(LogEntry, "The newest entries.")
+
+    @classmethod
+    def of_detail(cls, detail: Detail) -> TaskDetail:
+        return cls.of(
+            detail.task,
+            state_since=iso_time(detail.since),
+            effective=Choice.of(detail.choice),
+            run_state=str(detail.run.state) if detail.run else None,
+            run_host=detail.run.host if detail.run else None,
+            dependents=tuple(task.id for task in detail.dependents),
+            questions=tuple(map(QuestionView.of, detail.questions)),
+            hold=detail.hold and Hold.of(detail.hold),
+            paused=detail.paused,
+            refusal=detail.refusal or None,
+            spent_usd=detail.spent_usd,
+            is_shared=detail.is_shared,
+            unmet_tasks=tuple(map(Neighbour.of, detail.unmet)),
+            dependent_tasks=tuple(map(Neighbour.of, detail.dependents)),
+            folder=detail.folder,
+            log=tuple(map(LogEntry.of, detail.log[-20:])),
+        )
+
+
+class TaskFile(Shape):
+    """The log of a task, or one of the files that its agent keeps."""
+
+    task: str = string(key=True)
+    file: str = string(key=True)
+    text: str | None = string()
+    entries: tuple[LogEntry, ...] = shapes(LogEntry)
+
+
+class ImportedTasks(Shape):
+    added: tuple[str, ...] = strings()
+    present: tuple[str, ...] = strings("They were here already, and stay as they are.")
+    renamed: dict[str, str] = json("Ids that another task has here, and the ids given instead.")
+
+
+# creating and changing
+
+
+class TaskFields(Operation):
+    """What a task may say of itself."""
+
+    description: str | None = string(
+        "All that its agent must know (- is stdin).", brief="", default=None, short="d", stdin=True
+    )
+    coder: str | None = string(
+        "Coder to start.",
+        brief="",
+        default=None,
+        short="a",
+        complete="coder",
+        default_text="coder.default",
+    )
+    model: str | None = string("Model.", brief="", default=None, short="m", default_text="the coder's")
+    tier: str | None = choice(TIERS, "Strength of the model, whichever the coder.", brief="", default=None)
+    priority: int | None = integer(
+        "Priority; 0 goes first.",
+        brief="0 goes first",
+        minimum=0,
+        maximum=4,
+        default=None,
+        short="p",
+        metavar="0-4",
+        default_text="2",
+    )
+    depends_on: tuple[str, ...] = strings(
+        "Task that must be closed first.",
+        brief="task ids",
+        default=(),
+        option="dep",
+        metavar="ID",
+        complete="task",
+    )
+    gates: tuple[str, ...] | None = strings(
+        "Command that must succeed.",
+        brief="commands that must succeed",
+        default=None,
+        option="gate",
+        metavar="CMD",
+    )
+    labels: tuple[str, ...] | None = strings(
+        "Label.", brief="", default=None, option="label", short="l", metavar="LABEL"
+    )
+    batch: str | None = string(
+        "Batch; its tasks share budget.batch_usd.", brief="shares a budget", default=None, metavar="NAME"
+    )
+    needs: tuple[str, ...] | None = strings(
+        "Name or label of a host that must do it.", brief="host labels", default=None, metavar="LABEL"
+    )
+    budget_usd: float | None = number(
+        "Budget of the task.",
+        brief="",
+        minimum=0,
+        default=None,
+        option="budget",
+        metavar="USD",
+        default_text="budget.task_usd",
+    )
+
+    def edit(self, title: str | None = None) -> Edit:
+        from fleet.services.tasks import Edit
+
+        return Edit(
+            title=title,
+            description=self.description,
+            coder=self.coder,
+            model=self.model,
+            tier=self.tier,
+            priority=self.priority,
+            gates=_several(self.gates),
+            labels=_several(self.labels),
+            batch=self.batch,
+            needs=_several(self.needs),
+            budget_usd=self.budget_usd,
+        )
+
+
+def _several(values: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return what was given, once each; a blank text alone stands for none at all."""
+    if values is None:
+        return None
+    return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
+
+
+class CreateTask(
+    TaskFields,
+    op="task.create",
+    output=CreatedTask,
+    access="start",
+    tool="create_task",
+    tool_set="tasks",
+    title="Create a task",
+    brief="Write down wanted work; the queue starts it when what it depends on is done.",
+    keeps_budget=True,
+    examples=(
+        'fleet task create "Fix the login" -d "It fails for empty passwords." --gate "make test"',
+        'fleet task create "Release it" --dep t-1a2b3c4d5e --priority 1 --tier premium',
+    ),
+):
+    """Create a task.
+
+    It belongs to the repository of this folder. --dep, --gate, --label and --needs may be repeated. A
+    title that begins with a dash goes after `--`.
+    """
+
+    title: str = string("What is wanted, in a line.", brief="", position=1, metavar="TITLE")
+    repo_path: str = string(
+        "Folder in a git repository.",
+        brief="folder in a git repository",
+        default=".",
+        option="cwd",
+        metavar="DIR",
+        default_text="this folder",
+        tool_required=True,
+    )
+
+    def __call__(self, call: Call) -> tuple[CreatedTask, list[Next]]:
+        call.refuse_agent("gates", given=self.gates)
+        made = call.fleet.tasks.create(
+            self.title, self.edit(), folder=self.repo_path, deps=self.depends_on, origin=call.origin
+        )
+        queue = call.fleet.queue
+        return CreatedTask.of(
+            made,
+            paused=queue.paused(),
+            is_draining=queue.is_draining(),
+            warnings=tuple(call.fleet.tasks.warnings_of(made.coder)),
+        ), [Next("task.show", task_id=made.id), Next("queue.tasks")]
+
+
+class OneTask(Operation):
+    task_id: str = string("Id of a task, or its end.", brief="", position=1, metavar="ID", complete="task")
+
+
+class EditTask(
+    OneTask,
+    TaskFields,
+    op="task.edit",
+    output=EditedTask,
+    access="own",
+    tool="edit_task",
+    tool_set="tasks",
+    title="Edit a task",
+    brief="Change a task. Lists replace those it has; depends_on adds.",
+    examples=("fleet task edit t-1a2b3c4d5e --priority 0 --model opus",),
+):
+    """Change a task.
+
+    What is not given stays. --gate, --label and --needs replace what there is (an empty text leaves
+    none), --dep adds. An empty --coder or --model inherits again. An agent at work is not told, and no
+    agent can change gates, budget, batch or needs.
+    """
+
+    title: str | None = string("New title.", brief="", default=None, metavar="TEXT")
+    repo_path: str | None = string(
+        "Folder in another git repository.",
+        brief="folder in a git repository",
+        default=None,
+        option="cwd",
+        metavar="DIR",
+    )
+
+    def __call__(self, call: Call) -> tuple[EditedTask, list[Next]]:
+        from fleet.errors import InvalidInput
+        from fleet.services.tasks import Edit
+
+        edit = self.edit(self.title)
+        if edit == Edit() and self.repo_path is None and not self.depends_on:
+            raise InvalidInput("nothing to change", hint="give at least one of the fields of a task")
+        tasks = call.fleet.tasks
+        task = tasks.get(self.task_id)
+        call.is_agent_of(task)
+        call.refuse_agent("gates, budget, batch or needs of a task", given=edit.is_of_measures)
+        changed = tasks.edit(task.id, edit, folder=self.repo_path, deps=self.depends_on)
+        return EditedTask.of(changed, warnings=tuple(tasks.warnings_of(self.coder or ""))), []
+
+
+class CloseTasks(
+    Operation,
+    op="task.close",
+    output=TaskView,
+    is_list=True,
+    access="self",
+    tool="close_tasks",
+    tool_set="tasks",
+    title="Close tasks",
+    brief="Close tasks and end their agents; the gates of your own are run first.",
+    is_destructive=True,
+    reaches_out=True,
+    examples=('fleet task close t-1a2b3c4d5e --reason "not needed any more"',),
+):
+    """Close tasks; those that wait for them may start.
+
+    An agent that works on one is ended, and its work is saved. Called by a task's own agent it means
+    that the task is done: the gates are run first. Without an ID it is the agent's own task.
+    """
+
+    task_ids: tuple[str, ...] = strings(
+        "Ids of tasks.",
+        brief="",
+        default=(),
+        tool_required=True,
+        position=1,
+        many=True,
+        metavar="ID",
+        complete="task",
+    )
+    reason: str = string("What was done, or why it is not wanted.", brief="", default="", short="r")
+
+    def __call__(self, call: Call) -> tuple[list[TaskView], list[Next]]:
+        from fleet.errors import InvalidInput
+
+        service, run = call.fleet.tasks, call.caller.run
+        names = self.task_ids or ((run.task,) if run and run.task else ())
+        if not names:
+            raise InvalidInput("name a task to close", hint=("see ", Next("task.list")))
+        found = {task.id: task for task in map(service.get, names)}
+        # None is closed if one of them cannot be.
+        own = {task.id: call.is_agent_of(task) for task in found.values()}
+        return [
+            TaskView.of(
+                service.close(name, self.reason, run=call.run_id if own[name] else "", by=call.caller.name)
+            )
+            for name in found
+        ], []
+
+
+class BlockTask(
+    OneTask,
+    op="task.block",
+    output=TaskView,
+    access="own",
+    tool="block_task",
+    tool_set="tasks",
+    title="Block a task",
+    examples=('fleet task block t-1a2b3c4d5e --reason "wait for the release"',),
+):
+    """Keep an open task from being started until it is reopened."""
+
+    reason: str = string("Why.", brief="", default="", short="r")
+
+    def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
+        task = call.fleet.tasks.get(self.task_id)
+        call.is_agent_of(task)
+        blocked = call.fleet.tasks.block(task.id, self.reason, by=call.caller.name)
+        return TaskView.of(blocked), [Next("task.reopen", task_id=task.id)]
+
+
+class ReopenTask(
+    OneTask,
+    op="task.reopen",
+    output=TaskView,
+    access="own",
+    tool="reopen_task",
+    tool_set="tasks",
+    title="Reopen a task",
+    brief="Have a blocked or closed task done again, by a fresh agent.",
+    reaches_out=True,
+    examples=("fleet task reopen t-1a2b3c4d5e",),
+):
+    """Have a blocked or closed task done again.
+
+    Its failures are forgotten, its questions are withdrawn, and a fresh agent goes on from its last turn.
+    Tasks that depend on it and have not started wait for it again.
+    """
+
+    def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
+        task = call.fleet.tasks.get(self.task_id)
+        _refuse_own_agent(call, task, "reopen it")
+        call.require_repository(task.project)
+        return TaskView.of(call.fleet.tasks.reopen(task.id, by=call.caller.name)), []
+
+
+def _refuse_own_agent(call: Call, task: Task, what: str) -> None:
+    """Raise `Refused` if the agent that works on a task, or one that has no say in it, is to change it."""
+    if call.is_agent_of(task):
+        from fleet.errors import Refused
+
+        raise Refused(
+            f"the agent of a task cannot {what}", hint=("ask a person with ", Next("question.ask", text="…"))
+        )
+
+
+class CommentTask(
+    OneTask,
+    op="task.comment",
+    output=TaskView,
+    access="self",
+    tool="comment_task",
+    tool_set="tasks",
+    title="Comment on a task",
+    examples=('fleet task comment t-1a2b3c4d5e "see also the report of last week"',),
+):
+    """Add a comment to a task's log."""
+
+    text: str = string("The comment.", brief="", position=2, metavar="TEXT")
+
+    def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
+        task = call.fleet.tasks.get(self.task_id)
+        call.is_agent_of(task)
+        return TaskView.of(call.fleet.tasks.comment(task.id, self.text, by=call.caller.name)), []
+
+
+class ChangeDependency(
+    Operation,
+    op="task.dep",
+    output=TaskView,
+    access="own",
+    tool="change_dependency",
+    tool_set="tasks",
+    title="Change a dependency",
+    brief="Let a task wait for another one (add), or no longer (rm).",
+    examples=("fleet task dep add t-1a2b3c4d5e t-5e4d3c2b1a",),
+):
+    """Let a task wait for another one, or no longer.
+
+    ID waits for ON. A cycle is refused.
+    """
+
+    action: str = choice(("add", "rm"), "Add or remove.", brief="", position=1, metavar="add|rm")
+    task_id: str = string("Id of a task, or its end.", brief="", position=2, metavar="ID", complete="task")
+    on: str = string("Task that it waits for.", position=3, metavar="ON", complete="task")
+
+    def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
+        tasks = call.fleet.tasks
+        task = tasks.get(self.task_id)
+        if self.action == "add":
+            call.is_agent_of(task)
+            return TaskView.of(tasks.add_dep(task.id, self.on)), []
+        _refuse_own_agent(call, task, "remove what it waits for")
+        return TaskView.of(tasks.remove_dep(task.id, self.on)), []
+
+
+# looking
+
+
+class ShowTask(
+    OneTask,
+    op="task.show",
+    output=TaskDetail,
+    tool="show_task",
+    tool_set="tasks",
+    title="Show a task",
+    brief="All about one task: state, why it waits, questions, its log.",
+    examples=("fleet show t-1a2b3c4d5e",),
+):
+    """Show everything about one task.
+
+    A coder or model that is inherited from the settings is tagged (default).
+    """
+
+    def __call__(self, call: Call) -> tuple[TaskDetail, list[Next]]:
+        task = TaskDetail.of_detail(call.fleet.queue.detail(self.task_id))
+        return task, follow_ups(task)
+
+
+def follow_ups(task: TaskDetail) -> list[Next]:
+    """What a person does next, as the task stands."""
+    reopen = Next("task.reopen", task_id=task.id)
+    if asked := next((one for one in task.questions if one.state == "pending"), None):
+        return [Next("question.answer", question_id=asked.id, answer="…")]
+    match task.state:
+        case "open" if task.unmet:
+            return [Next("task.tree", task_id=task.id)]
+        case "open" if task.paused is not None:
+            return [Next("queue.resume")]
+        case "in_progress" if task.is_held and task.run_state:
+            return [Next("boundary.show", run=task.branch)]
+        case "in_progress" if task.run_state:
+            return [Next("run.logs", run=task.run, follow=True)]
+        case "blocked" if task.budget_usd and task.spent_usd >= task.budget_usd:
+            return [Next("task.edit", task_id=task.id, budget_usd="…"), reopen]
+        case "blocked":
+            return [*([Next("run.logs", run=task.run)] if task.run_state else ()), reopen]
+        case "closed":
+            return [Next("run.diff", run=task.run) if task.run_state else reopen]
+        case _:
+            return [Next("queue.tasks")]
+
+
+class ListTasks(
+    ListAll,
+    op="task.list",
+    output=QueuedTask,
+    is_list=True,
+    tool="list_tasks",
+    tool_set="tasks",
+    title="List tasks",
+    brief="Tasks of the queue, newest first.",
+    examples=("fleet task list --state blocked",),
+):
+    """List the tasks that are not closed, newest first.
+
+    Of all projects, wherever you are.
+    """
+
+    state: str | None = choice(STATES, "Only tasks in this state.", brief="", default=None)
+    label: str = string("Only tasks with this label.", brief="", default="", short="l", metavar="LABEL")
+
+    def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:
+        from fleet.domain.task import TaskState
+
+        found = call.fleet.tasks.list(TaskState(self.state) if self.state else None)
+        is_wide = self.all or self.state
+        shown = [
+            task
+            for task in reversed(found)
+            if (is_wide or task.state is not TaskState.CLOSED)
+            and (not self.label or self.label in task.labels)
+        ]
+        return [QueuedTask.of_queued(one) for one in call.fleet.queue.look_at(shown, call.fleet.host)], []
+
+
+class ListReadyTasks(
+    Operation,
+    op="task.ready",
+    output=QueuedTask,
+    is_list=True,
+    tool="list_ready_tasks",
+    tool_set="tasks",
+    title="List ready tasks",
+    brief="Tasks that may start now, in the order in which they start.",
+    examples=("fleet ready -n 10",),
+):
+    """Show the tasks that may start now, in their order.
+
+    Of all projects. They start by priority, which rises while they wait, as soon as there is room.
+    """
+
+    count: int = integer(
+        "Maximum number of tasks.", minimum=1, default=50, option="limit", short="n", tool=False
+    )
+
+    def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:
+        queue, host = call.fleet.queue, call.fleet.host
+        found = queue.ready(self.count, host=host)
+        return [QueuedTask.of_queued(one) for one in queue.look_at(found, host)], []
+
+
+class ShowTaskTree(
+    Operation,
+    op="task.tree",
+    output=TaskView,
+    is_list=True,
+    tool="get_task_tree",
+    tool_set="tasks",
+    title="Task tree",
+    brief="A task and all that it waits for; without one, all that are not closed. `deps` links them.",
+    examples=("fleet task tree", "fleet task tree t-1a2b3c4d5e"),
+):
+    """Show what waits for what.
+
+    Below each task is what it waits for. Without an ID, all tasks that are not closed.
+    """
+
+    task_id: str = string(
+        "Id of a task, or its end.", brief="", default="", position=1, metavar="ID", complete="task"
+    )
+
+    def __call__(self, call: Call) -> tuple[list[TaskView], list[Next]]:
+        return [TaskView.of(task) for task in call.fleet.tasks.tree(self.task_id)], []
+
+
+class ReadTask(
+    OneTask,
+    op="task.read",
+    output=TaskFile,
+    tool="read_task",
+    tool_set="tasks",
+    title="Read a task's files",
+    brief="The log of a task, or the plan, knowledge or questions that its agent keeps.",
+    examples=("fleet task t-1a2b3c4d5e log",),
+):
+    """Print the log of a task, or one of its files.
+
+    `fleet task ID log`, or plan, knowledge, qa.
+    """
+
+    what: str = choice(
+        ("log", "plan", "knowledge", "qa"),
+        "What to print.",
+        brief="",
+        position=2,
+        metavar="log|plan|knowledge|qa",
+    )
+
+    def __call__(self, call: Call) -> tuple[TaskFile, list[Next]]:
+        tasks = call.fleet.tasks
+        task = tasks.get(self.task_id)
+        is_log = self.what == "log"
+        return TaskFile(
+            task=task.id,
+            file=self.what,
+            text=None if is_log else tasks.read_file(task, self.what),
+            entries=tuple(map(LogEntry.of, tasks.log(task))) if is_log else (),
+        ), []
+
+
+# files
+
+
+class ExportTasks(
+    Operation,
+    op="task.export",
+    output=PortableTask,
+    is_list=True,
+    tool="export_tasks",
+    tool_set="tasks",
+    title="Export tasks",
+    brief="All tasks as import_tasks takes them, oldest first.",
+    in_full=True,
+    examples=("fleet task export tasks.jsonl",),
+):
+    """Write all tasks as lines of JSON.
+
+    To FILE, or to stdout (-). Closed ones too; logs are not exported.
+    """
+
+    def __call__(self, call: Call) -> tuple[list[PortableTask], list[Next]]:
+        return [PortableTask.copy_of(task) for task in call.fleet.tasks.list()], []
+
+
+class ImportTasks(
+    Operation,
+    op="task.import",
+    output=ImportedTasks,
+    access="person",
+    tool="import_tasks",
+    tool_set="tasks",
+    title="Import tasks",
+    brief="Create tasks from lines of JSON, one object each; all of them, or none if a line is wrong.",
+    reaches_out=True,
+    examples=("fleet task import tasks.jsonl",),
+):
+    """Create tasks from lines of JSON.
+
+    From FILE, or from stdin (-), as `task export` writes them, or bd. If a line is wrong nothing is
+    imported. Tasks that are here already stay as they are. A line needs nothing but a title.
+    """
+
+    lines: str = string(
+        "File with lines of JSON.",
+        brief="JSON objects with a title each",
+        position=1,
+        metavar="FILE",
+        file=True,
+    )
+    repo_path: str | None = string(
+        "Repository of tasks that name no folder of this machine.",
+        brief="repository of tasks that name none",
+        default=None,
+        option="cwd",
+        metavar="DIR",
+    )
+
+    def __call__(self, call: Call) -> tuple[ImportedTasks, list[Next]]:
+        from fleet.services.task_lines import read_drafts
+
+        done = call.fleet.tasks.bring_in(read_drafts(self.lines), folder=self.repo_path)
+        renamed = {old: str(new) for old, new in done.renamed.items()}
+        return ImportedTasks.copy_of(done, renamed=renamed), []
