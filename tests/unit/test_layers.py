@@ -1,6 +1,8 @@
 """Imports go down.
 
 interfaces, compat → operations, bootstrap → services, engine, adapters → records, ports → domain → errors
+
+A folder of `work/` has these layers inside itself.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": DOMAIN,
     "files": set(),
     "ports": DOMAIN,
-    "records": DOMAIN | {"ports"},
+    "records": DOMAIN | {"ports", "work"},
+    "work": RECORDS | {"engine"},  # the registry; of the engine it names types
     "shim": PORTS,
     "adapters": (PORTS - {"config"}) | {"shim"},
-    "services": RECORDS,
-    "engine": RECORDS | {"shim"},
-    "operations": RECORDS | {"services"},
+    "services": RECORDS | {"work"},
+    "engine": RECORDS | {"shim", "work"},
+    "operations": RECORDS | {"services", "work"},
     "plugins": RECORDS | {"adapters"},
     "bootstrap": RECORDS | {"adapters", "services", "engine", "shim", "plugins"},
     "testing": RECORDS | {"services", "engine", "shim", "bootstrap"},
@@ -42,6 +45,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": RECORDS
     | {"services", "engine", "plugins", "bootstrap", "interfaces"},  # fleet itself, and fleet.__main__
 }
+# The layer of a module in `work/<kind>/`, by its name; all others are model and decisions.
+LAYER_OF_PART = {
+    "kind": "kind",
+    "records": "records",
+    "reconciler": "engine",
+    "stage_runners": "engine",
+    "service": "services",
+    "operations": "operations",
+}
+MAY_IMPORT["kind"] = RECORDS | {"work", "engine"}
+# A kind whose work is made of another's, too.
+BUILT_ON = {"workflow": {"pair", "race"}, "sprint": {"pair"}}
+# Layers that may import a kind: they wire its services, and render its operations.
+USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
+MAY_KNOW_KINDS: dict[str, str] = {}  # other modules that do, and why
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}
 
 
@@ -57,7 +75,16 @@ def layer(module: str) -> str:
     parts = module.split(".")
     if len(parts) < 2 or parts[1] == "__main__":
         return ""
+    if kind_of_work(module):
+        return LAYER_OF_PART.get(parts[-1], "domain")
     return ".".join(parts[1:3]) if parts[1] == "adapters" else parts[1]
+
+
+def kind_of_work(module: str) -> str:
+    """Return the kind of work whose folder a module is in, if any."""
+    parts = module.split(".")
+    is_folder = parts[1:2] == ["work"] and len(parts) > 2 and f"fleet.work.{parts[2]}.kind" in MODULES
+    return parts[2] if is_folder else ""
 
 
 @cache
@@ -109,6 +136,19 @@ def test_a_module_imports_only_from_layers_below_it(module: str) -> None:
             there = layer(name)
             below = there.partition(".")[0] in allowed
             assert there == own or below, f"{module} must not import {name}"
+
+
+def test_only_the_registry_and_front_ends_know_a_kind_of_work() -> None:
+    found = {
+        (module, name)
+        for module in MODULES
+        for name, _ in imports(module)
+        if (kind := kind_of_work(name)) not in ("", kind_of_work(module))
+        and kind not in BUILT_ON.get(kind_of_work(module), ())
+        and layer(module) not in USES_KINDS
+    }
+    assert {module for module, _ in found} <= set(MAY_KNOW_KINDS), sorted(found)
+    assert set(MAY_KNOW_KINDS) == {module for module, _ in found}, "an exception that is none any more"
 
 
 @for_each("module", [name for name in MODULES if layer(name) in STANDARD_LIBRARY_ONLY])

@@ -125,6 +125,14 @@ class Pair:
         return self.state not in UNDER_WAY and self.state is not PairState.UNDECIDED
 
     @property
+    def parent(self) -> str:
+        return self.part_of
+
+    @property
+    def needs_person(self) -> bool:
+        return self.state is PairState.UNDECIDED
+
+    @property
     def has_work(self) -> bool:
         """Whether the engine has something to do for it."""
         return self.state in UNDER_WAY or (self.has_ended and not self.is_tidy)

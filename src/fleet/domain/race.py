@@ -110,6 +110,14 @@ class Race:
         return self.state in (RaceState.ENDED, RaceState.CANCELLED)
 
     @property
+    def parent(self) -> str:
+        return self.part_of
+
+    @property
+    def needs_person(self) -> bool:
+        return self.is_asking
+
+    @property
     def all_gates(self) -> tuple[str, ...]:
         return (*self.gates, *self.hidden_gates)
 

@@ -210,6 +210,18 @@ class Sprint:
         return self.state not in (SprintState.PLANNING, SprintState.BUILDING)
 
     @property
+    def is_done(self) -> bool:
+        return self.state is SprintState.DONE
+
+    @property
+    def parent(self) -> str:
+        return self.part_of
+
+    @property
+    def needs_person(self) -> bool:
+        return False  # the pair of its phase does
+
+    @property
     def phase(self) -> int:
         """The number of the phase that is under way; 0 while it is planned."""
         return len(self.verified) + 1 if self.plan else 0

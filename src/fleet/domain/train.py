@@ -133,6 +133,18 @@ class Train:
     def has_ended(self) -> bool:
         return self.state in (TrainState.DONE, TrainState.CANCELLED)
 
+    @property
+    def origin(self) -> str:
+        return ""  # it is nobody's part: whoever merges is a person, or was allowed to
+
+    @property
+    def parent(self) -> str:
+        return ""
+
+    @property
+    def needs_person(self) -> bool:
+        return self.state is TrainState.HALTED
+
     def car(self, branch: str) -> Car:
         return next(car for car in self.cars if car.branch == branch)
 

@@ -8,36 +8,23 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from shlex import quote
+from typing import Any
 
 from fleet.config import Settings
-from fleet.domain.pair import Pair, PairState
 from fleet.domain.task import Task, TaskState
-from fleet.domain.train import Train, TrainState
-from fleet.domain.workflow import StageState, Workflow, told_of_questions
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
-from fleet.records.pairs import Pairs
 from fleet.records.tasks import Hold, QueueState, Tasks
-from fleet.records.trains import Trains
-from fleet.records.workflows import Workflows
+from fleet.work.registry import find_work, kinds
+from fleet.work.spec import KindOfWork, Notice, Work
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 20.0
 MOST_TRIES = 8
 PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: half an hour in all
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    # workflow.asks, task.blocked, task.asks, task.held, pair.undecided, train.halted or coder.held
-    kind: str
-    about: str  # id of what it is about, or name of the coder
-    title: str
-    text: str
-    command: str  # what to type
-    project: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +37,6 @@ class Notices:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._tasks = Tasks(context.store)
-        self._pairs = Pairs(context.store)
-        self._workflows = Workflows(context.store)
-        self._trains = Trains(context.store)
         self._state = QueueState(context.store)
         self._tries: dict[str, _Tries] = {}
 
@@ -73,12 +57,10 @@ class Notices:
     def _due(self) -> Iterator[Notice]:
         for task in self._tasks.find("untold", self._context.host):
             yield _about_task(task)
-        for pair in self._pairs.find("untold", self._context.host):
-            yield _about_pair(pair)
-        for workflow in self._workflows.find("untold", self._context.host):
-            yield _about_workflow(workflow)
-        for train in self._trains.find("untold", self._context.host):
-            yield _about_train(train)
+        for kind in kinds():
+            for work in kind.collection(self._context.store).find("untold", self._context.host):
+                if notice := kind.notice(work):
+                    yield notice
         for hold in self._state.holds().values():
             if not hold.until and not hold.is_told:
                 yield _about_coder(hold)
@@ -86,12 +68,10 @@ class Notices:
     def _mark(self, notice: Notice) -> None:
         if notice.kind == "coder.held":
             self._state.mark_told(notice.about)
-        elif notice.kind == "workflow.asks":
-            self._workflows.update(notice.about, told_of_questions)
-        elif notice.kind == "pair.undecided":
-            self._pairs.update(notice.about, lambda pair: _told_of_pair(pair, notice))
-        elif notice.kind == "train.halted":
-            self._trains.update(notice.about, lambda train: _told_of_train(train, notice))
+        elif found := find_work(self._context.store, notice.about):
+            found.kind.collection(self._context.store).update(
+                notice.about, partial(_told_of_work, found.kind, notice)
+            )
         else:
             self._tasks.update(notice.about, lambda task: _told(task, notice))
 
@@ -126,49 +106,9 @@ def _about_task(task: Task) -> Notice:
     )
 
 
-def _about_workflow(workflow: Workflow) -> Notice:
-    index = next(at for at, one in enumerate(workflow.progress) if one.state is StageState.ASKING)
-    stage = workflow.stages[index].name
-    return Notice(
-        kind="workflow.asks",
-        about=workflow.id,
-        title=f"{workflow.id} asks: {workflow.name}, stage {stage}",
-        text=workflow.progress[index].reason,
-        command=f"fleet workflow approve {workflow.id} {stage}",
-        project=workflow.project,
-    )
-
-
-def _about_pair(pair: Pair) -> Notice:
-    return Notice(
-        kind="pair.undecided",
-        about=pair.id,
-        title=f"{pair.id} needs your decision: {pair.prompt.strip().partition(chr(10))[0][:100]}",
-        text=pair.reason,
-        command=f"fleet pair show {pair.id}",
-        project=pair.project,
-    )
-
-
-def _told_of_pair(pair: Pair, notice: Notice) -> Pair:
-    is_same = pair.state is PairState.UNDECIDED and _about_pair(pair) == notice
-    return replace(pair, is_told=True) if is_same else pair
-
-
-def _about_train(train: Train) -> Notice:
-    return Notice(
-        kind="train.halted",
-        about=train.id,
-        title=f"{train.id} into {train.target} needs you",
-        text=train.reason,
-        command=f"fleet train show {train.id}",
-        project=train.project,
-    )
-
-
-def _told_of_train(train: Train, notice: Notice) -> Train:
-    is_same = train.state is TrainState.HALTED and _about_train(train) == notice
-    return replace(train, is_told=True) if is_same else train
+def _told_of_work(kind: KindOfWork[Any], notice: Notice, work: Work) -> Work:
+    """Return the work with its notice marked as sent, unless it needs something else by now."""
+    return kind.mark_told(work) if kind.notice(work) == notice else work
 
 
 def _about_coder(hold: Hold) -> Notice:

@@ -1,4 +1,4 @@
-"""Reconcilers for workflows, merge trains, pairs, sprints and races: each brings its records further.
+"""Reconcilers of all kinds of work: each moves the records of its kind on.
 
 Like the queue, a reconciler keeps nothing: it reads records, decides by pure functions, and changes one
 record at a time by compare-and-set. What it starts has a name that follows from what it is started for, so
@@ -8,39 +8,15 @@ that starting it again, after a kill between two writes, starts nothing twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from fleet.engine.context import EngineContext
-from fleet.engine.pairs import PairReconciler
-from fleet.engine.races import RaceReconciler
-from fleet.engine.sprints import SprintReconciler
-from fleet.engine.trains import TrainReconciler
-from fleet.engine.workflows import WorkflowReconciler
 from fleet.errors import Conflict, FleetError, Stale, StoreUnusable
+from fleet.work.registry import kinds
+from fleet.work.spec import Reconciler, Work
 
 log = logging.getLogger(__name__)
-
-
-class Named(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-Work = TypeVar("Work", bound=Named)
-
-
-class Reconciler(Protocol[Work]):
-    """Brings one kind of work further. Its calls block for a while."""
-
-    def live(self) -> Sequence[Work]:
-        """Return what is under way on this host."""
-        ...
-
-    def advance(self, work: Work) -> bool:
-        """Do what can be done for it now; tell whether anything was."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +30,7 @@ class Pass:
 
 class Reconcilers:
     def __init__(self, context: EngineContext) -> None:
-        self._reconcilers: tuple[Reconciler[Any], ...] = _all_reconcilers(context)
+        self._reconcilers = [kind.reconciler(context) for kind in kinds()]
         self._was_changed = False
 
     def look(self) -> Pass:
@@ -66,7 +42,7 @@ class Reconcilers:
                 has_moved = self._advance(reconciler, work) or has_moved
         return Pass(is_busy=is_busy, has_moved=has_moved, was_changed=self._was_changed)
 
-    def _advance(self, reconciler: Reconciler[Any], work: Named) -> bool:
+    def _advance(self, reconciler: Reconciler[Any], work: Work) -> bool:
         """Bring one work further; what is wrong with it must not stop the others."""
         try:
             return reconciler.advance(work)
@@ -80,13 +56,3 @@ class Reconcilers:
         except Exception:  # a bug in how one is dealt with is not the others' fault
             log.exception("work.problem", extra={"work_id": work.id})
         return False
-
-
-def _all_reconcilers(context: EngineContext) -> tuple[Reconciler[Any], ...]:
-    return (
-        WorkflowReconciler(context),
-        TrainReconciler(context),
-        PairReconciler(context),
-        SprintReconciler(context),
-        RaceReconciler(context),
-    )

@@ -26,20 +26,11 @@ from fleet.engine.reconcilers import Pass, Reconcilers
 from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
 from fleet.engine.trials import Bench
 from fleet.errors import FleetError
+from fleet.work.registry import kinds
 
 log = logging.getLogger(__name__)
 
-WISHES = (
-    "task/",
-    "question/",
-    "queue/pause",
-    "hold/",
-    "workflow/",
-    "pair/",
-    "sprint/",
-    "race/",
-    "train/",
-)  # kinds of records that may be wishes of other hosts
+WISHES = ("task/", "question/", "queue/pause", "hold/")  # records that may be wishes of other hosts
 MOST_ROUNDS = 3  # of queue and reconcilers in one look; those who wait for jobs to begin come next
 LOOK_EVERY_SECONDS = 15.0  # the safety net under the wake-ups
 
@@ -244,8 +235,9 @@ class Supervisor:
 
     async def _keep_listening(self, wishes: Callable[[], AsyncIterator[str]]) -> None:
         """Look at once when another host records a wish; the slow poll is only the safety net."""
+        prefixes = wish_prefixes()
         async for written in wishes():
-            if not written or written.startswith(WISHES):
+            if not written or written.startswith(prefixes):
                 self._woken.set()
 
     def _tell(self) -> None:
@@ -278,6 +270,11 @@ class Supervisor:
             self._listen()
         else:
             self._is_stopping = True
+
+
+def wish_prefixes() -> tuple[str, ...]:
+    """Prefixes of the records that may be wishes of other hosts, those of every kind of work included."""
+    return (*WISHES, *(f"{kind.name}/" for kind in kinds()))
 
 
 def _log_problem(name: str, job: asyncio.Future[None]) -> None:

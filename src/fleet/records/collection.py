@@ -79,11 +79,11 @@ class Collection(Generic[Item]):
         self._read: OrderedDict[str, tuple[str, Item]] = _memory_of(store, codec.kind)
 
     def get(self, key: str) -> Item:
-        return self._decode(self._record(key))
+        return self.decode(self._record(key))
 
     def peek(self, key: str) -> Item | None:
         record = self._store.get(self._codec.kind, key)
-        return self._decode(record) if record else None
+        return self.decode(record) if record else None
 
     def add(self, item: Item) -> None:
         """Write a new item; raise `Stale` if there is one of its id."""
@@ -113,7 +113,7 @@ class Collection(Generic[Item]):
     ) -> Item:
         while True:
             record = self._record(key)
-            old = self._decode(record)
+            old = self.decode(record)
             new = change(old)
             events = tell(old, new)
             if new == old and not events:
@@ -133,13 +133,13 @@ class Collection(Generic[Item]):
         return list(self.each(field, value))
 
     def each(self, field: str = "", value: str = "") -> Iterator[Item]:
-        return (self._decode(record) for record in find_all(self._store, self._codec.kind, field, value))
+        return (self.decode(record) for record in find_all(self._store, self._codec.kind, field, value))
 
     def page(self, field: str, value: str, *, after: str = "", limit: int = 100) -> Sequence[Item]:
         records = self._store.find(self._codec.kind, field, value, after=after, limit=limit)
-        return [self._decode(record) for record in records]
+        return [self.decode(record) for record in records]
 
-    def _decode(self, record: Record) -> Item:
+    def decode(self, record: Record) -> Item:
         """Return the item of a record; one of the same version is the same item, which nothing can change."""
         version, item = self._read.get(record.key, ("", None))
         if item is None or version != record.version:

@@ -1,4 +1,4 @@
-"""Where something comes from: the spawn behind a run, a task, a pair, a sprint, a race or a workflow."""
+"""Where something comes from: the spawn behind a run, a task or work made of tasks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from fleet.ports.store import Store
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
+from fleet.work.registry import find_work
 
 if TYPE_CHECKING:
     from fleet.domain.spawn import Spawn
-    from fleet.records.pairs import Pairs
-    from fleet.records.races import Races
     from fleet.records.spawns import Spawns
-    from fleet.records.sprints import Sprints
-    from fleet.records.workflows import Workflows
 
 LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
 
@@ -27,37 +24,13 @@ class Lineage:
         self._runs = Runs(store)
         self._tasks = Tasks(store)
 
-    # Loaded when something comes from elsewhere: most commands never ask.
-
     @cached_property
     def _spawns(self) -> Spawns:
-        from fleet.records.spawns import Spawns
+        from fleet.records.spawns import (
+            Spawns,
+        )  # when something comes from elsewhere: most commands never ask
 
         return Spawns(self._store)
-
-    @cached_property
-    def _pairs(self) -> Pairs:
-        from fleet.records.pairs import Pairs
-
-        return Pairs(self._store)
-
-    @cached_property
-    def _races(self) -> Races:
-        from fleet.records.races import Races
-
-        return Races(self._store)
-
-    @cached_property
-    def _sprints(self) -> Sprints:
-        from fleet.records.sprints import Sprints
-
-        return Sprints(self._store)
-
-    @cached_property
-    def _workflows(self) -> Workflows:
-        from fleet.records.workflows import Workflows
-
-        return Workflows(self._store)
 
     def runs_behind(self, name: str) -> Iterator[str]:
         """Yield the runs whose agents asked for something, the nearest first."""
@@ -102,12 +75,6 @@ class Lineage:
             return "", run.task or ""
         if task := self._tasks.peek(name):
             return task.origin, task.part_of
-        if pair := self._pairs.peek(name):
-            return pair.origin, pair.part_of
-        if sprint := self._sprints.peek(name):
-            return sprint.origin, sprint.part_of
-        if race := self._races.peek(name):
-            return race.origin, race.part_of
-        if workflow := self._workflows.peek(name):
-            return workflow.origin, workflow.parent
+        if found := find_work(self._store, name):
+            return found.work.origin, found.work.parent
         return "", ""

@@ -263,10 +263,6 @@ class TrainService:
 
     # looking after trains
 
-    def halted(self) -> list[Train]:
-        """Return the trains that wait for a person, oldest first."""
-        return self._trains.find("state", str(TrainState.HALTED))
-
     def list(self, *, everything: bool = False) -> list[Train]:
         """Return the trains, oldest first: those that are under way, or all."""
         found = [train for train in self._trains.find() if everything or not train.has_ended]
@@ -342,7 +338,7 @@ class TrainService:
         found = sorted(self._runs.find("project", project), key=lambda run: run.created_at)
         runs = [run for run in found if self._counts(run)]
         of_agents = {run.branch for run in found}
-        merges = [branch for branch in self._results.of_workflows(project) if branch not in of_agents]
+        merges = [branch for branch in self._results.without_agent(project) if branch not in of_agents]
         known = dict.fromkeys([*(run.branch for run in runs), *merges])
         tips = {branch: self._merging.tip(project, f"refs/heads/{branch}") for branch in known}
         contains = self._repositories.contains

@@ -253,10 +253,6 @@ class WorkflowService:
         wanted = [workflow.index_of(stage)] if stage else range(len(workflow.stages))
         return [entry for index in wanted for entry in self._logs.entries(workflow, index)]
 
-    def asking(self) -> list[Workflow]:
-        """Return those with a stage that waits for approval, also those within others; oldest first."""
-        return sorted(self._workflows.each("asking", "yes"), key=lambda one: one.created_at)
-
     def within(self, workflow: Workflow) -> list[Workflow]:
         return self._workflows.find("parent", workflow.id)
 

@@ -1,0 +1,1 @@
+"""Pairs: one agent does the work, another reviews it."""

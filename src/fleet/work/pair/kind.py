@@ -1,0 +1,61 @@
+"""Declares pairs as a kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleet.errors import Next
+from fleet.work.spec import Due, KindOfWork, Notice
+
+if TYPE_CHECKING:
+    from fleet.domain.pair import Pair
+    from fleet.engine.context import EngineContext
+    from fleet.engine.pairs import PairReconciler
+    from fleet.ports.store import Store
+    from fleet.records.pairs import Pairs
+
+
+class PairKind(KindOfWork["Pair"]):
+    name = "pair"
+    id_prefix = "p-"
+    asking = ("state", "undecided")
+
+    def collection(self, store: Store) -> Pairs:
+        from fleet.records.pairs import Pairs
+
+        return Pairs(store)
+
+    def reconciler(self, context: EngineContext) -> PairReconciler:
+        from fleet.engine.pairs import PairReconciler
+
+        return PairReconciler(context)
+
+    def branches(self, store: Store, work: Pair) -> tuple[str, ...]:
+        from fleet.records.tasks import Tasks
+
+        doer = Tasks(store).peek(work.doer_task)
+        return (doer.branch,) if doer and doer.branch and work.is_good else ()
+
+    def decisions(self, work: Pair) -> Iterator[Due]:
+        told = f"{work.id} is undecided: {work.reason}"
+        yield Due("pair", work.id, told, Next("pair.show", pair_id=work.id))
+
+    def notice(self, work: Pair) -> Notice | None:
+        if not work.needs_person:
+            return None
+        return Notice(
+            kind="pair.undecided",
+            about=work.id,
+            title=f"{work.id} needs your decision: {work.prompt.strip().partition(chr(10))[0][:100]}",
+            text=work.reason,
+            command=Next("pair.show", pair_id=work.id),
+            project=work.project,
+        )
+
+    def mark_told(self, work: Pair) -> Pair:
+        return replace(work, is_told=True)
+
+
+KIND = PairKind()

@@ -1,0 +1,1 @@
+"""Races: several attempts at the same work, the best chosen by evidence."""

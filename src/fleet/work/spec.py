@@ -1,0 +1,134 @@
+"""What each kind of work declares: how its records are found, moved on, merged, and brought to a person."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from fleet.errors import Next
+
+if TYPE_CHECKING:
+    from fleet.engine.context import EngineContext
+    from fleet.ports.store import Store
+    from fleet.records.collection import Collection
+
+
+class Work(Protocol):
+    """Work made of several tasks. All of it is data; what takes a look at other records is in its kind."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def project(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def base(self) -> str:
+        """The commit that it starts from."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """The spawn that asked for it; "" for what a person started."""
+        ...
+
+    @property
+    def parent(self) -> str:
+        """The work that it is a part of; "" if it stands alone."""
+        ...
+
+    @property
+    def has_ended(self) -> bool: ...
+    @property
+    def needs_person(self) -> bool:
+        """Whether it cannot continue before a person does something."""
+        ...
+
+
+WorkT = TypeVar("WorkT", bound=Work)
+ReconciledT = TypeVar("ReconciledT", bound=Work)
+
+
+class Reconciler(Protocol[ReconciledT]):
+    """Moves one kind of work on. Its calls block for a while."""
+
+    def live(self) -> Sequence[ReconciledT]:
+        """Return what is under way on this host."""
+        ...
+
+    def advance(self, work: ReconciledT) -> bool:
+        """Do what can be done for it now; tell whether anything was."""
+        ...
+
+
+class Due(NamedTuple):
+    """A decision that only a person can make."""
+
+    kind: str
+    id: str  # of the work, or of the run that is held
+    text: str
+    next: Next  # what makes the decision, or shows how
+    stage: str = ""  # of a workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What a person is told once, by their own command and webhook."""
+
+    kind: str  # task.asks, pair.undecided, coder.held …
+    about: str  # id of what it is about, or name of the coder
+    title: str
+    text: str
+    command: str  # what to type
+    project: str = ""
+
+
+class KindOfWork(ABC, Generic[WorkT]):
+    """One kind of work, declared in `work/<name>/kind.py` and listed in `work/registry.py`.
+
+    A declaration loads nothing of its kind before it is asked: commands read all declarations, and most of
+    them need no kind at all.
+    """
+
+    name: ClassVar[str]  # also of its records in the store
+    id_prefix: ClassVar[str]  # of ids that a person sees; a part is named after its whole instead
+    asking: ClassVar[tuple[str, str] | None] = None  # index entry of the work with decisions due
+
+    @abstractmethod
+    def collection(self, store: Store) -> Collection[WorkT]:
+        """Its records. Those with a notice to send are indexed as `untold` by their host."""
+
+    @abstractmethod
+    def reconciler(self, context: EngineContext) -> Reconciler[WorkT]: ...
+
+    @abstractmethod
+    def branches(self, store: Store, work: WorkT) -> tuple[str, ...]:
+        """Branches with accepted work; empty if there is none."""
+
+    def is_result(self, store: Store, work: WorkT, branch: str) -> bool:
+        """Whether the branch of one of its agents is a result of the whole, not a step on the way to it."""
+        return branch in self.branches(store, work)
+
+    def branches_without_agent(self, store: Store, project: str) -> Iterable[str]:
+        """Results in a project that are on no agent's branch: merges that the engine made, say."""
+        return ()
+
+    def decisions(self, work: WorkT) -> Iterable[Due]:
+        """The decisions that are due on work found by `asking`."""
+        return ()
+
+    def notice(self, work: WorkT) -> Notice | None:
+        """What a person should hear about it now."""
+        return None
+
+    def mark_told(self, work: WorkT) -> WorkT:
+        """The work after its notice was sent."""
+        return work

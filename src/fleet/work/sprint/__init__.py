@@ -1,0 +1,1 @@
+"""Sprints: a plan, then a reviewed phase at a time."""

@@ -1,0 +1,1 @@
+"""Merge trains: branches that are tested together and land in order."""

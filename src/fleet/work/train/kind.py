@@ -1,0 +1,59 @@
+"""Declares merge trains as a kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleet.errors import Next
+from fleet.work.spec import Due, KindOfWork, Notice
+
+if TYPE_CHECKING:
+    from fleet.domain.train import Train
+    from fleet.engine.context import EngineContext
+    from fleet.engine.trains import TrainReconciler
+    from fleet.ports.store import Store
+    from fleet.records.trains import Trains
+
+
+class TrainKind(KindOfWork["Train"]):
+    name = "train"
+    id_prefix = "m-"
+    asking = ("state", "halted")
+
+    def collection(self, store: Store) -> Trains:
+        from fleet.records.trains import Trains
+
+        return Trains(store)
+
+    def reconciler(self, context: EngineContext) -> TrainReconciler:
+        from fleet.engine.trains import TrainReconciler
+
+        return TrainReconciler(context)
+
+    def branches(self, store: Store, work: Train) -> tuple[str, ...]:
+        """None: what it merged is in its target."""
+        return ()
+
+    def decisions(self, work: Train) -> Iterator[Due]:
+        told = f"{work.id} was halted: {work.reason}"
+        yield Due("merge", work.id, told, Next("train.resume", train_id=work.id))
+
+    def notice(self, work: Train) -> Notice | None:
+        if not work.needs_person:
+            return None
+        return Notice(
+            kind="train.halted",
+            about=work.id,
+            title=f"{work.id} into {work.target} needs you",
+            text=work.reason,
+            command=f"fleet train show {work.id}",
+            project=work.project,
+        )
+
+    def mark_told(self, work: Train) -> Train:
+        return replace(work, is_told=True)
+
+
+KIND = TrainKind()

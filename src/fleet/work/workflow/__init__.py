@@ -1,0 +1,1 @@
+"""Workflows: stages that build on each other's results."""

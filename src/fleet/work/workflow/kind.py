@@ -1,0 +1,68 @@
+"""Declares workflows as a kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from fleet.errors import Next
+from fleet.work.spec import Due, KindOfWork, Notice
+
+if TYPE_CHECKING:
+    from fleet.domain.workflow import Workflow
+    from fleet.engine.context import EngineContext
+    from fleet.engine.workflows import WorkflowReconciler
+    from fleet.ports.store import Store
+    from fleet.records.workflows import Workflows
+
+
+class WorkflowKind(KindOfWork["Workflow"]):
+    name = "workflow"
+    id_prefix = "w-"
+    asking = ("asking", "yes")
+
+    def collection(self, store: Store) -> Workflows:
+        from fleet.records.workflows import Workflows
+
+        return Workflows(store)
+
+    def reconciler(self, context: EngineContext) -> WorkflowReconciler:
+        from fleet.engine.workflows import WorkflowReconciler
+
+        return WorkflowReconciler(context)
+
+    def branches(self, store: Store, work: Workflow) -> tuple[str, ...]:
+        """Several only where the last stage ran once for each of several items."""
+        return work.mergeable
+
+    def branches_without_agent(self, store: Store, project: str) -> Iterator[str]:
+        for workflow in self.collection(store).each("project", project):
+            if not workflow.parent:
+                yield from workflow.mergeable
+
+    def decisions(self, work: Workflow) -> Iterator[Due]:
+        for stage, at in work.asking:
+            told = f"{work.name} asks for approval: {at.reason}"
+            approve = Next("workflow.approve", workflow_id=work.id, stage=stage.name)
+            yield Due("approval", work.id, told, approve, stage.name)
+
+    def notice(self, work: Workflow) -> Notice | None:
+        for stage, at in work.asking:
+            return Notice(
+                kind="workflow.asks",
+                about=work.id,
+                title=f"{work.id} asks: {work.name}, stage {stage.name}",
+                text=at.reason,
+                command=f"fleet workflow approve {work.id} {quote(stage.name)}",
+                project=work.project,
+            )
+        return None
+
+    def mark_told(self, work: Workflow) -> Workflow:
+        from fleet.domain.workflow import told_of_questions
+
+        return told_of_questions(work)
+
+
+KIND = WorkflowKind()
