@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
-    from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.trains import TrainService
     from fleet.services.workflows import WorkflowService
+    from fleet.work.race.service import RaceService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -505,7 +505,7 @@ def _make_pairs(fleet: Fleet) -> PairService:
 
 
 def _make_races(fleet: Fleet) -> RaceService:
-    from fleet.services.races import RaceService
+    from fleet.work.race.service import RaceService
 
     return RaceService(
         host=fleet.host,

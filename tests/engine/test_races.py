@@ -18,7 +18,13 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.workspaces.checkouts import GitCheckouts
 from fleet.bootstrap import make_supervisor, open_fleet, open_store
 from fleet.domain.ids import RaceId, TrialId
-from fleet.domain.race import (
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import Trial
+from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
+from fleet.ports.commit_comparison import Comparison
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
+from fleet.work.race.model import (
     Candidate,
     End,
     Race,
@@ -29,16 +35,10 @@ from fleet.domain.race import (
     task_id,
     without_doubles,
 )
-from fleet.domain.scorecard import CandidateStatus, Score, score
-from fleet.domain.task import Task, TaskState
-from fleet.domain.trial import Trial
-from fleet.engine.races import RaceReconciler
-from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
-from fleet.ports.commit_comparison import Comparison
-from fleet.records.races import Races
-from fleet.records.tasks import Tasks
-from fleet.records.trials import Trials
-from fleet.services.races import RaceDetail, RaceWish
+from fleet.work.race.reconciler import RaceReconciler
+from fleet.work.race.records import Races
+from fleet.work.race.scorecard import CandidateStatus, Score, score
+from fleet.work.race.service import RaceDetail, RaceWish
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, wait_for
 

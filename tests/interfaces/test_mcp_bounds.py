@@ -16,14 +16,14 @@ import pytest
 from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.ids import QuestionId, RaceId, RunId, TaskId
 from fleet.domain.question import Question
-from fleet.domain.race import Candidate, End, Race, racer
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
 from fleet.engine.supervisor_link import supervisor_environment
 from fleet.records.lineage import Lineage
-from fleet.records.races import Races
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
 from fleet.records.workflows import Workflows
+from fleet.work.race.model import Candidate, End, Race, racer
+from fleet.work.race.records import Races
 from tests.branches import branch_off
 from tests.interfaces.conftest import ended_run, record
 from tests.interfaces.test_mcp_server import Wire, wired

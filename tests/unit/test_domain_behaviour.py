@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.behaviour import MOST_PARSED, SAME, digest_behaviour, parsed_paths
 from fleet.domain.protection import Change, ChangeKind
+from fleet.work.race.behaviour import MOST_PARSED, SAME, digest_behaviour, parsed_paths
 
 OLD = """def total(prices):
     result = 0

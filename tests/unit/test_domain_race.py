@@ -12,9 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.domain.behaviour import SAME
 from fleet.domain.ids import RaceId, TaskId
-from fleet.domain.judging import duel_task, read_vote
 from fleet.domain.protection import (
     CONFIGURATION,
     TESTS,
@@ -27,7 +25,12 @@ from fleet.domain.protection import (
     is_beside_tests,
     matches,
 )
-from fleet.domain.race import (
+from fleet.domain.run import Diff
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.work.race.behaviour import SAME
+from fleet.work.race.judging import duel_task, read_vote
+from fleet.work.race.model import (
     Candidate,
     End,
     Fate,
@@ -42,11 +45,8 @@ from fleet.domain.race import (
     racer,
     without_doubles,
 )
-from fleet.domain.run import Diff
-from fleet.domain.scorecard import Say, Scorecard, judge_gate, score
-from fleet.domain.task import Task, TaskState
-from fleet.domain.test_output import Count, count_tests, failing_tests
-from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.work.race.scorecard import Say, Scorecard, judge_gate, score
+from fleet.work.race.test_output import Count, count_tests, failing_tests
 from tests.tables import for_each
 
 # counting tests

@@ -59,7 +59,11 @@ MAY_IMPORT["kind"] = RECORDS | {"work", "engine"}
 BUILT_ON = {"workflow": {"pair", "race"}, "sprint": {"pair"}}
 # Layers that may import a kind: they wire its services, and render its operations.
 USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
-MAY_KNOW_KINDS: dict[str, str] = {}  # other modules that do, and why
+MAY_KNOW_KINDS = {  # other modules that do, and why
+    "fleet.engine.stage_runners": "stages of a workflow start other work",
+    "fleet.services.stage_logs": "finds the logs of what stages started",
+    "fleet.services.fleet": "names the type of each service",
+}
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}
 
 

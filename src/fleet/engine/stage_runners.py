@@ -11,8 +11,6 @@ from typing import Protocol
 from fleet.domain.ids import PairId, RaceId, TaskId, TrialId, WorkflowId
 from fleet.domain.pair import Pair, PairState, parse_who
 from fleet.domain.pair import cancel as cancel_pair
-from fleet.domain.race import Race
-from fleet.domain.race import task_id as race_task
 from fleet.domain.report import PLEASE, read_report
 from fleet.domain.review import open_in
 from fleet.domain.run import Run
@@ -23,9 +21,11 @@ from fleet.engine.admission import cost_of
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, Stale
 from fleet.records.pairs import Pairs
-from fleet.records.races import Races
 from fleet.records.tasks import Tasks
 from fleet.records.workflows import Workflows
+from fleet.work.race.model import Race
+from fleet.work.race.model import task_id as race_task
+from fleet.work.race.records import Races
 
 CANCELLED = "cancelled with its workflow"
 

@@ -15,7 +15,7 @@ NOUNS = {
     "pair": "fleet.operations.pairs",
     "queue": "fleet.operations.queue",
     "question": "fleet.operations.questions",
-    "race": "fleet.operations.races",
+    "race": "fleet.work.race.operations",
     "sprint": "fleet.operations.sprints",
     "task": "fleet.operations.tasks",
     "workflow": "fleet.operations.workflows",

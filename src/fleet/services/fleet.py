@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
-    from fleet.services.races import RaceService
     from fleet.services.runs import RunService
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
     from fleet.services.trains import TrainService
     from fleet.services.workflows import WorkflowService
+    from fleet.work.race.service import RaceService
 
 
 @dataclass(kw_only=True)

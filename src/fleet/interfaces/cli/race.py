@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
 from fleet.interfaces.cli.common import first_line
-from fleet.operations.races import (
+from fleet.work.race.operations import (
     CancelRace,
     Candidate,
     GateRow,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fleet.work.spec import KindOfWork
 
 if TYPE_CHECKING:
-    from fleet.domain.race import Race
     from fleet.engine.context import EngineContext
-    from fleet.engine.races import RaceReconciler
     from fleet.ports.store import Store
-    from fleet.records.races import Races
+    from fleet.work.race.model import Race
+    from fleet.work.race.reconciler import RaceReconciler
+    from fleet.work.race.records import Races
 
 
 class RaceKind(KindOfWork["Race"]):
@@ -19,12 +19,12 @@ class RaceKind(KindOfWork["Race"]):
     id_prefix = "r-"
 
     def collection(self, store: Store) -> Races:
-        from fleet.records.races import Races
+        from fleet.work.race.records import Races
 
         return Races(store)
 
     def reconciler(self, context: EngineContext) -> RaceReconciler:
-        from fleet.engine.races import RaceReconciler
+        from fleet.work.race.reconciler import RaceReconciler
 
         return RaceReconciler(context)
 

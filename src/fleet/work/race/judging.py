@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from fleet.domain.ids import TaskId
-from fleet.domain.race import Race
 from fleet.domain.run import Role
-from fleet.domain.scorecard import Duel
 from fleet.domain.task import Task
+from fleet.work.race.model import Race
+from fleet.work.race.scorecard import Duel
 
 LONGEST_SHOWN = 60_000  # characters of a candidate's change
 ASK = """Two attempts at the same work passed the same checks. Say which of them you would rather maintain:

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from fleet.domain.ids import TrialId
-from fleet.domain.race import Candidate, End, Race, base_suite_trial, base_trial, cross_trial, own_trial
-from fleet.domain.test_output import Count, count_tests, failing_tests
 from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.work.race.model import Candidate, End, Race, base_suite_trial, base_trial, cross_trial, own_trial
+from fleet.work.race.test_output import Count, count_tests, failing_tests
 
 UNPROVEN = "nothing that failed on the base passes now"
 Trials: TypeAlias = Mapping[TrialId, Trial]  # by id, as far as they are there

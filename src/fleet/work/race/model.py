@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from fleet.domain.behaviour import SAME
 from fleet.domain.ids import RaceId, TaskId, TrialId
 from fleet.domain.protection import Examined, Flag
 from fleet.domain.run import Diff, Role, Run, RunState
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Patch, Trial
+from fleet.work.race.behaviour import SAME
 
 SIZES = range(2, 21)
 TIMES = range(1, 11)

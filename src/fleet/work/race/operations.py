@@ -22,10 +22,10 @@ from fleet.operations.spec import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleet.domain.protection import Flag
-    from fleet.domain.race import Race
-    from fleet.domain.scorecard import Gate, Score, Suite
     from fleet.operations.call import Call
-    from fleet.services.races import RaceDetail
+    from fleet.work.race.model import Race
+    from fleet.work.race.scorecard import Gate, Score, Suite
+    from fleet.work.race.service import RaceDetail
 
 STATES = ("racing", "trying", "ended", "cancelled")
 
@@ -237,7 +237,7 @@ class StartRace(
     times: int = integer("Runs of each command.", brief="runs per command", minimum=1, maximum=10, default=3)
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        from fleet.services.races import RaceWish
+        from fleet.work.race.service import RaceWish
 
         call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
         race = call.fleet.races.start(

@@ -8,10 +8,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fleet.domain.behaviour import digest_behaviour, parsed_paths
-from fleet.domain.judging import duel_id, duel_task, read_vote
 from fleet.domain.protection import Change, Protection, examine
-from fleet.domain.race import (
+from fleet.domain.run import Diff
+from fleet.domain.task import Task, TaskState
+from fleet.domain.trial import Trial
+from fleet.engine.context import EngineContext
+from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
+from fleet.records.tasks import Tasks
+from fleet.work.race.behaviour import digest_behaviour, parsed_paths
+from fleet.work.race.judging import duel_id, duel_task, read_vote
+from fleet.work.race.model import (
     Candidate,
     End,
     Fate,
@@ -25,14 +31,8 @@ from fleet.domain.race import (
     task_id,
     without_doubles,
 )
-from fleet.domain.run import Diff
-from fleet.domain.scorecard import Duel, Outcome, Scorecard, Trials, score
-from fleet.domain.task import Task, TaskState
-from fleet.domain.trial import Trial
-from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
-from fleet.records.races import ASKS, WORK, Races
-from fleet.records.tasks import Tasks
+from fleet.work.race.records import ASKS, WORK, Races
+from fleet.work.race.scorecard import Duel, Outcome, Scorecard, Trials, score
 
 log = logging.getLogger(__name__)
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_race_id
 from fleet.domain.naming import refuse_option
-from fleet.domain.race import SIZES, TIMES, End, Race, all_trials, racer, task_id
 from fleet.domain.run import Role
-from fleet.domain.scorecard import CandidateStatus, Scorecard, score
 from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.ports.coder import Turn
-from fleet.records.races import Races
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
 from fleet.services.waiting import find_by_id
+from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer, task_id
+from fleet.work.race.records import Races
+from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
 
 if TYPE_CHECKING:
     from fleet.config import Settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fleet.domain.ids import RaceId
 from fleet.domain.protection import Flag
-from fleet.domain.race import Candidate, End, Race, RaceState
 from fleet.domain.run import Diff
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of, value_of
+from fleet.work.race.model import Candidate, End, Race, RaceState
 
 WORK, ASKS = "work", "asks"
 
