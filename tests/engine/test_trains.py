@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_store
-from fleet.domain.train import Train, TrainState
 from fleet.records.tasks import Tasks
-from fleet.records.trains import Trains
+from fleet.work.train.model import Train, TrainState
+from fleet.work.train.records import Trains
 from tests.branches import branch_off
 from tests.support import PATIENCE_SECONDS, System, git, is_alive, scenario, wait_for
 

@@ -20,14 +20,14 @@ from fleet.bootstrap import make_supervisor
 from fleet.domain.ids import RunId, TaskId, TrainId
 from fleet.domain.run import Run, RunState, WorkspaceState
 from fleet.domain.task import Task, TaskState
-from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by
 from fleet.domain.trial import Answer, TrialState
 from fleet.engine.context import EngineContext
-from fleet.engine.trains import TrainReconciler
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
-from fleet.records.trains import Trains
 from fleet.records.trials import Trials
+from fleet.work.train.model import Car, CarState, Train, TrainState, cancelled, joined_by
+from fleet.work.train.reconciler import TrainReconciler
+from fleet.work.train.records import Trains
 from tests.branches import branch_off
 from tests.support import git, make_repository
 

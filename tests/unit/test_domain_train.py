@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.domain import train as trains
 from fleet.domain.ids import TrainId
-from fleet.domain.train import LAST_RETURN, MOST_MOVES, Car, CarState, Joint, Look, Train, TrainState
 from fleet.errors import Conflict
+from fleet.work.train import model as trains
+from fleet.work.train.model import LAST_RETURN, MOST_MOVES, Car, CarState, Joint, Look, Train, TrainState
 from tests.tables import for_each
 
 GATES = ("make test",)

@@ -62,6 +62,8 @@ USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
 MAY_KNOW_KINDS = {  # other modules that do, and why
     "fleet.engine.stage_runners": "stages of a workflow start other work",
     "fleet.services.stage_logs": "finds the logs of what stages started",
+    "fleet.services.trains": "its service",
+    "fleet.engine.boundary": "knows the refs that trains moved",
     "fleet.services.fleet": "names the type of each service",
 }
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}

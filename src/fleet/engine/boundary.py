@@ -26,7 +26,7 @@ from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
 from fleet.records.runs import branch_key
-from fleet.records.trains import Trains
+from fleet.work.train.records import Trains
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.process import ProcessId
     from fleet.domain.run import Diff, Result, Run
-    from fleet.domain.train import Car, Train
     from fleet.domain.usage import Usage
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from fleet.services.process_usage import ProcessUsage
     from fleet.services.setup import Row
     from fleet.services.trains import Forecast
+    from fleet.work.train.model import Car, Train
 
 
 def run(run: Run, process_usage: ProcessUsage | None = None) -> dict[str, Json]:

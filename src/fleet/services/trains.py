@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
-from fleet.domain.train import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
 from fleet.ports.merging import Clash, Merging
@@ -20,12 +19,13 @@ from fleet.ports.store import Store
 from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
-from fleet.records.trains import Trains, line_key
 from fleet.services.boundary import refuse_held
 from fleet.services.projects import project_at
 from fleet.services.results import Results
 from fleet.services.waiting import find_by_id, wait_until
 from fleet.services.workspaces import require_own_repository
+from fleet.work.train.model import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
+from fleet.work.train.records import Trains, line_key
 
 if TYPE_CHECKING:
     from fleet.config import Settings

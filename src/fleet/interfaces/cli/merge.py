@@ -22,10 +22,10 @@ from fleet.interfaces.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from fleet.domain.train import Car, Train
     from fleet.ports.merging import Clash
     from fleet.services.fleet import Fleet
     from fleet.services.trains import Forecast, MergeWish
+    from fleet.work.train.model import Car, Train
 
 CAR_COLOURS = {"landed": "green", "sent_back": "yellow", "refused": "red", "waiting": "", "empty": "dim"}
 STATE_COLOURS = {"open": "cyan", "halted": "yellow", "done": "green", "cancelled": "dim"}
@@ -337,7 +337,7 @@ def show(name: str, as_json: bool) -> None:
 
 
 def _show(train: Train) -> None:
-    from fleet.domain.train import in_line
+    from fleet.work.train.model import in_line
 
     state = render.paint(str(train.state), STATE_COLOURS[train.state])
     render.out(f"train {train.id} into {render.printable(train.target)}: {state}, {_tally(train)}")

@@ -10,11 +10,11 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.domain.train import Train
     from fleet.engine.context import EngineContext
-    from fleet.engine.trains import TrainReconciler
     from fleet.ports.store import Store
-    from fleet.records.trains import Trains
+    from fleet.work.train.model import Train
+    from fleet.work.train.reconciler import TrainReconciler
+    from fleet.work.train.records import Trains
 
 
 class TrainKind(KindOfWork["Train"]):
@@ -23,12 +23,12 @@ class TrainKind(KindOfWork["Train"]):
     asking = ("state", "halted")
 
     def collection(self, store: Store) -> Trains:
-        from fleet.records.trains import Trains
+        from fleet.work.train.records import Trains
 
         return Trains(store)
 
     def reconciler(self, context: EngineContext) -> TrainReconciler:
-        from fleet.engine.trains import TrainReconciler
+        from fleet.work.train.reconciler import TrainReconciler
 
         return TrainReconciler(context)
 

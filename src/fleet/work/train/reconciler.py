@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fleet.domain import train as trains
 from fleet.domain.ids import TaskId, TrialId
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
-from fleet.domain.train import Car, CarState, Joint, Look, Train, TrainState
 from fleet.domain.trial import Answer, Trial, TrialState
 from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.errors import Conflict, FleetError, OverLimit, Stale, Unavailable
 from fleet.records.tasks import Tasks
-from fleet.records.trains import Trains
+from fleet.work.train import model as trains
+from fleet.work.train.model import Car, CarState, Joint, Look, Train, TrainState
+from fleet.work.train.records import Trains
 
 SAID_KEPT = 3000  # letters of a gate's last words that an agent is told
 BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BLOCKED: "is blocked"}

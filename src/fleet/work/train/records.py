@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fleet.domain.ids import TrainId
-from fleet.domain.train import Car, CarState, Link, Train, TrainState
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of
+from fleet.work.train.model import Car, CarState, Link, Train, TrainState
 
 
 def line_key(host: str, project: str, target: str) -> str:
