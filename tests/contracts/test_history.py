@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.workspaces.history import GitHistory
-from fleet.domain.hunks import changed_lines
 from fleet.errors import GitFailed, NotFound
+from fleet.work.pair.hunks import changed_lines
 from tests.support import git
 
 NAMES = (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_store
-from fleet.domain.pair_prompts import ticket_of
-from fleet.records.pairs import Pairs
+from fleet.work.pair.prompts import ticket_of
+from fleet.work.pair.records import Pairs
 from tests.e2e.test_real_clis import BINARIES
 from tests.fakellm import FakeLLM
 from tests.support import System, git, make_repository

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_fleet, open_store
-from fleet.domain.pair import Decision, Pair, PairState
 from fleet.domain.run import Run
 from fleet.domain.task import TaskState
-from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
 from fleet.services.pairs import PairWish
+from fleet.work.pair.model import Decision, Pair, PairState
+from fleet.work.pair.records import Pairs
 from tests.engine.agents import Critic, with_agents
 from tests.support import PATIENCE_SECONDS, System, git, wait_for
 

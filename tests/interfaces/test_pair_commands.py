@@ -14,11 +14,11 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import host_name, open_fleet, open_store
 from fleet.domain.ids import new_pair_id
-from fleet.domain.pair import Pair, PairState, Round, Who
-from fleet.domain.review import Finding, FindingState, Severity
 from fleet.ports.store import Record
-from fleet.records.pairs import Pairs
 from fleet.services.decisions import decisions_due
+from fleet.work.pair.model import Pair, PairState, Round, Who
+from fleet.work.pair.records import Pairs
+from fleet.work.pair.review import Finding, FindingState, Severity
 from tests.support import System, make_repository
 from tests.talking import Talk, talk_within
 

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.hunks import changed_lines, touches
 from fleet.domain.ids import PairId
-from fleet.domain.pair import (
+from fleet.domain.task import TIERS
+from fleet.domain.untrusted_text import quote_untrusted, shorten
+from fleet.errors import Conflict, InvalidInput
+from fleet.work.pair.hunks import changed_lines, touches
+from fleet.work.pair.model import (
     Decision,
     Pair,
     PairState,
@@ -30,8 +33,8 @@ from fleet.domain.pair import (
     review_heard,
     review_unreadable,
 )
-from fleet.domain.pair_prompts import Material, doer_prompt, more_prompt, review_prompt, ticket_of
-from fleet.domain.review import (
+from fleet.work.pair.prompts import Material, doer_prompt, more_prompt, review_prompt, ticket_of
+from fleet.work.pair.review import (
     Finding,
     FindingState,
     Review,
@@ -41,9 +44,6 @@ from fleet.domain.review import (
     read_review,
     take_review,
 )
-from fleet.domain.task import TIERS
-from fleet.domain.untrusted_text import quote_untrusted, shorten
-from fleet.errors import Conflict, InvalidInput
 from tests.tables import for_each
 
 TICKET = "0a1b2c3d4e5f"

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import SprintId
-from fleet.domain.pair import Pair, PairState, Round, Who
-from fleet.domain.review import Finding, FindingState, Severity
 from fleet.domain.sprint import (
     CHECK_COMMAND,
     Sprint,
@@ -28,6 +26,8 @@ from fleet.domain.sprint import (
 from fleet.domain.sprint_prompts import pair_for
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput
+from fleet.work.pair.model import Pair, PairState, Round, Who
+from fleet.work.pair.review import Finding, FindingState, Severity
 
 PLAN = """# Plan: sign-on
 

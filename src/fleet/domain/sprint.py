@@ -15,10 +15,10 @@ from enum import StrEnum
 
 from fleet.domain.event import Json
 from fleet.domain.ids import PairId, SprintId
-from fleet.domain.pair import Pair, Who
-from fleet.domain.review import Finding, FindingState
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput, Next
+from fleet.work.pair.model import Pair, Who
+from fleet.work.pair.review import Finding, FindingState
 
 PLAN, PROGRESS, FEEDBACK = "PLAN.md", "progress.json", "feedback.md"
 CONTROL_FILES = (PLAN, PROGRESS, FEEDBACK)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fleet.domain.pair import Pair, PairState, cancel
 from fleet.domain.sprint import (
     CONTROL_FILES,
     PLAN,
@@ -27,9 +26,10 @@ from fleet.domain.sprint import (
 from fleet.domain.sprint_prompts import pair_for
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict
-from fleet.records.pairs import Pairs
 from fleet.records.sprints import Sprints
 from fleet.records.tasks import Tasks
+from fleet.work.pair.model import Pair, PairState, cancel
+from fleet.work.pair.records import Pairs
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleet.domain.ids import PairId, RaceId, TaskId, TrialId, WorkflowId
-from fleet.domain.pair import Pair, PairState, parse_who
-from fleet.domain.pair import cancel as cancel_pair
 from fleet.domain.report import PLEASE, read_report
-from fleet.domain.review import open_in
 from fleet.domain.run import Run
 from fleet.domain.task import Input, Task, TaskState
 from fleet.domain.trial import Trial, TrialState
@@ -20,9 +17,12 @@ from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowSt
 from fleet.engine.admission import cost_of
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, Stale
-from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
 from fleet.records.workflows import Workflows
+from fleet.work.pair.model import Pair, PairState, parse_who
+from fleet.work.pair.model import cancel as cancel_pair
+from fleet.work.pair.records import Pairs
+from fleet.work.pair.review import open_in
 from fleet.work.race.model import Race
 from fleet.work.race.model import task_id as race_task
 from fleet.work.race.records import Races

@@ -18,10 +18,10 @@ from fleet.operations.spec import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fleet.domain.pair import Round
-    from fleet.domain.review import Finding
     from fleet.operations.call import Call
     from fleet.services.pairs import PairDetail, PairWish
+    from fleet.work.pair.model import Round
+    from fleet.work.pair.review import Finding
 
 STATES = (
     *("doing", "reviewing", "undecided"),
@@ -271,7 +271,7 @@ class DecidePair(
     rounds: int = integer("Number of further reviews.", brief="more", minimum=1, maximum=20, default=1)
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        from fleet.domain.pair import Decision
+        from fleet.work.pair.model import Decision
 
         pairs = call.fleet.pairs
         if self.action == Decision.CONTINUE:

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_pair_id
-from fleet.domain.pair import Decision, Pair, PairState, Who, cancel, check_pair, decide, parse_who
 from fleet.domain.run import Role
 from fleet.errors import FleetError, InvalidInput
 from fleet.ports.coder import Turn
-from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text
 from fleet.services.waiting import find_by_id
+from fleet.work.pair.model import Decision, Pair, PairState, Who, cancel, check_pair, decide, parse_who
+from fleet.work.pair.records import Pairs
 
 if TYPE_CHECKING:
     from fleet.domain.task import Task

@@ -9,19 +9,19 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from fleet.domain.workflow import Progress, StageKind, StageState, Workflow
-from fleet.records.pairs import Pairs
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.records.workflows import Workflows
+from fleet.work.pair.records import Pairs
 from fleet.work.race.records import Races
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
-    from fleet.domain.pair import Pair
     from fleet.domain.task import Task
     from fleet.domain.trial import Answer, Trial
     from fleet.ports.store import Store
+    from fleet.work.pair.model import Pair
     from fleet.work.race.model import Race
 
 

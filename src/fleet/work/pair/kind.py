@@ -10,11 +10,11 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.domain.pair import Pair
     from fleet.engine.context import EngineContext
-    from fleet.engine.pairs import PairReconciler
     from fleet.ports.store import Store
-    from fleet.records.pairs import Pairs
+    from fleet.work.pair.model import Pair
+    from fleet.work.pair.reconciler import PairReconciler
+    from fleet.work.pair.records import Pairs
 
 
 class PairKind(KindOfWork["Pair"]):
@@ -23,12 +23,12 @@ class PairKind(KindOfWork["Pair"]):
     asking = ("state", "undecided")
 
     def collection(self, store: Store) -> Pairs:
-        from fleet.records.pairs import Pairs
+        from fleet.work.pair.records import Pairs
 
         return Pairs(store)
 
     def reconciler(self, context: EngineContext) -> PairReconciler:
-        from fleet.engine.pairs import PairReconciler
+        from fleet.work.pair.reconciler import PairReconciler
 
         return PairReconciler(context)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
-from fleet.domain.hunks import Changed
 from fleet.domain.ids import PairId, TaskId
 from fleet.domain.naming import refuse_option
-from fleet.domain.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
 from fleet.domain.task import TIERS
 from fleet.errors import Conflict, InvalidInput, Next
+from fleet.work.pair.hunks import Changed
+from fleet.work.pair.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
 
 MOST_ROUNDS = 20
 

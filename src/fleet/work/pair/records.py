@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fleet.domain.ids import PairId
-from fleet.domain.pair import Pair, PairState, Round, Step, Who
-from fleet.domain.review import Finding, FindingState, Severity
 from fleet.errors import Stale
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of, value_of
+from fleet.work.pair.model import Pair, PairState, Round, Step, Who
+from fleet.work.pair.review import Finding, FindingState, Severity
 
 
 def _index_of(pair: Pair) -> dict[str, str]:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fleet.domain.pair import Pair
-from fleet.domain.review import Finding, FindingState, open_in
 from fleet.domain.untrusted_text import RULE, mark_for, quote_untrusted, shorten
+from fleet.work.pair.model import Pair
+from fleet.work.pair.review import Finding, FindingState, open_in
 
 # All together stay below what a CLI can be given as an argument; the reviewer sees the rest in its worktree.
 LONGEST_TASK = 20_000

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import TypeAlias, cast
 
 from fleet.domain.event import Json
-from fleet.domain.hunks import Changed, plain_path, touches
 from fleet.errors import InvalidInput
+from fleet.work.pair.hunks import Changed, plain_path, touches
 
 MOST_FINDINGS = 100
 MOST_OBJECTS = 200  # places in an answer at which an object may begin

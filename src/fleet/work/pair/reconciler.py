@@ -15,9 +15,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.hunks import Changed, changed_lines
 from fleet.domain.ids import TaskId
-from fleet.domain.pair import (
+from fleet.domain.run import Result, Role, Run, RunState, Wanted
+from fleet.domain.task import LONGEST_TITLE, Task, TaskState
+from fleet.engine.context import EngineContext
+from fleet.errors import Conflict, InvalidInput, Stale
+from fleet.records.tasks import Tasks
+from fleet.work.pair.hunks import Changed, changed_lines
+from fleet.work.pair.model import (
     Pair,
     PairState,
     branch_moved,
@@ -27,7 +32,7 @@ from fleet.domain.pair import (
     review_heard,
     review_unreadable,
 )
-from fleet.domain.pair_prompts import (
+from fleet.work.pair.prompts import (
     Material,
     anew_prompt,
     ask_again_prompt,
@@ -36,13 +41,8 @@ from fleet.domain.pair_prompts import (
     review_prompt,
     ticket_of,
 )
-from fleet.domain.review import Review, read_review
-from fleet.domain.run import Result, Role, Run, RunState, Wanted
-from fleet.domain.task import LONGEST_TITLE, Task, TaskState
-from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, InvalidInput, Stale
-from fleet.records.pairs import Pairs
-from fleet.records.tasks import Tasks
+from fleet.work.pair.records import Pairs
+from fleet.work.pair.review import Review, read_review
 
 log = logging.getLogger(__name__)
 
