@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_fleet, open_store
-from fleet.domain.sprint import Sprint, SprintState
-from fleet.records.sprints import Sprints
 from fleet.services.pairs import PairWish
 from fleet.work.pair.model import Decision, PairState
 from fleet.work.pair.records import Pairs
+from fleet.work.sprint.model import Sprint, SprintState
+from fleet.work.sprint.records import Sprints
 from tests.engine.agents import Critic, with_agents
 from tests.support import PATIENCE_SECONDS, System, git, wait_for
 

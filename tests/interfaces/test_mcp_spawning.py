@@ -18,14 +18,14 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role, RunState
 from fleet.domain.spawn import hash_of
-from fleet.domain.sprint_prompts import pair_for
 from fleet.domain.task import Task, TaskState
 from fleet.domain.usage import Usage
 from fleet.records.lineage import Lineage
 from fleet.records.spawns import Spawns
-from fleet.records.sprints import Sprints
 from fleet.records.tasks import Tasks
 from fleet.work.pair.records import Pairs
+from fleet.work.sprint.prompts import pair_for
+from fleet.work.sprint.records import Sprints
 from tests import agentcalls
 from tests.interfaces.conftest import ended_run, own_process, record
 from tests.support import System, git, make_repository, scenario, wait_for

@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.ids import SprintId
-from fleet.domain.sprint import (
+from fleet.domain.task import TIERS
+from fleet.errors import Conflict, InvalidInput
+from fleet.work.pair.model import Pair, PairState, Round, Who
+from fleet.work.pair.review import Finding, FindingState, Severity
+from fleet.work.sprint.model import (
     CHECK_COMMAND,
     Sprint,
     SprintState,
@@ -23,11 +27,7 @@ from fleet.domain.sprint import (
     write_feedback,
     write_progress,
 )
-from fleet.domain.sprint_prompts import pair_for
-from fleet.domain.task import TIERS
-from fleet.errors import Conflict, InvalidInput
-from fleet.work.pair.model import Pair, PairState, Round, Who
-from fleet.work.pair.review import Finding, FindingState, Severity
+from fleet.work.sprint.prompts import pair_for
 
 PLAN = """# Plan: sign-on
 

@@ -66,10 +66,6 @@ MAY_KNOW_KINDS = {  # other modules that do, and why
     "fleet.engine.boundary": "knows the refs that trains moved",
     "fleet.services.pairs": "its service",
     "fleet.services.sprints": "its service",
-    "fleet.records.sprints": "a sprint is made of pairs",
-    "fleet.engine.sprints": "a sprint is made of pairs",
-    "fleet.domain.sprint": "a sprint is made of pairs",
-    "fleet.domain.sprint_prompts": "a sprint is made of pairs",
     "fleet.services.fleet": "names the type of each service",
 }
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fleet.domain.event import Json
 from fleet.records.collection import Codec
 from fleet.records.runs import RUN_CODEC
-from fleet.records.sprints import SPRINT_CODEC
 from fleet.records.tasks import QUESTION_CODEC, TASK_CODEC
 from fleet.records.trials import TRIAL_CODEC
 from fleet.records.workflows import WORKFLOW_CODEC
 from fleet.work.pair.records import PAIR_CODEC
 from fleet.work.race.records import RACE_CODEC
+from fleet.work.sprint.records import SPRINT_CODEC
 from fleet.work.train.records import TRAIN_CODEC
 
 CODECS: list[Codec[Any]] = [

@@ -19,10 +19,10 @@ from fleet.operations.spec import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fleet.domain.sprint import Phase, PlannedTask, Verified
     from fleet.operations.call import Call
     from fleet.services.sprints import SprintDetail
     from fleet.work.pair.model import Pair
+    from fleet.work.sprint.model import Phase, PlannedTask, Verified
 
 STATES = ("planning", "building", "done", "stopped", "cancelled")
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_sprint_id
-from fleet.domain.sprint import Sprint, cancel_sprint, read_plan
 from fleet.errors import InvalidInput
-from fleet.records.sprints import Sprints
 from fleet.services.pairs import PairService, PairWish
 from fleet.services.waiting import find_by_id
 from fleet.work.pair.records import Pairs
+from fleet.work.sprint.model import Sprint, cancel_sprint, read_plan
+from fleet.work.sprint.records import Sprints
 
 if TYPE_CHECKING:
-    from fleet.domain.sprint import Phase
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
     from fleet.work.pair.model import Pair
+    from fleet.work.sprint.model import Phase
 
 
 class SprintDetail(NamedTuple):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from fleet.work.spec import KindOfWork
 
 if TYPE_CHECKING:
-    from fleet.domain.sprint import Sprint
     from fleet.engine.context import EngineContext
-    from fleet.engine.sprints import SprintReconciler
     from fleet.ports.store import Store
-    from fleet.records.sprints import Sprints
+    from fleet.work.sprint.model import Sprint
+    from fleet.work.sprint.reconciler import SprintReconciler
+    from fleet.work.sprint.records import Sprints
 
 
 class SprintKind(KindOfWork["Sprint"]):
@@ -19,12 +19,12 @@ class SprintKind(KindOfWork["Sprint"]):
     id_prefix = "s-"
 
     def collection(self, store: Store) -> Sprints:
-        from fleet.records.sprints import Sprints
+        from fleet.work.sprint.records import Sprints
 
         return Sprints(store)
 
     def reconciler(self, context: EngineContext) -> SprintReconciler:
-        from fleet.engine.sprints import SprintReconciler
+        from fleet.work.sprint.reconciler import SprintReconciler
 
         return SprintReconciler(context)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleet.domain.sprint import CHECK_COMMAND, CONTROL_FILES, PLAN, RETRIES, PlannedTask, Sprint
 from fleet.work.pair.model import Pair, Step
+from fleet.work.sprint.model import CHECK_COMMAND, CONTROL_FILES, PLAN, RETRIES, PlannedTask, Sprint
 
 PLANNING = """Write a plan for the task below into the file PLAN.md, commit it, and change nothing else.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fleet.domain.ids import SprintId
-from fleet.domain.sprint import Phase, PlannedTask, Sprint, SprintState, Verified
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection, tuple_of, value_of
 from fleet.work.pair.model import Who
+from fleet.work.sprint.model import Phase, PlannedTask, Sprint, SprintState, Verified
 
 
 def _index_of(sprint: Sprint) -> dict[str, str]:

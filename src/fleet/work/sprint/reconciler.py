@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fleet.domain.sprint import (
+from fleet.engine.context import EngineContext
+from fleet.errors import Conflict
+from fleet.records.tasks import Tasks
+from fleet.work.pair.model import Pair, PairState, cancel
+from fleet.work.pair.records import Pairs
+from fleet.work.sprint.model import (
     CONTROL_FILES,
     PLAN,
     Sprint,
@@ -23,13 +28,8 @@ from fleet.domain.sprint import (
     pair_ended,
     write_feedback,
 )
-from fleet.domain.sprint_prompts import pair_for
-from fleet.engine.context import EngineContext
-from fleet.errors import Conflict
-from fleet.records.sprints import Sprints
-from fleet.records.tasks import Tasks
-from fleet.work.pair.model import Pair, PairState, cancel
-from fleet.work.pair.records import Pairs
+from fleet.work.sprint.prompts import pair_for
+from fleet.work.sprint.records import Sprints
 
 log = logging.getLogger(__name__)
 
