@@ -26,13 +26,13 @@ from fleet.adapters.stores.sqlite import SqliteStore
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.worktrees import environment
 from fleet.bootstrap import open_fleet, supervisor_link_of
-from fleet.domain.blueprint import read_blueprint
-from fleet.domain.workflow import Workflow
 from fleet.ports.store import Record
 from fleet.services.fleet import Fleet
 from fleet.services.waiting import wait_until
 from fleet.services.workflows import WorkflowWish
 from fleet.shim import SOURCE as SHIM
+from fleet.work.workflow.blueprint import read_blueprint
+from fleet.work.workflow.model import Workflow
 
 GOAL = 1.5
 ROUNDS = 3

@@ -14,7 +14,6 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId, WorkflowId
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
-from fleet.domain.workflow import Stage, Workflow, begin, started
 from fleet.engine.claims import Claims
 from fleet.engine.context import EngineContext
 from fleet.engine.queue import Queue
@@ -22,7 +21,8 @@ from fleet.engine.steps import prepare
 from fleet.errors import NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import QueueState, Tasks
-from fleet.records.workflows import Workflows
+from fleet.work.workflow.model import Stage, Workflow, begin, started
+from fleet.work.workflow.records import Workflows
 from tests.contexts import make_context
 from tests.support import System, git, make_repository
 

@@ -15,7 +15,8 @@ import pytest
 
 from fleet.bootstrap import open_fleet
 from fleet.domain.run import Run
-from fleet.domain.workflow import (
+from fleet.records.tasks import Tasks
+from fleet.work.workflow.model import (
     Outcome,
     StageState,
     Workflow,
@@ -28,7 +29,6 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.records.tasks import Tasks
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, processes_with, scenario, wait_for
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"

@@ -17,12 +17,12 @@ from fleet.domain.ids import QuestionId, TaskId, WorkflowId
 from fleet.domain.question import Question
 from fleet.domain.run import Result, Run, RunState
 from fleet.domain.task import Task, TaskState
-from fleet.domain.workflow import Outcome, Stage, StageState, Workflow, WorkflowState, begin
 from fleet.interfaces import wire
 from fleet.interfaces.cli import render
 from fleet.records.runs import encode_event
 from fleet.records.tasks import Questions, Tasks
-from fleet.records.workflows import Workflows
+from fleet.work.workflow.model import Outcome, Stage, StageState, Workflow, WorkflowState, begin
+from fleet.work.workflow.records import Workflows
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
 from tests.support import System, git, make_repository
 

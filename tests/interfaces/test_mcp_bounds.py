@@ -21,9 +21,9 @@ from fleet.domain.usage import Usage
 from fleet.engine.supervisor_link import supervisor_environment
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
-from fleet.records.workflows import Workflows
 from fleet.work.race.model import Candidate, End, Race, racer
 from fleet.work.race.records import Races
+from fleet.work.workflow.records import Workflows
 from tests.branches import branch_off
 from tests.interfaces.conftest import ended_run, record
 from tests.interfaces.test_mcp_server import Wire, wired

@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.domain.blueprint import (
+from fleet.domain.template import FIELDS
+from fleet.errors import InvalidInput
+from fleet.services.workflows import BUILT_IN
+from fleet.work.workflow.blueprint import (
     DEEPEST,
     FACTS,
     MOST_ITEMS,
@@ -25,10 +28,7 @@ from fleet.domain.blueprint import (
     warnings_about,
     with_usual_coder,
 )
-from fleet.domain.template import FIELDS
-from fleet.domain.workflow import OnFailure, Stage, StageKind, Strategy
-from fleet.errors import InvalidInput
-from fleet.services.workflows import BUILT_IN
+from fleet.work.workflow.model import OnFailure, Stage, StageKind, Strategy
 from tests.tables import for_each
 
 CODEFLEET = Path(__file__).parent.parent / "data" / "codefleet"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.condition import DEEPEST, LONGEST, holds, names_in
 from fleet.errors import InvalidInput
+from fleet.work.workflow.condition import DEEPEST, LONGEST, holds, names_in
 
 FACTS = {"a.status": "completed", "a.summary": 'said "no" to 3 of 5\nand went on', "b.status": "failed"}
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.domain.ids import WorkflowId
-from fleet.domain.workflow import (
+from fleet.errors import Conflict, NotFound
+from fleet.work.workflow.model import (
     OnFailure,
     Outcome,
     Stage,
@@ -36,8 +37,7 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.errors import Conflict, NotFound
-from fleet.records.workflows import WORKFLOW_CODEC
+from fleet.work.workflow.records import WORKFLOW_CODEC
 
 GOOD = Outcome(status="completed", summary="fine", head="h")
 BAD = Outcome(status="failed", reason="broken")

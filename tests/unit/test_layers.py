@@ -60,12 +60,12 @@ BUILT_ON = {"workflow": {"pair", "race"}, "sprint": {"pair"}}
 # Layers that may import a kind: they wire its services, and render its operations.
 USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
 MAY_KNOW_KINDS = {  # other modules that do, and why
-    "fleet.engine.stage_runners": "stages of a workflow start other work",
     "fleet.services.stage_logs": "finds the logs of what stages started",
     "fleet.services.trains": "its service",
     "fleet.engine.boundary": "knows the refs that trains moved",
     "fleet.services.pairs": "its service",
     "fleet.services.sprints": "its service",
+    "fleet.services.workflows": "its service",
     "fleet.services.fleet": "names the type of each service",
 }
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}

@@ -14,11 +14,11 @@ from fleet.records.collection import Codec
 from fleet.records.runs import RUN_CODEC
 from fleet.records.tasks import QUESTION_CODEC, TASK_CODEC
 from fleet.records.trials import TRIAL_CODEC
-from fleet.records.workflows import WORKFLOW_CODEC
 from fleet.work.pair.records import PAIR_CODEC
 from fleet.work.race.records import RACE_CODEC
 from fleet.work.sprint.records import SPRINT_CODEC
 from fleet.work.train.records import TRAIN_CODEC
+from fleet.work.workflow.records import WORKFLOW_CODEC
 
 CODECS: list[Codec[Any]] = [
     *(PAIR_CODEC, RACE_CODEC, RUN_CODEC, SPRINT_CODEC, QUESTION_CODEC),

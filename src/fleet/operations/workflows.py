@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
-    from fleet.domain.blueprint import Blueprint
     from fleet.domain.event import Json
     from fleet.domain.task import Task
-    from fleet.domain.workflow import Outcome, Stage, Workflow
     from fleet.operations.call import Call
     from fleet.services.stage_logs import StageEntry
     from fleet.services.workflows import WorkflowWish
+    from fleet.work.workflow.blueprint import Blueprint
+    from fleet.work.workflow.model import Outcome, Stage, Workflow
 
 STATES = ("running", "succeeded", "failed", "cancelled")
 STAGE_STATES = ("waiting", "running", "asking", "done", "failed", "skipped", "cancelled")
@@ -130,8 +130,8 @@ class WorkflowView(Shape):
 
     @classmethod
     def of(cls, workflow: Workflow, call: Call) -> WorkflowView:
-        from fleet.domain.blueprint import warnings_about
-        from fleet.domain.workflow import levels
+        from fleet.work.workflow.blueprint import warnings_about
+        from fleet.work.workflow.model import levels
 
         columns = {index: number for number, column in enumerate(levels(workflow.stages)) for index in column}
         return cls.copy_of(
@@ -274,8 +274,8 @@ class WorkflowSource(InRepository):
     def blueprint(self, call: Call) -> Blueprint:
         from dataclasses import replace
 
-        from fleet.domain.blueprint import with_usual_seconds
         from fleet.errors import InvalidInput
+        from fleet.work.workflow.blueprint import with_usual_seconds
 
         given = (bool(self.source), bool(self.workflow), self.stages is not None)
         if sum(given) != 1:
@@ -366,7 +366,7 @@ class CheckWorkflow(
     """Check whether a workflow could run, and draw it; nothing is started."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        from fleet.domain.blueprint import preview
+        from fleet.work.workflow.blueprint import preview
 
         blueprint = self.blueprint(call)
         found = call.fleet.workflows.check(blueprint, self.wish(call, blueprint))
@@ -414,8 +414,8 @@ class DrawWorkflow(
     )
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        from fleet.domain.blueprint import preview
         from fleet.errors import NotFound
+        from fleet.work.workflow.blueprint import preview
 
         try:
             found = call.fleet.workflows.get(self.source)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from fleet.domain.workflow import Progress, StageKind, StageState, Workflow
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.records.workflows import Workflows
 from fleet.work.pair.records import Pairs
 from fleet.work.race.records import Races
+from fleet.work.workflow.model import Progress, StageKind, StageState, Workflow
+from fleet.work.workflow.records import Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json

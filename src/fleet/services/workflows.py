@@ -11,11 +11,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.domain.ids import new_workflow_id
 from fleet.domain.question import QuestionState
 from fleet.domain.task import TaskState
-from fleet.domain.workflow import (
+from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
+from fleet.records.runs import Runs
+from fleet.records.tasks import Questions, Tasks
+from fleet.services.programs import require_binary
+from fleet.services.projects import is_linked, project_at
+from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
+from fleet.services.waiting import find_by_id
+from fleet.services.workspaces import require_own_repository, run_at
+from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
+from fleet.work.workflow.model import (
     Outcome,
     Stage,
     StageKind,
@@ -26,15 +34,7 @@ from fleet.domain.workflow import (
     begin,
     retried,
 )
-from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
-from fleet.records.runs import Runs
-from fleet.records.tasks import Questions, Tasks
-from fleet.records.workflows import Workflows
-from fleet.services.programs import require_binary
-from fleet.services.projects import is_linked, project_at
-from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
-from fleet.services.waiting import find_by_id
-from fleet.services.workspaces import require_own_repository, run_at
+from fleet.work.workflow.records import Workflows
 
 if TYPE_CHECKING:
     from fleet.config import Settings

@@ -10,11 +10,11 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.domain.workflow import Workflow
     from fleet.engine.context import EngineContext
-    from fleet.engine.workflows import WorkflowReconciler
     from fleet.ports.store import Store
-    from fleet.records.workflows import Workflows
+    from fleet.work.workflow.model import Workflow
+    from fleet.work.workflow.reconciler import WorkflowReconciler
+    from fleet.work.workflow.records import Workflows
 
 
 class WorkflowKind(KindOfWork["Workflow"]):
@@ -23,12 +23,12 @@ class WorkflowKind(KindOfWork["Workflow"]):
     asking = ("asking", "yes")
 
     def collection(self, store: Store) -> Workflows:
-        from fleet.records.workflows import Workflows
+        from fleet.work.workflow.records import Workflows
 
         return Workflows(store)
 
     def reconciler(self, context: EngineContext) -> WorkflowReconciler:
-        from fleet.engine.workflows import WorkflowReconciler
+        from fleet.work.workflow.reconciler import WorkflowReconciler
 
         return WorkflowReconciler(context)
 
@@ -60,7 +60,7 @@ class WorkflowKind(KindOfWork["Workflow"]):
         return None
 
     def mark_told(self, work: Workflow) -> Workflow:
-        from fleet.domain.workflow import told_of_questions
+        from fleet.work.workflow.model import told_of_questions
 
         return told_of_questions(work)
 

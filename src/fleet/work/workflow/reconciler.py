@@ -13,7 +13,11 @@ from fleet.domain.ids import TaskId
 from fleet.domain.naming import slug
 from fleet.domain.task import Input
 from fleet.domain.template import Reference, fill_in
-from fleet.domain.workflow import (
+from fleet.engine.context import EngineContext
+from fleet.engine.steps import reason_of
+from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
+from fleet.records.collection import encode_value
+from fleet.work.workflow.model import (
     Outcome,
     Stage,
     StageKind,
@@ -29,8 +33,8 @@ from fleet.domain.workflow import (
     startable,
     started,
 )
-from fleet.engine.context import EngineContext
-from fleet.engine.stage_runners import (
+from fleet.work.workflow.records import Workflows
+from fleet.work.workflow.stage_runners import (
     AgentRunner,
     GateRunner,
     OrderStatus,
@@ -40,10 +44,6 @@ from fleet.engine.stage_runners import (
     StageRunner,
     WorkflowRunner,
 )
-from fleet.engine.steps import reason_of
-from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
-from fleet.records.collection import encode_value
-from fleet.records.workflows import Workflows
 
 log = logging.getLogger(__name__)
 

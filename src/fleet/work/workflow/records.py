@@ -9,7 +9,10 @@ from typing import Any
 from fleet.domain.event import Json
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
-from fleet.domain.workflow import (
+from fleet.errors import Stale
+from fleet.ports.store import Store
+from fleet.records.collection import Codec, Collection, tuple_of
+from fleet.work.workflow.model import (
     OnFailure,
     Outcome,
     Progress,
@@ -20,9 +23,6 @@ from fleet.domain.workflow import (
     Workflow,
     WorkflowState,
 )
-from fleet.errors import Stale
-from fleet.ports.store import Store
-from fleet.records.collection import Codec, Collection, tuple_of
 
 decode_stages: Callable[[Iterable[Mapping[str, Any]]], tuple[Stage, ...]] = tuple_of(
     Stage,

@@ -9,11 +9,12 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import NamedTuple, TypeVar, cast
 
-from fleet.domain.condition import names_in
 from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
-from fleet.domain.workflow import (
+from fleet.errors import InvalidInput
+from fleet.work.workflow.condition import names_in
+from fleet.work.workflow.model import (
     OnFailure,
     Stage,
     StageKind,
@@ -24,7 +25,6 @@ from fleet.domain.workflow import (
     cyclic,
     left_behind,
 )
-from fleet.errors import InvalidInput
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
 FACTS = ("state", "status", "summary", "files", "next_steps", "reason", "round")

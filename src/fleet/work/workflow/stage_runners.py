@@ -13,12 +13,10 @@ from fleet.domain.report import PLEASE, read_report
 from fleet.domain.run import Run
 from fleet.domain.task import Input, Task, TaskState
 from fleet.domain.trial import Trial, TrialState
-from fleet.domain.workflow import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
 from fleet.engine.admission import cost_of
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, Stale
 from fleet.records.tasks import Tasks
-from fleet.records.workflows import Workflows
 from fleet.work.pair.model import Pair, PairState, parse_who
 from fleet.work.pair.model import cancel as cancel_pair
 from fleet.work.pair.records import Pairs
@@ -26,6 +24,8 @@ from fleet.work.pair.review import open_in
 from fleet.work.race.model import Race
 from fleet.work.race.model import task_id as race_task
 from fleet.work.race.records import Races
+from fleet.work.workflow.model import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
+from fleet.work.workflow.records import Workflows
 
 CANCELLED = "cancelled with its workflow"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from fleet.domain.condition import holds
 from fleet.domain.ids import TaskId, WorkflowId
 from fleet.domain.naming import slug
 from fleet.domain.run import Role
 from fleet.errors import Conflict, Next, NotFound
+from fleet.work.workflow.condition import holds
 
 
 class Strategy(StrEnum):
