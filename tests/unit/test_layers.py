@@ -62,7 +62,6 @@ USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
 MAY_KNOW_KINDS = {  # other modules that do, and why
     "fleet.services.stage_logs": "finds the logs of what stages started",
     "fleet.services.trains": "its service",
-    "fleet.engine.boundary": "knows the refs that trains moved",
     "fleet.services.pairs": "its service",
     "fleet.services.sprints": "its service",
     "fleet.services.workflows": "its service",

@@ -26,7 +26,7 @@ from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
 from fleet.records.runs import branch_key
-from fleet.work.train.records import Trains
+from fleet.work.registry import kinds
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
 
 def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]:
     after = context.member.boundary.take(run.project, str(context.home), before)
-    trains = _Landings(context, run.project)
+    landings = _Landings(context, run.project)
     worktrees = {owner: name for name, (owner, _) in {**before.worktrees, **after.worktrees}.items()}
 
     # Branches that it made in an earlier turn.
@@ -168,7 +168,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
         return branch == run.branch or any(not _was_at_rest(one, before.at) for one in runs_on(branch))
 
     def has_author(ref: str, old: str, new: str) -> bool:
-        if trains.made(ref, new):
+        if landings.made(ref, new):
             return True
         branch = ref.removeprefix("refs/heads/")
         if any(_moved_by(context, one, worktrees.get(one.id, ""), new, before.at) for one in runs_on(branch)):
@@ -226,7 +226,7 @@ def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]
 
 
 class _Landings:
-    """Commits that merge trains brought into their targets; read when first asked for."""
+    """Commits that work (merge trains, say) moved refs to; read when first asked for."""
 
     def __init__(self, context: EngineContext, project: str) -> None:
         self._context = context
@@ -235,16 +235,8 @@ class _Landings:
 
     def made(self, ref: str, commit: str) -> bool:
         if self._made is None:
-            trains = Trains(self._context.store).find("project", self._project)
-            self._made = {
-                (train.ref, sha)
-                for train in trains
-                for sha in (
-                    train.base,
-                    *(link.commit for link in train.stack),
-                    *(car.landed_as for car in train.cars),
-                )
-            }
+            store, project = self._context.store, self._project
+            self._made = {move for kind in kinds() for move in kind.moved_refs(store, project)}
         return bool(commit) and (ref, commit) in self._made
 
 

@@ -121,6 +121,10 @@ class KindOfWork(ABC, Generic[WorkT]):
         """Results in a project that are on no agent's branch: merges that the engine made, say."""
         return ()
 
+    def moved_refs(self, store: Store, project: str) -> Iterable[tuple[str, str]]:
+        """Refs of a project outside fleet's own that it moves, each with a commit that it moved it to."""
+        return ()
+
     def decisions(self, work: WorkT) -> Iterable[Due]:
         """The decisions that are due on work found by `asking`."""
         return ()

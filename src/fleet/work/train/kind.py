@@ -36,6 +36,12 @@ class TrainKind(KindOfWork["Train"]):
         """None: what it merged is in its target."""
         return ()
 
+    def moved_refs(self, store: Store, project: str) -> Iterator[tuple[str, str]]:
+        for train in self.collection(store).each("project", project):
+            yield train.ref, train.base
+            yield from ((train.ref, link.commit) for link in train.stack)
+            yield from ((train.ref, car.landed_as) for car in train.cars)
+
     def decisions(self, work: Train) -> Iterator[Due]:
         told = f"{work.id} was halted: {work.reason}"
         yield Due("merge", work.id, told, Next("train.resume", train_id=work.id))
