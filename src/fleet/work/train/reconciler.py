@@ -1,4 +1,4 @@
-"""Brings merge trains further, one write at a time; what comes next is decided in `domain/train.py`.
+"""Brings merge trains further, one write at a time; what comes next is decided in `model.py`.
 
 Nothing here is remembered. What has landed is read from the target itself: a commit of the stack that is in
 the target's history has landed, whoever was killed before it was written down.
