@@ -18,6 +18,7 @@ from fleet.engine.context import EngineContext
 from fleet.engine.notices import Notices
 from fleet.engine.reconcilers import Reconcilers
 from fleet.engine.supervisor import wish_prefixes
+from fleet.errors import Next
 from fleet.ports.store import Store
 from fleet.records.collection import Codec, Collection
 from fleet.records.lineage import Lineage
@@ -87,7 +88,7 @@ class RelayKind(KindOfWork[Relay]):
             yield from self.branches(store, relay)
 
     def decisions(self, work: Relay) -> Iterable[Due]:
-        yield Due("relay", work.id, f"{work.id} is tired", f"fleet relay rest {work.id}")
+        yield Due("relay", work.id, f"{work.id} is tired", Next("relay.rest", relay_id=work.id))
 
     def notice(self, work: Relay) -> Notice | None:
         return Notice(kind="relay.tired", about=work.id, title="tired", text="", command="fleet relay rest")
@@ -179,7 +180,7 @@ def test_declarations_load_nothing_of_their_kinds() -> None:
         "print(*(one for one in sys.modules if one.startswith('fleet.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    allowed = {"fleet.work", "fleet.work.registry", "fleet.work.spec", "fleet.version"}
+    allowed = {"fleet.work", "fleet.work.registry", "fleet.work.spec", "fleet.version", "fleet.errors"}
     loaded = set(done.stdout.split()) - allowed
     assert loaded == {
         name for kind in registry.KINDS for name in (f"fleet.work.{kind}", f"fleet.work.{kind}.kind")

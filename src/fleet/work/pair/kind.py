@@ -50,7 +50,7 @@ class PairKind(KindOfWork["Pair"]):
             about=work.id,
             title=f"{work.id} needs your decision: {work.prompt.strip().partition(chr(10))[0][:100]}",
             text=work.reason,
-            command=Next("pair.show", pair_id=work.id),
+            command=f"fleet pair show {work.id}",
             project=work.project,
         )
 
