@@ -347,7 +347,7 @@ def test_no_agent_can_say_yes_in_a_persons_place(system: System) -> None:
     work = run(system, stage("one", {"run": say_yes}), {"name": "ask", "kind": "approval"})
     asking = until(system, work, lambda work: work.needs_person)
     assert asking.progress[0].state is StageState.DONE
-    assert git(system.repository, "show", f"{asking.progress[0].outcomes[0].branch}:said") == "4"
+    assert git(system.repository, "show", f"{asking.progress[0].outcomes[0].branch}:said") == "8"
     system.fleet("workflow", "cancel", work.id)
 
 

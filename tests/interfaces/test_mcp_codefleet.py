@@ -354,6 +354,29 @@ def test_the_results_of_all_stages_can_be_collected(talk: Talk, workflow: dict[s
     assert len(collected["log_resources"]) == 3
 
 
+def test_what_codefleet_has_no_tool_for_is_in_a_set_of_its_own(
+    shared: System, workflow: dict[str, Any]
+) -> None:
+    where = {"repo_path": str(shared.repository)}
+    with talk_within(shared, ("workflows", "stages")) as talk:
+        stages = [{"name": "one", "executor": "scripted"}, {"name": "two", "executor": "nobody"}]
+        checked = talk.call("check_workflow", **where, stages=stages, coders={"": "scripted"})
+        assert [stage["coder"] for stage in checked["stages"]] == ["scripted", "scripted"]
+        assert "no coder 'nobody'" in talk.refuse("check_workflow", **where, stages=stages)["details"]
+        refused = talk.refuse("check_workflow", **where, workflow="gone")
+        assert "`list_known_workflows`" in refused["hint"]
+        known = talk.call("list_known_workflows", **where)["known"]
+        assert "write-review-refine" in [one["name"] for one in known]
+        log = talk.call("get_workflow_logs", workflow_id=workflow["workflow_id"])["entries"]
+        assert {entry["stage"] for entry in log} == {one["name"] for one in workflow["stage_summary"]}
+        assert {entry["try"] for entry in log} == {1}
+    with talk_within(shared, ("health", "workflows")) as talk:
+        wish = {**where, "name": "w", "task_prompt": "x", "workflow": "gone"}
+        assert "`executor_guide`" in talk.refuse("create_workflow", **wish)["hint"]
+        ended = talk.refuse("cancel_workflow", workflow_id=workflow["workflow_id"])
+        assert "`control_workflow`" in ended["hint"]
+
+
 def test_workflows_are_listed_by_status(talk: Talk, workflow: dict[str, Any]) -> None:
     listed = talk.call("list_workflows", statuses=["succeeded"])
     assert workflow["workflow_id"] in [one["workflow_id"] for one in listed["workflows"]]

@@ -24,6 +24,7 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "flag": ("true or false", (bool,)),
     "strings": ("a list of strings", (list, tuple)),
     "table": ("an object", (dict,)),
+    "objects": ("a list of objects", (list, tuple)),
     "json": ("a value", (object,)),
 }
 

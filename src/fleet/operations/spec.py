@@ -41,7 +41,7 @@ class Field:
     """
 
     name: str = ""
-    kind: str = "string"  # string, integer, number, flag, strings, table, moment, shape, shapes, json, next
+    kind: str = "string"  # the function below that makes it; `texts_by_name` makes a table
     help: str = ""  # for people
     brief: str | None = None  # for MCP, where every word costs tokens; None: the help
     default: Any = MISSING
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     def strings(help: str = "", *, default: Any = ..., **options: Any) -> tuple[str, ...]: ...
     def table(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, Json]: ...
     def texts_by_name(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, str]: ...
+    def objects(help: str = "", *, default: Any = ..., **options: Any) -> Sequence[Mapping[str, Json]]: ...
     def moment(help: str = "", *, default: Any = ..., **options: Any) -> str: ...
     def json(help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
     def follow_up(help: str = "", *, default: Any = ..., **options: Any) -> Next: ...
@@ -124,6 +125,9 @@ else:
     def texts_by_name(help="", **options):
         return Field("table", help, {"texts": True, **options})
 
+    def objects(help="", **options):
+        return Field("objects", help, options)
+
     def moment(help="", **options):
         return Field("moment", help, {"optional": True, **options})
 
@@ -144,7 +148,7 @@ else:
     kw_only_default=True,
     field_specifiers=(
         *(string, choice, integer, number, flag, strings, table, texts_by_name, moment, json, follow_up),
-        *(shape, shapes),
+        *(objects, shape, shapes),
     ),
 )
 class Declared:

@@ -11,9 +11,9 @@ from fleet.operations.spec import (
     flag,
     integer,
     iso_time,
-    json,
     moment,
     number,
+    objects,
     shape,
     shapes,
     string,
@@ -237,7 +237,7 @@ class WorkflowSource(InRepository):
         tool=False,
     )
     workflow: str = string("Name of a known workflow.", default="", cli=False)
-    stages: Any = json("Stages, as in a file.", default=None, cli=False)
+    stages: Sequence[Mapping[str, Json]] | None = objects("Stages, as in a file.", default=None, cli=False)
     repo_path: str = string(
         "Folder in a git repository.", default=".", option="repo", metavar="FOLDER", tool_required=True
     )

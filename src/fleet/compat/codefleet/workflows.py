@@ -40,7 +40,7 @@ def _create(call: Call) -> Answer:
     request = RunWorkflow(
         name=call.text("name"),
         workflow=call.text("workflow"),
-        stages=call.arguments.get("stages"),
+        stages=cast("list[Mapping[str, Json]] | None", call.arguments.get("stages")),
         repo_path=call.text("repo_path"),
         prompt=call.text("task_prompt"),
         base_ref=call.text("base_ref"),

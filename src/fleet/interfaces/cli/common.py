@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -122,12 +121,6 @@ def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callabl
 def first_line(text: str) -> str:
     """Return what a text is about, in a line that is safe to show."""
     return render.printable(text.strip().partition("\n")[0][:80])
-
-
-def merge_command(branch: str, gates: Sequence[str]) -> str:
-    """Return the command that lands a branch where most people stand: on the target itself."""
-    asked = " ".join(f"--gate {shlex.quote(gate)}" for gate in gates) or '--gate "…"'
-    return f"fleet merge {shlex.quote(branch)} {asked} --update-checkout"
 
 
 def named_run() -> str:

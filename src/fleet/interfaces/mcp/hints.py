@@ -34,7 +34,6 @@ TOOLS: Mapping[str, str] = {
     "train show": "get_merge",
     "train wait": "get_merge",
     "workflow approve": "control_workflow",
-    "workflow cancel": "cancel_workflow",
     "workflow list": "list_workflows",
     "workflow list --known": "executor_guide",
     "workflow retry": "control_workflow",

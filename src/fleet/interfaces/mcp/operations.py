@@ -91,7 +91,7 @@ def schema_of(field: Field) -> Schema:
     """Return the JSON Schema of a field, in as few words as an agent needs."""
     about = field.help if field.brief is None else field.brief
     told: Schema = {}
-    if field.kind in ("strings", "shapes"):
+    if field.kind in ("strings", "shapes", "objects"):
         told = {"type": "array", "items": {"type": "string" if field.kind == "strings" else "object"}}
     elif field.kind in _TYPES:
         told = {"type": _TYPES[field.kind]}
