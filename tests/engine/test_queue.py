@@ -448,7 +448,7 @@ def test_a_held_task_gives_its_slot_away_is_told_once_and_goes_on_when_it_is_acc
     # To look starts another one, which tells nobody again and leaves, too.
     for words in (["task", "list"], ["tasks"], ["show", held]):
         assert task.reason in system.fleet(*words).stdout
-    assert f"next: fleet boundary show {task.branch}" in system.fleet("show", held).stderr
+    assert f"next: `fleet boundary show {task.branch}" in system.fleet("show", held).stderr
     wait_for(lambda: is_gone(system), what="the next one has left, too")
     (line,) = told.read_text().split("\n")[:-1]
     notice = json.loads(line)
@@ -577,7 +577,7 @@ def test_the_agent_of_one_task_cannot_close_another(system: System, tmp_path: Pa
         system, "Thief", {"run": f"fleet task close {victim} --reason mine; echo $? > {tmp_path}/code"}, DONE
     )
     until(system, thief, is_closed)
-    assert (tmp_path / "code").read_text().strip() == "4"
+    assert (tmp_path / "code").read_text().strip() == "8"
     assert look(system, victim).state is not TaskState.CLOSED
     gate.touch()
     until(system, victim, is_closed)
@@ -611,7 +611,7 @@ def test_an_answer_that_comes_before_the_turn_has_ended_reaches_the_agent(
     ]
     answered = [{"edit": {"path": "answer.txt", "content": "{prompt}"}}, DONE]
     task_id = wish_turns(system, "Ask", asks, answered)
-    first, second = wait_for(lambda: pair_of(system.json("questions")))
+    second, first = wait_for(lambda: pair_of(system.json("questions")))
     assert first["text"] == "Red or blue?"
     system.fleet("answer", first["id"], "blue")
     system.fleet("answer", second["id"], "small")
