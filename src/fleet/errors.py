@@ -26,7 +26,8 @@
     │   │   ├── StoreBehind
     │   │   ├── StoreDamaged
     │   │   └── StoreGone
-    │   └── SupervisorSilent
+    │   ├── SupervisorSilent
+    │   └── TimedOut
     └── Refused                     8    whoever calls may not; ask somebody who may
 
 5 is no error's: `fleet wait` ends with it when a person must decide.
@@ -248,3 +249,7 @@ class StoreDamaged(StoreUnusable):
 
 class SupervisorSilent(Unavailable):
     pass
+
+
+class TimedOut(Unavailable):
+    """What was waited for has not happened in the time that was given for it."""

@@ -22,8 +22,16 @@ class Call:
     The caller is identified when something needs to know: most requests only read.
     """
 
-    def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller], *, origin: str = "") -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        identify: Callable[[Fleet], Caller],
+        *,
+        origin: str = "",
+        from_conversation: bool = True,
+    ) -> None:
         self.fleet = fleet
+        self.from_conversation = from_conversation  # `limits.allowed_repos` also holds for a person there
         self.origin = origin  # id of the spawn that what is started belongs to
         self.base = ""  # commit that `base_ref`, or HEAD, is in the caller's folder, where that was checked
         self._identify = identify
@@ -57,9 +65,20 @@ class Call:
         """Raise `Refused` if an agent is about to change something that it has not started."""
         self.fleet.spawns.require_own(self.caller, name)
 
+    def owns(self, name: str) -> bool:
+        """Whether the caller may change something: a person anything, an agent what it has started."""
+        from fleet.errors import Refused
+
+        try:
+            self.require_own(name)
+        except Refused:
+            return False
+        return True
+
     def require_repository(self, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository."""
-        self.fleet.spawns.require_repository(self.caller, project)
+        if self.from_conversation or self.caller.run:
+            self.fleet.spawns.require_repository(self.caller, project)
 
     def refuse_agent(self, what: str, *, given: object) -> None:
         """Raise `Refused` if an agent names something that would let it out of its own bounds."""
@@ -86,20 +105,21 @@ def admit(
     from fleet.domain.spawn import Access
 
     access = Access(operation.meta.access)
-    call = Call(fleet, identify)
+    call = Call(fleet, identify, from_conversation=from_conversation)
     if access is Access.READ and not from_conversation:
         return call
-    folder: str | None = getattr(operation, "repo_path", None)
     budget: float = getattr(operation, "budget_usd", None) or 0.0
+    is_recorded = (
+        from_conversation or call.caller.run is not None or (budget > 0 and not operation.meta.keeps_budget)
+    )
+    folder: str | None = getattr(operation, "repo_path", None) if is_recorded else None
     admitted = fleet.spawns.admit(
         call.caller,
         access,
         folder=folder,
         base=getattr(operation, "base_ref", None) or "HEAD",
         budget_usd=budget,
-        is_recorded=from_conversation
-        or call.caller.run is not None
-        or (budget > 0 and not operation.meta.keeps_budget),
+        is_recorded=is_recorded,
     )
     if admitted.folder:  # the one that was checked, so that nobody asks git a second time
         operation.repo_path = admitted.folder  # type: ignore[attr-defined]

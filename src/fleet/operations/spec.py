@@ -14,6 +14,8 @@ and pyright checks it like a dataclass.
 
 from __future__ import annotations
 
+from time import gmtime, strftime
+
 from fleet.errors import Next
 
 TYPE_CHECKING = False
@@ -61,6 +63,7 @@ class Field:
     flags: bool = False  # a choice that is given as one flag per word
     file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
     stdin: bool = False  # "-" stands for what is on stdin
+    file_option: str = ""  # of an argument: the option that reads it from a file instead
     split: bool = False  # one text with commas
     bare: bool = False  # a word without "=" is the value of ""
     complete: str = ""  # what completes it: coder, branch, task, question, or an operation's name
@@ -206,6 +209,13 @@ class Shape(Declared):
                 computed[name] = _converted(field, getattr(source, name))
         return cls(**computed)
 
+    @classmethod
+    def of_complete(cls, values: Mapping[str, Any]) -> Self:
+        """Make one from values that are known to be complete, in a third of the time."""
+        made = cls.__new__(cls)
+        vars(made).update(values)
+        return made
+
     def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:
         """Return it as JSON; `spell` says how a front end has follow-ups within it."""
         return {
@@ -265,26 +275,19 @@ def _from_json(field: Field, value: Any) -> Any:
 
 def iso_time(seconds: float | None) -> str | None:
     """Return a time as text; 0 and None stand for "not yet"."""
-    import time
-
     if not seconds:
         return None
     try:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+        return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
     except (OverflowError, ValueError, OSError):  # no calendar has it
         return None
 
 
 def seconds_of(moment: str | None) -> float:
     """Return the time that `iso_time` wrote; 0 for "not yet"."""
-    from calendar import timegm
+    from datetime import datetime
 
-    if not moment:
-        return 0.0
-    year, month, day, hour, minute, second = map(
-        int, moment[:19].replace("T", "-").replace(":", "-").split("-")
-    )
-    return float(timegm((year, month, day, hour, minute, second)))
+    return datetime.fromisoformat(moment).timestamp() if moment else 0.0
 
 
 class Meta:

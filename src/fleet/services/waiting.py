@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from fleet.errors import Conflict, NotFound, Unavailable
+from fleet.errors import Conflict, NotFound, TimedOut
 from fleet.services.runs import SupervisorKeeper
 from fleet.services.texts import check_text
 
@@ -51,7 +51,7 @@ def wait_until(
 ) -> Seen:
     """Look whenever something was written, until what is seen is at rest; return it as it is then.
 
-    Raises `Unavailable` if that takes too long, and if no supervisor stays up that could do it.
+    Raises `TimedOut` if that takes too long, and `SupervisorSilent` if no supervisor stays up.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     stamp, keeper = None, SupervisorKeeper(link)
@@ -64,5 +64,5 @@ def wait_until(
                 return seen
         keeper.look()
         if deadline is not None and time.monotonic() > deadline:
-            raise Unavailable(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")
+            raise TimedOut(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")
         time.sleep(LOOK_EVERY_SECONDS)

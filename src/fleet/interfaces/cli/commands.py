@@ -214,6 +214,7 @@ def _parameters(operation: type[Operation]) -> list[click.Parameter]:
     options = [field for field in fields if not field.position]
     return [
         *(_argument(field) for field in arguments),
+        *(_file_option(field) for field in arguments if field.file_option),
         *(one for field in options for one in _options(field)),
     ]
 
@@ -225,7 +226,7 @@ def _argument(field: Field) -> click.Argument:
     return click.Argument(
         [field.name],
         nargs=-1 if field.many else 1,
-        required=field.is_required,
+        required=field.is_required and not field.file_option,
         **default,
         metavar=name if field.is_required else f"[{name}]",
         shell_complete=_completer(field),
@@ -249,9 +250,17 @@ def _options(field: Field) -> list[click.Option]:
         click.Option(words, multiple=several, metavar=metavar, help=help_, shell_complete=_completer(field))
     ]
     if field.file:
-        text = f"Read the {field.name} from a file (- for stdin)."
-        made.append(click.Option([f"{long}-file", f"{field.name}_file"], metavar="FILE", help=text))
+        made.append(_file_option(field))
     return made
+
+
+def _file_option(field: Field) -> click.Option:
+    text = f"Read the {field.name} from a file (- for stdin)."
+    return click.Option([_file_word(field), f"{field.name}_file"], metavar="FILE", help=text)
+
+
+def _file_word(field: Field) -> str:
+    return f"--{field.file_option}" if field.file_option else f"{long_option(field)}-file"
 
 
 def _default_text(field: Field) -> str:
@@ -293,13 +302,13 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
     if field.flags:
         return _one_flag(field, given)
     value = given.get(field.name)
-    if field.file and field.position:
+    if field.file and field.position:  # the argument is the file
         return _text_or_file(field, None, value)
     if field.stdin and value == "-":
         from fleet.interfaces.cli.create import read_text
 
         return read_text("-")
-    if field.file:
+    if field.file or field.file_option:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
     if value is None or (field.kind in ("strings", "table") and not value):
         return None
@@ -332,12 +341,10 @@ def _text_or_file(field: Field, text: str | None, file: str | None) -> str | Non
     from fleet.interfaces.cli.create import read_text
 
     if text is not None and file is not None:
-        raise InvalidInput(f"give {long_option(field)} or {long_option(field)}-file, not both")
+        raise InvalidInput(f"give {_spelled(field)} or {_file_word(field)}, not both")
     if text is None and file is None and field.is_required:
-        short = f"-{field.short}" if field.short else long_option(field)
-        raise InvalidInput(
-            f"missing {field.name}", hint=f'add {short} "…", or {long_option(field)}-file FILE'
-        )
+        short = f"-{field.short} " if field.short else "" if field.position else f"{long_option(field)} "
+        raise InvalidInput(f"missing {field.name}", hint=f'add {short}"…", or {_file_word(field)} FILE')
     return text if file is None else read_text(file)
 
 

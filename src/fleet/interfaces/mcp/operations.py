@@ -30,6 +30,8 @@ _TYPES = {
     "flag": "boolean",
     "table": "object",
     "shape": "object",
+    "shapes": "array",
+    "strings": "array",
 }
 
 
@@ -127,7 +129,7 @@ def _page(operation: type[Operation], items: list[Shape], call: Call) -> Answer:
     is_paged = operation.meta.access == "read"  # what was changed is told in full
     offset, limit = call.count("offset"), call.count("limit", 25) if is_paged else len(items)
     page = items[offset : offset + limit]
-    shown = [item.to_json() for item in page] if operation.meta.in_full else [_line(item) for item in page]
+    shown = [item.to_json() for item in page] if operation.meta.in_full else [line_of(item) for item in page]
     after = offset + limit
     return {
         operation.meta.items: cast("Json", shown),
@@ -136,7 +138,8 @@ def _page(operation: type[Operation], items: list[Shape], call: Call) -> Answer:
     }
 
 
-def _line(item: Shape) -> dict[str, Json]:
+def line_of(item: Shape) -> dict[str, Json]:
+    """Return an item of a list: its key fields, long texts cut."""
     whole = item.to_json()
     keys = [name for name, field in type(item).fields.items() if field.key] or list(whole)
     return {name: value[:SHORT] if isinstance(value := whole[name], str) else value for name in keys}
