@@ -120,6 +120,7 @@ class Run:
     batch: BatchId | None = None
     task: TaskId | None = None  # what it is an attempt at …
     token: int = 0  # … and by which claim
+    origin: str = ""  # the spawn that it comes from, if it has no task that tells
     budget_usd: float = 0.0  # what it may cost; 0: no limit
     turn_seconds: float = 0.0  # how long a turn may take; 0: as the settings say
     model: str = ""

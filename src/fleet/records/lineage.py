@@ -72,7 +72,7 @@ class Lineage:
     def _origin_of(self, name: str) -> tuple[str, str]:
         """Return the spawn that something names itself, and what it is a part of."""
         if run := self._runs.peek(name):
-            return "", run.task or ""
+            return run.origin, run.task or ""
         if task := self._tasks.peek(name):
             return task.origin, task.part_of
         if found := find_work(self._store, name):
