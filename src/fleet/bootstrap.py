@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fleet.services.installing import Installer
     from fleet.services.logs import LogService
     from fleet.services.pairs import PairService
-    from fleet.services.process_usage import UsageMeter
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
@@ -638,12 +637,6 @@ def _make_process_probe() -> ProcessProbe:
     from fleet.adapters.process_usage import ProcProbe
 
     return ProcProbe()
-
-
-def usage_meter_of(home: Path) -> UsageMeter:
-    from fleet.services.process_usage import UsageMeter
-
-    return UsageMeter(home=home, process_probe=_make_process_probe)
 
 
 def logs_of(fleet: Fleet) -> LogService:

@@ -181,13 +181,13 @@ def test_a_prompt_that_waits_is_carried_out_on_the_screen(headless: System) -> N
 def test_an_ended_agent_is_woken_by_attaching(headless: System) -> None:
     headless.fleet("create", "work", "-p", scenario(HALF), "--mode", "headless", "--wait")
     run = headless.run("work")
-    assert b"waking work: its session goes on in tmux" in attach_and_leave(headless)
+    assert b"resuming work: its session goes on in tmux" in attach_and_leave(headless)
     taken = headless.wait_until("work", is_up)
     assert taken.session == run.session
     headless.fleet("prompt", "work", "/exit")
     headless.wait_until("work", lambda run: run.has_ended)
     wait_for(lambda: not tmux_servers(taken), what="its screen is gone")
-    assert b"waking work" in attach_and_leave(headless), "also one whose screen is gone"
+    assert b"resuming work" in attach_and_leave(headless), "also one whose screen is gone"
     assert headless.wait_until("work", is_up).session == run.session
 
 

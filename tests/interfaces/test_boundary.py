@@ -125,7 +125,7 @@ def test_every_route_out_of_a_workspace_is_noticed_named_and_brought_back(system
     refused = system.fleet("merge", "hostile", "--no-gate", "--into", "side", code=4)
     assert "fleet boundary show hostile" in refused.stderr
     agent = System(system.home, repository, {"FLEET_RUN": "0123456789abcd"})
-    assert "an agent cannot decide" in agent.fleet("boundary", "accept", "hostile", code=8).stderr
+    assert "belongs to another home" in agent.fleet("boundary", "accept", "hostile", code=8).stderr
 
     restored = system.fleet("boundary", "restore", "hostile", "--yes", code=None)
     assert "restores ref refs/heads/old-work" in restored.stderr
@@ -141,7 +141,7 @@ def test_every_route_out_of_a_workspace_is_noticed_named_and_brought_back(system
     assert (repository / "hidden.txt").read_text() == "hidden\n"
     assert set(git(repository, "stash", "list", "--format=%H").split()) == set(stashes)
     # What cannot be brought back is accepted, and the run is free.
-    assert "is not held any more" in system.fleet("boundary", "accept", "hostile").stdout
+    assert "is no longer held" in system.fleet("boundary", "accept", "hostile").stdout
     assert system.json("boundary") == []
 
 
@@ -269,7 +269,7 @@ def test_an_agent_accepts_nothing_though_it_does_not_say_that_it_is_one(system: 
     system.fleet("create", "sly", "-p", scenario(steal), "--wait", code=5)
     accept = f"env -u FLEET_RUN -u FLEET_RUN_TOKEN {sys.executable} -m fleet boundary accept sly > said 2>&1"
     system.fleet("create", "friend", "-p", scenario({"run": accept}), "--wait", code=None)
-    assert "an agent cannot decide" in Path(system.run("friend").workspace, "said").read_text()
+    assert "that is a person's to decide" in Path(system.run("friend").workspace, "said").read_text()
     assert [run["branch"] for run in system.json("boundary")] == ["sly"]
 
 
@@ -373,6 +373,6 @@ def test_a_task_whose_agent_is_held_waits_for_a_person_though_the_supervisor_was
     assert system.json("show", task)["state"] == "in_progress"
     asked = system.fleet("questions")
     assert f"{held['branch']} is held" in asked.stdout + asked.stderr
-    assert "not held any more" in system.fleet("boundary", "restore", held["id"], "--yes").stdout
+    assert "no longer held" in system.fleet("boundary", "restore", held["id"], "--yes").stdout
     wait_for(lambda: system.json("show", task)["state"] == "closed", 60, "the task goes on")
     assert git(system.repository, "rev-parse", "prize") == git(system.repository, "rev-parse", "main")

@@ -231,7 +231,7 @@ def test_with_json_an_error_is_json(system: System) -> None:
     error = json.loads(done.stderr)
     assert error["code"] == 3
     assert "nobody" in error["error"]
-    assert error["hint"] == "run `fleet list --all`"
+    assert error["hint"] == "see `fleet list --all`"
 
 
 def test_a_branch_of_two_projects_is_a_conflict_until_one_is_meant(system: System, tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_undo_without_a_name_brings_back_the_one_removed_last(shared: System) ->
     shared.fleet("kill", "first-out", "-f")
     shared.fleet("kill", "last-out", "-f")
     assert "last-out  is back in" in shared.fleet("undo").stdout
-    assert "has its workspace still" in shared.fleet("undo", "last-out", code=4).stderr
+    assert "still has its workspace" in shared.fleet("undo", "last-out", code=4).stderr
 
 
 def test_why_it_could_not_be_brought_back_is_not_told_any_more_once_it_is(shared: System) -> None:
@@ -416,8 +416,8 @@ def test_a_kill_that_came_too_late_to_delete_the_branch_says_so_and_how_to(share
     with open_fleet(shared.home, str(shared.repository)) as fleet:
         shared.fleet("kill", "late/one", "-f")
         with pytest.raises(Failed, match="late/one") as failure:
-            require_gone(fleet, [run])
+            require_gone(fleet, [run.id])
         command = failure.value.hint.split("`")[1]
         subprocess.run(["sh", "-c", command], check=True, capture_output=True)
-        require_gone(fleet, [run])
+        require_gone(fleet, [run.id])
     assert not git(shared.repository, "branch", "--list", "late/one")

@@ -19,6 +19,7 @@ from fleet.domain.run import Diff, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.usage import Usage
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.progress import describe
+from fleet.operations.run_shapes import RunLine, RunView
 from fleet.records.runs import Runs
 from fleet.services.run_summaries import RunSummaries
 from tests.interfaces.conftest import ended_run, on_a_terminal, record
@@ -42,15 +43,8 @@ def test_a_summary_says_the_same_as_the_run(tmp_path: Path) -> None:
         summary = summaries[run.id]
         for name in ("project", "branch", "coder", "model", "state", "state_since", "state_reason", "host"):
             assert getattr(summary, name) == getattr(run, name)
-        for name in ("workspace", "started_at", "is_removed", "has_work", "is_live", "said"):
-            assert getattr(summary, name) == getattr(run, name)
-        assert summary.batch == (run.batch or "")
-        assert (summary.files, summary.added, summary.removed) == (
-            run.diff.files,
-            run.diff.added,
-            run.diff.removed,
-        )
-        assert (summary.tokens, summary.cost_usd) == (run.usage.total_tokens, run.usage.cost_usd)
+        line, whole = RunLine.of_summary(summary, None).to_json(), RunView.of(run).to_json()
+        assert line == {name: whole[name] for name in line}
         assert (summary.agent and summary.agent["pid"]) == (run.agent and run.agent.pid)
     store.close()
 
@@ -62,7 +56,7 @@ def test_a_table_for_people_has_a_line_for_each_agent(system: System) -> None:
         ended_run("docs", state=RunState.FAILED, state_reason="out of ink"),
     )
     done = system.fleet("list")
-    heading, first, second = done.stdout.splitlines()
+    heading, second, first = done.stdout.splitlines()
     assert heading.split() == [
         "branch",
         "batch",
@@ -77,7 +71,7 @@ def test_a_table_for_people_has_a_line_for_each_agent(system: System) -> None:
     ]
     assert re.fullmatch(r"fix-auth +\w{8} +claude +completed +\d+s +\+12 -3 +1\.2k +\$0\.25 +all done", first)
     assert second.endswith("out of ink")
-    assert "2 agents: 1 completed, 1 failed · 2.4k tokens · $0.50" in done.stderr
+    assert "2 agents: 1 failed, 1 completed · 2.4k tokens · $0.50" in done.stderr
 
 
 def test_without_agents_it_says_how_to_start_one_and_prints_nothing(system: System) -> None:
@@ -89,7 +83,7 @@ def test_without_agents_it_says_how_to_start_one_and_prints_nothing(system: Syst
 def test_removed_agents_are_shown_only_on_demand(system: System) -> None:
     record(system.home, ended_run("here"), ended_run("gone", workspace_state=WorkspaceState.REMOVED))
     assert [run["branch"] for run in system.json("list")] == ["here"]
-    assert [run["branch"] for run in system.json("list", "--all")] == ["here", "gone"]
+    assert [run["branch"] for run in system.json("list", "--all")] == ["gone", "here"]
 
 
 def test_the_fields_of_an_agent_in_json_are_those_of_the_documentation(system: System) -> None:
@@ -120,7 +114,7 @@ def test_here_means_the_repository_also_from_below_it_and_from_a_workspace(
     )
     for folder in (system.repository, system.repository / "below", workspace / "below"):
         found = system.json("list", "--here", cwd=folder)
-        assert [run["branch"] for run in found] == ["mine", "mine-too"]
+        assert [run["branch"] for run in found] == ["mine-too", "mine"]
     assert system.json("list", "--here", cwd=tmp_path) == []
 
 
@@ -137,7 +131,7 @@ def test_grouped_shows_a_table_for_each_batch(system: System) -> None:
 
 def test_projects_are_told_apart_where_there_are_several(system: System) -> None:
     record(system.home, ended_run("a", project="/x/one"), ended_run("a", project="/x/two"))
-    assert [line.split()[0] for line in system.fleet("list").stdout.splitlines()] == ["project", "one", "two"]
+    assert [line.split()[0] for line in system.fleet("list").stdout.splitlines()] == ["project", "two", "one"]
 
 
 def test_what_an_agent_said_cannot_move_the_cursor(system: System) -> None:
@@ -293,12 +287,15 @@ def test_an_agent_that_waits_for_approval_says_so_instead_of_its_last_words(syst
         replace(waiting, state_reason="needs approval: rm -rf build"),
         ended_run("idle", state=RunState.WAITING, said="what next?", host="elsewhere"),
     )
-    _, first, second = system.fleet("list").stdout.splitlines()
+    _, second, first = system.fleet("list").stdout.splitlines()
     assert first.endswith("needs approval: rm -rf build")
     assert second.endswith("what next?")
 
 
 def test_progress_speaks_of_a_saved_workspace_only_where_there_was_one() -> None:
     gone = ended_run("x", state=RunState.KILLED, workspace_state=WorkspaceState.REMOVED)
-    assert describe(replace(gone, saved_ref="refs/fleet/saved/x")) == "killed, workspace saved and removed"
-    assert describe(gone) == "killed, it had no workspace"
+    assert (
+        describe(RunView.of(replace(gone, saved_ref="refs/fleet/saved/x")))
+        == "killed, workspace saved and removed"
+    )
+    assert describe(RunView.of(gone)) == "killed, it had no workspace"

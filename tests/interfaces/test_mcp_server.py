@@ -242,7 +242,8 @@ def test_what_sets_agents_to_work_or_runs_commands_says_so() -> None:
     deciding = {"answer_question", "resume_queue", "control_workflow", "decide_pair"}
     starting |= {"close_tasks", "reopen_task", "import_tasks"}
     merging = {"check_conflicts", "merge_branches", "control_merge"}
-    assert told == {*starting, *deciding, *merging, "prompt_run"}
+    runs = {"prompt_run", "create_run", "create_runs", "fan_out_runs", "release_run"}
+    assert told == {*starting, *deciding, *merging, *runs}
     assert not any(tools[name].annotations["readOnlyHint"] for name in told)
     for name in ("decide_pair", "cancel_pair", "control_workflow", "cancel_race", "cancel_sprint"):
         assert tools[name].annotations["destructiveHint"]
@@ -277,7 +278,7 @@ def test_a_run_is_prompted_and_its_log_and_diff_are_read_page_by_page(shared: Sy
         more = talk.call("get_run_logs", run=name, after=log["next_after"], limit=200)
         assert more["next_after"] is None
         prompted = talk.call("prompt_run", run=name, prompt="and now this")
-        assert (prompted["task"], prompted["prompt"], prompted["is_at_rest"]) == (name, "taken", False)
+        assert (prompted["task"], prompted["is_at_rest"]) == (name, False)
         over = talk.call("collect_worker_result", worker_id=name, wait_seconds=60)
         assert over["status"] == "succeeded"
         assert len(over["result"]["files_changed"]) == 2

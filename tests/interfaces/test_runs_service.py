@@ -16,10 +16,13 @@ from fleet.domain.ids import TaskId
 from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
+from fleet.interfaces.cli.commands import hint_text
+from fleet.interfaces.cli.outcome import exit_code_of
+from fleet.operations.run_shapes import RunView
 from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import PROMPT, Runs
-from fleet.services.runs import How, RunService, SupervisorKeeper, Wish, exit_code_of
+from fleet.services.runs import How, RunService, SupervisorKeeper, Wish
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
 
@@ -207,7 +210,7 @@ def test_a_run_that_is_being_removed_takes_no_prompt_and_none_is_left_for_later(
     office.add(run)
     with pytest.raises(Conflict, match="being removed") as refusal:
         office.service.prompt(run.id, "go on")
-    assert f"fleet undo {run.id}" in refusal.value.hint
+    assert f"fleet undo {run.id}" in hint_text(refusal.value)
     assert office.runs.get(run.id) == run
     assert office.runs.prompt(run.id, 2) is None
 
@@ -225,9 +228,9 @@ def test_a_prompt_that_a_kill_overtakes_is_refused_and_forgotten(office: Office,
 def test_a_run_that_is_being_brought_back_takes_no_prompt_yet(office: Office) -> None:
     run = ended_run("coming", workspace_state=WorkspaceState.REMOVED, wanted=Wanted.RESTORE)
     office.add(run)
-    with pytest.raises(Conflict, match="brought back") as refusal:
+    with pytest.raises(Conflict, match="being restored") as refusal:
         office.service.prompt(run.id, "go on")
-    assert "again" in refusal.value.hint
+    assert "again" in hint_text(refusal.value)
 
 
 def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo(
@@ -263,9 +266,13 @@ def test_an_agent_that_waits_for_approval_needs_a_person_and_one_that_waits_for_
     ready = ended_run("ready", state=RunState.WAITING)
     dialog = ended_run("dialog", state=RunState.WAITING, state_reason="needs approval: Bash: rm -rf build")
     failed = ended_run("failed", state=RunState.FAILED)
-    assert exit_code_of([ready, ended_run("done")]) == 0
-    assert exit_code_of([ready, dialog]) == 5
-    assert exit_code_of([dialog, failed]) == 1
+
+    def exit_code(*runs: Run) -> int:
+        return exit_code_of([RunView.of(run) for run in runs])
+
+    assert exit_code(ready, ended_run("done")) == 0
+    assert exit_code(ready, dialog) == 5
+    assert exit_code(dialog, failed) == 1
 
 
 def test_what_has_no_snapshot_is_not_brought_back_and_the_hint_tells_what_to_do(office: Office) -> None:
@@ -274,13 +281,13 @@ def test_what_has_no_snapshot_is_not_brought_back_and_the_hint_tells_what_to_do(
     fresh = ended_run("fresh", workspace_state=WorkspaceState.NONE, state=RunState.QUEUED)
     office.add(standing, bare, fresh)
     for run, message, hint in (
-        (standing, "has its workspace still", "/somewhere/standing"),
+        (standing, "still has its workspace", "/somewhere/standing"),
         (bare, "never had a workspace", "fleet create bare"),
         (fresh, "was not removed", "fleet result"),
     ):
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.restore(run)
-        assert hint in refusal.value.hint
+        assert hint in hint_text(refusal.value)
         assert office.runs.get(run.id) == run
 
 
@@ -300,7 +307,7 @@ def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) 
     how = How(folder=str(mine), coder="mine", mode=Mode.TMUX)
     with pytest.raises(InvalidInput, match="cannot run in tmux mode") as refusal:
         office.service.create(Wish(branch="x", prompt="hello"), how)
-    assert "--mode headless" in refusal.value.hint
+    assert "use mode headless" in hint_text(refusal.value)
 
 
 # taking over and handing back
@@ -407,14 +414,14 @@ def test_what_cannot_be_taken_over_is_refused_with_a_reason(tmp_path: Path) -> N
         (a_live_run("removed", workspace_state=WorkspaceState.REMOVED), "was removed", "fleet undo"),
         (a_live_run("going", wanted=Wanted.STOP), "being removed", "fleet undo"),
         (shown_run("back", mode_wanted=Mode.HEADLESS), "being handed back", "again"),
-        (a_live_run("blind", coder="agy"), "cannot run in tmux", "fleet logs -f blind"),
+        (a_live_run("blind", coder="agy"), "cannot run in tmux", "fleet logs blind"),
         (a_live_run("amnesia", coder="forgetful"), "cannot go on in tmux", "fleet prompt amnesia"),
         (a_live_run("half", coder="halfway"), "cannot resume a session", "interactive_resume_command"),
     ):
         office.add(run)
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.take_over(run.id)
-        assert hint in refusal.value.hint
+        assert hint in hint_text(refusal.value)
         assert office.runs.get(run.id) == run
         assert office.runs.prompt(run.id, 2) is None
 
@@ -458,12 +465,12 @@ def test_what_cannot_be_handed_back_is_refused_with_a_reason(office: Office) -> 
         office.add(run)
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.release(run.id, "go on")
-        assert hint in refusal.value.hint
+        assert hint in hint_text(refusal.value)
         assert office.runs.get(run.id) == run
         assert office.runs.prompt(run.id, run.prompts + 1) is None
     shown = shown_run("shown")
     office.add(shown)
-    with pytest.raises(InvalidInput, match="nothing in the prompt"):
+    with pytest.raises(InvalidInput, match="the prompt is empty"):
         office.service.release(shown.id, "  \n")
 
 

@@ -163,7 +163,7 @@ class Settings:
         "limits.max_spawn_depth",
         WHOLE,
         2,
-        "how many generations of agents may start further agents over MCP; 0: none",
+        "how many levels of agents may start further agents; 0: none",
         is_of_home=True,
         old_variable="FLEET_MAX_SPAWN_DEPTH",
     )

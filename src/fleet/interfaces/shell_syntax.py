@@ -12,7 +12,6 @@ from fleet.operations.spec import Field
 
 # Commands that are not called `fleet NOUN VERB`.
 PATHS = {
-    "boundary.list": "boundary",
     "merge.start": "merge",
     "question.answer": "answer",
     "question.ask": "ask",
@@ -21,10 +20,6 @@ PATHS = {
     "queue.pause": "pause",
     "queue.resume": "resume",
     "queue.tasks": "tasks",
-    "run.diff": "diff",
-    "run.list": "list",
-    "run.logs": "logs",
-    "run.undo": "undo",
     "supervisor.run": "run",
     "task.ready": "ready",
     "task.show": "show",
@@ -32,6 +27,9 @@ PATHS = {
     "workflow.known": "workflow list --known",
     "workflow.show": "workflow status",
     "workflow.wait": "workflow status --wait",
+    **{f"run.{verb}": verb for verb in ("create", "fanout", "multi", "list", "wait", "logs", "diff")},
+    **{f"run.{verb}": verb for verb in ("prompt", "attach", "release", "kill", "undo", "clean")},
+    "run.show": "result",
 }
 # Options of operations that are not declared yet.
 _UNDECLARED = {

@@ -12,127 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleet.domain.boundary import Outside
     from fleet.domain.event import Json
-    from fleet.domain.process import ProcessId
-    from fleet.domain.run import Diff, Result, Run
-    from fleet.domain.usage import Usage
     from fleet.ports.forge import PullRequest
     from fleet.ports.merging import Clash
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
-    from fleet.services.logs import LogEntry
-    from fleet.services.process_usage import ProcessUsage
     from fleet.services.setup import Row
     from fleet.services.trains import Forecast
     from fleet.work.train.model import Car, Train
-
-
-def run(run: Run, process_usage: ProcessUsage | None = None) -> dict[str, Json]:
-    return {
-        "id": run.id,
-        "branch": run.branch,
-        "batch": run.batch,
-        "project": run.project,
-        "coder": run.coder,
-        "model": run.model,
-        "mode": str(run.mode),
-        "mode_wanted": None if run.mode_wanted is None else str(run.mode_wanted),
-        "role": str(run.role),
-        "state": str(run.state),
-        "state_since": moment(run.state_since),
-        "state_reason": run.state_reason,
-        "waits_for": run.waits_for or None,
-        "is_at_rest": run.is_at_rest,
-        "created_at": moment(run.created_at),
-        "started_at": moment(run.started_at),
-        "ended_at": moment(run.ended_at),
-        "host": run.host,
-        "workspace": run.workspace or None,
-        "workspace_state": str(run.workspace_state),
-        "base_ref": run.base_ref,
-        "base_sha": run.base_sha,
-        "saved_ref": run.saved_ref or None,
-        "session": run.session or None,
-        "tmux": run.tmux or None,
-        "agent": process(run.agent),
-        "prompts": run.prompts,
-        "turn": run.turn,
-        "usage": usage(run.usage),
-        "context_tokens": run.context_tokens,
-        "diff": diff(run.diff),
-        "said": run.said,
-        "load": None if process_usage is None else process_usage_of(process_usage),
-        "held": run.held or None,
-        "changed_outside": [outside(run, one) for one in run.outside],
-        "result": None if run.result is None else result(run.result),
-    }
-
-
-def outside(run: Run, one: Outside) -> dict[str, Json]:
-    return {
-        "what": str(one.kind),
-        "name": one.name,
-        "old": one.old or None,
-        "new": one.new or None,
-        "weight": str(one.weight),
-        "run": run.id,
-        "turn": one.turn,
-    }
-
-
-def runs(found: Sequence[Run], usages: Mapping[str, ProcessUsage] | None = None) -> list[Json]:
-    return [run(each, (usages or {}).get(each.id)) for each in found]
-
-
-def process(process: ProcessId | None) -> Json:
-    return None if process is None else {"pid": process.pid, "start": process.start, "boot": process.boot}
-
-
-def usage(usage: Usage) -> dict[str, Json]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "total_tokens": usage.total_tokens,
-        "cost_usd": usage.cost_usd,
-    }
-
-
-def diff(diff: Diff) -> dict[str, Json]:
-    return {"files": diff.files, "added": diff.added, "removed": diff.removed}
-
-
-def result(result: Result) -> dict[str, Json]:
-    return {
-        "status": str(result.status),
-        "summary": result.summary,
-        "reason": result.reason,
-        "files_changed": list(result.files_changed),
-        "commits": [{"sha": commit.sha, "subject": commit.subject} for commit in result.commits],
-        "tests": result.tests,
-        "next_steps": list(result.next_steps),
-        "usage": usage(result.usage),
-    }
-
-
-def process_usage_of(usage: ProcessUsage) -> dict[str, Json]:
-    return {
-        "cpu_percent": round(usage.cpu_percent, 1),
-        "memory_bytes": usage.memory_bytes,
-        "processes": usage.processes,
-    }
-
-
-def entry(entry: LogEntry) -> dict[str, Json]:
-    return {
-        "number": entry.number,
-        "at": moment(entry.at),
-        "turn": entry.turn,
-        "kind": str(entry.event.kind),
-        "text": entry.event.text,
-        "data": dict(entry.event.data),
-    }
 
 
 def check(check: Check) -> dict[str, Json]:

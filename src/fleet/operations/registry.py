@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NOUNS = {
+    "boundary": "fleet.operations.boundary",
     "pair": "fleet.operations.pairs",
     "queue": "fleet.operations.queue",
     "question": "fleet.operations.questions",
     "race": "fleet.work.race.operations",
+    "run": "fleet.operations.runs",
     "sprint": "fleet.operations.sprints",
     "task": "fleet.operations.tasks",
     "workflow": "fleet.operations.workflows",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleet.domain.boundary import Outside, OutsideKind, Weight, why_held
-from fleet.errors import Conflict, FleetError, Refused
+from fleet.errors import Conflict, FleetError, Next
 from fleet.ports.boundary import Boundary
 from fleet.ports.workspace import Place
 from fleet.records.boundary import AcceptedChanges
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
 
 
-def hint_for(run: Run) -> str:
-    """Return the next command to type for a run that is held."""
-    return f"look at it with `fleet boundary show {quote(run.branch)}`, then restore or accept it"
+def hint_for(run: Run) -> tuple[str | Next, ...]:
+    """Return what to do about a run that is held."""
+    return ("look at it with ", Next("boundary.show", run=run.branch), ", then restore or accept it")
 
 
 def refuse_held(run: Run) -> None:
@@ -56,9 +55,8 @@ class BoundaryService:
     def get(self, name: str) -> Run:
         return self._get(name)
 
-    def accept(self, name: str, *, by: str, run: str = "") -> Run:
-        """Accept what changed as it is now; whoever else was held for the same is let go, too."""
-        _refuse_agent(run)
+    def accept(self, name: str, *, by: str) -> Run:
+        """Accept what changed as it is now, also for other runs that are held for the same change."""
         found = self._require(name)
         holding = _holding(found)
         for one in holding:
@@ -80,9 +78,8 @@ class BoundaryService:
             raise Conflict(f"{found.branch!r} worked on another host", hint=f"run this on {found.host}")
         return found, [one for one in _holding(found) if one.kept]
 
-    def restore(self, name: str, *, by: str, run: str = "") -> tuple[Run, list[str]]:
-        """Bring back what changed; return the run, and what could not be brought back and why."""
-        _refuse_agent(run)
+    def restore(self, name: str, *, by: str) -> tuple[Run, list[str]]:
+        """Restore what changed; return the run, and what could not be restored and why."""
         found, wanted = self.restorable(name)
         done, problems = list[Outside](), list[str]()
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
@@ -109,7 +106,9 @@ class BoundaryService:
     def _require(self, name: str) -> Run:
         found = self.get(name)
         if not found.held:
-            raise Conflict(f"{found.branch!r} is not held", hint="see those that are with `fleet boundary`")
+            raise Conflict(
+                f"{found.branch!r} is not held", hint=("see held ones with ", Next("boundary.list"))
+            )
         return found
 
     def _resolve(self, run: Run, settled: Sequence[Outside]) -> Run:
@@ -136,8 +135,3 @@ def _holding(run: Run) -> list[Outside]:
 def _without(run: Run, keys: Iterable[str]) -> Run:
     outside = tuple(replace(one, weight=Weight.NOTE) if one.key in keys else one for one in run.outside)
     return replace(run, outside=outside, held=why_held(outside) if run.held else "")
-
-
-def _refuse_agent(run: str) -> None:
-    if run:
-        raise Refused("an agent cannot decide what it was allowed", hint='ask a person with `fleet ask "…"`')

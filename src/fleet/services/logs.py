@@ -49,27 +49,6 @@ class LogService:
         if held is not None:
             yield held
 
-    def follow(self, run_id: RunId, *, after: int) -> Iterator[LogEntry]:
-        """Yield entries as they come, until the run is at rest and all is told."""
-        for _ in self._looks(run_id):
-            for entry in self.entries(run_id, after=after):
-                after = entry.number
-                yield entry
-
-    def _looks(self, run_id: RunId) -> Iterator[None]:
-        """Yield after each change of the store, and once more after the run came to rest."""
-        stamp = ""
-        while True:
-            newest = self._store.stamp()
-            if newest == stamp:
-                time.sleep(LOOK_EVERY_SECONDS)
-                continue
-            stamp = newest
-            is_last = self._runs.get(run_id).is_at_rest
-            yield
-            if is_last:
-                return
-
     # the raw output
 
     def turns(self, run_id: RunId) -> list[int]:

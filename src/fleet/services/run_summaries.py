@@ -12,41 +12,40 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from fleet.domain.process import ProcessId
     from fleet.ports.store import Record, Store
     from fleet.services.fleet import Fleet
+    from fleet.services.process_usage import ProcessUsage
 
 _KIND = "run"
 _LIVE = frozenset({"running", "waiting", "unknown"})
 _NOTHING: Mapping[str, Any] = {}
+_NO_DIFF = {"files": 0, "added": 0, "removed": 0}
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 class RunSummary(NamedTuple):
-    """What a table shows of one run."""
+    """What a table shows of one run, named as in the JSON of a run."""
 
     id: str
-    project: str
     branch: str
-    batch: str
+    batch: str | None
+    project: str
     coder: str
     model: str
     state: str
     state_since: float
     state_reason: str
-    waits_for: str
-    host: str
-    workspace: str
-    started_at: float | None
-    is_removed: bool
+    waits_for: str | None
     has_work: bool
-    files: int
-    added: int
-    removed: int
-    tokens: int
-    cost_usd: float | None
+    host: str
+    workspace: str | None
+    workspace_state: str
+    started_at: float | None
+    usage: Mapping[str, Any]
+    diff: Mapping[str, Any]
     said: str
+    held: str | None
     agent: Mapping[str, Any] | None
-    held: str = ""
 
     @property
     def is_live(self) -> bool:
@@ -72,32 +71,33 @@ def summarize(record: Record) -> RunSummary:
     """Read a record of a run; what has its default value is not in it."""
     body = cast("dict[str, Any]", dict(record.body.items()))  # to ask a body for each field would cost more
     get = body.get
-    diff: Mapping[str, Any] = get("diff", _NOTHING)
     usage: Mapping[str, Any] = get("usage", _NOTHING)
+    tokens = [usage.get(name, 0) for name in _TOKENS]
     return RunSummary(
         body["id"],
-        body["project"],
         body["branch"],
-        get("batch") or "",
+        get("batch") or None,
+        body["project"],
         body["coder"],
         get("model", ""),
         get("state", "queued"),
         get("state_since", 0.0),
         get("state_reason", ""),
-        get("waits_for", ""),
-        get("host", ""),
-        get("workspace", ""),
-        get("started_at"),
-        get("workspace_state") == "removed",
+        get("waits_for") or None,
         "work" in record.fields,
-        diff.get("files", 0),
-        diff.get("added", 0),
-        diff.get("removed", 0),
-        usage.get("input_tokens", 0) + usage.get("output_tokens", 0) + usage.get("cached_tokens", 0),
-        usage.get("cost_usd"),
+        get("host", ""),
+        get("workspace") or None,
+        get("workspace_state", "none"),
+        get("started_at"),
+        {
+            **dict(zip(_TOKENS, tokens, strict=True)),
+            "total_tokens": sum(tokens),
+            "cost_usd": usage.get("cost_usd"),
+        },
+        _NO_DIFF | get("diff", _NOTHING),
         get("said", ""),
+        get("held") or None,
         get("agent"),
-        get("held", ""),
     )
 
 
@@ -116,17 +116,16 @@ def activity_of(fleet: Fleet) -> str:
     return f"fleet: {', '.join(told)}" if told else ""
 
 
-def agents_of(summaries: Sequence[RunSummary], host: str) -> dict[str, ProcessId]:
-    """Return the processes of the live agents of a host, by run id."""
+def measure(fleet: Fleet, summaries: Sequence[RunSummary]) -> Mapping[str, ProcessUsage]:
+    """Measure the processes of the live agents of this host, by run id."""
+    live = [one for one in summaries if one.agent and one.is_live and one.host == fleet.host]
+    if not live:
+        return {}
     from fleet.domain.process import ProcessId
+    from fleet.services.process_usage import UsageMeter
 
-    return {
-        summary.id: ProcessId(
-            pid=summary.agent["pid"], start=summary.agent["start"], boot=summary.agent["boot"]
-        )
-        for summary in summaries
-        if summary.agent and summary.is_live and summary.host == host
-    }
+    agents = {one.id: ProcessId(**one.agent) for one in live if one.agent}
+    return UsageMeter(home=fleet.home, process_probe=lambda: fleet.process_probe).of(agents)
 
 
 def _of_project_at(folder: str, summaries: Sequence[RunSummary]) -> list[RunSummary]:

@@ -20,6 +20,7 @@ from fleet.errors import (
     Conflict,
     FleetError,
     InvalidInput,
+    Next,
     NotFound,
     Stale,
     SupervisorSilent,
@@ -64,6 +65,8 @@ class How(NamedTuple):
     quick: bool | None = None
     skip_permissions: bool | None = None
     on_terminal: bool = False  # a person watches: prefer tmux
+    origin: str = ""  # the spawn that they come from
+    budget_usd: float = 0.0  # of all of them together; 0: no limit
 
 
 class RunService:
@@ -119,13 +122,14 @@ class RunService:
             raise self._told_by_run(taken, how.folder, branches) from taken
         require_room(self._home, self._settings().min_free_mb)
         batch = batch or new_batch_id()
+        how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
         self._link.wake()
         return runs
 
     def _told_by_run(self, taken: BranchTaken, folder: str, branches: Sequence[str]) -> BranchTaken:
-        """Return the refusal with the command that helps, if it is an agent's branch that is in the way."""
+        """Return the error with a hint about the agent whose branch it is, if there is one."""
         project = project_at(folder)
         for run in reversed(self._runs.find("project", project) if project else []):
             if run.branch not in branches:
@@ -133,7 +137,10 @@ class RunService:
             if not run.is_removed:
                 hint = _ways_on(run)
             elif run.saved_ref:
-                hint = f"`fleet undo {run.branch}` brings its agent's workspace back; or choose another name"
+                hint = (
+                    Next("run.undo", run=run.branch),
+                    " restores its agent's workspace; or choose another name",
+                )
             else:
                 continue
             return BranchTaken(taken.message, hint=hint)
@@ -163,6 +170,8 @@ class RunService:
             base_sha=repository.base_sha,
             state_since=now,
             host=self._host,
+            origin=how.origin,
+            budget_usd=how.budget_usd,
         )
 
     def _record(self, runs: Sequence[Run], wishes: Sequence[Wish]) -> None:
@@ -217,7 +226,7 @@ class RunService:
         if wanted not in facts.modes:
             raise InvalidInput(
                 f"coder {facts.name!r} cannot run in {wanted} mode",
-                hint=f"use --mode {' or '.join(sorted(facts.modes))}",
+                hint=f"use mode {' or '.join(sorted(facts.modes))}",
             )
         if wanted is Mode.TMUX and not is_installed("tmux"):
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
@@ -237,17 +246,20 @@ class RunService:
 
         A branch of this repository goes first.
         """
-        found = self._of_branch(name, project_at(folder)) or [
-            run for run in self._runs.find() if name in (run.branch, run.id, run.task)
-        ]
+        found = self._of_branch(name, project_at(folder))
+        if not found and (run := self._runs.peek(name)):
+            return run
+        found = found or [run for run in self._runs.find() if name in (run.branch, run.task)]
         projects = {run.project for run in found}
         if len(projects) > 1:
             raise Conflict(
                 f"branch {name!r} exists in {len(projects)} projects: {', '.join(sorted(projects))}",
-                hint="call from inside one of them, or use the run's id (`fleet list --json`)",
+                hint=("cd into one of them, or use the id of the run: see ", Next("run.list")),
             )
         if not found:
-            raise NotFound(f"no agent has the branch or id {name!r}", hint="run `fleet list --all`")
+            raise NotFound(
+                f"no agent has the branch or id {name!r}", hint=("see ", Next("run.list", all=True))
+            )
         shown = [run for run in found if not run.is_removed]
         return (shown or found)[-1]
 
@@ -278,7 +290,7 @@ class RunService:
         """Give a run a further prompt; it is delivered exactly once, after those before it."""
         run = self._runs.get(run_id)
         _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
-        _require_ear(run)
+        _require_promptable(run)
         self._require_folder(run)
         number = self._add_prompt(run, text)
         try:
@@ -311,6 +323,8 @@ class RunService:
         """
         run = self._runs.get(run_id)
         self._require_here(run)
+        if run.has_screen:
+            return run
         coder = self._coder(run.coder)
         _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
         number = self._add_prompt(run, "")
@@ -349,11 +363,12 @@ class RunService:
         self._link.wake()
         return run
 
-    def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> None:
-        """Have the agents ended, their workspaces saved and removed; prompts that wait are dropped."""
-        for run in runs:
-            self._runs.update(run.id, lambda run: _stopped(run, delete_branch=delete_branch))
+    def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> list[Run]:
+        """Have the agents ended, their workspaces saved and removed; pending prompts are dropped."""
+        stopped = partial(_stopped, delete_branch=delete_branch)
+        seen = [self._runs.update(run.id, stopped) for run in runs]
         self._link.wake()
+        return seen
 
     def clean(self, runs: Sequence[Run], *, also_kept: bool = False) -> list[Run]:
         """Have the workspaces of ended runs saved and removed; their branches stay.
@@ -387,7 +402,7 @@ class RunService:
         return [run for run in shown if project in (None, run.project) and _is_cleanable(run)]
 
     def restorable(self) -> list[Run]:
-        """Return the runs whose workspace was removed and can be brought back, newest last."""
+        """Return the runs whose workspace was removed and can be restored, newest last."""
         return [run for run in self._runs.find() if run.is_removed and run.saved_ref]
 
     def set_aside(self, run: Run) -> tuple[str, ...]:
@@ -410,12 +425,13 @@ class RunService:
         """Raise a `FleetError` unless a removed run's repository has its snapshot without `.kept`."""
         self._repositories.require_snapshot(place_of(run), sha)
 
-    def restore(self, run: Run) -> None:
-        """Have a removed workspace brought back from its snapshot."""
+    def restore(self, run: Run) -> Run:
+        """Have a removed workspace restored from its snapshot."""
         _require_snapshot(run)
         self._reclaim_branch(run)
-        self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
+        run = self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
         self._link.wake()
+        return run
 
     def _reclaim_branch(self, run: Run) -> None:
         key = branch_key(run.project, run.branch)
@@ -423,7 +439,7 @@ class RunService:
         holder = self._holder(held) if held else None
         if holder and holder.id != run.id:
             message = f"branch {run.branch!r} belongs to run {holder.id} now"
-            raise BranchTaken(message, hint=f"end that one first: `fleet kill {holder.id}`")
+            raise BranchTaken(message, hint=("end that one first: ", Next("run.kill", patterns=[holder.id])))
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         self._store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
 
@@ -469,18 +485,20 @@ class RunService:
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._repositories.diff_text(place_of(run), stat=stat)
 
-    def diff_of(self, name: str, *, stat: bool = False) -> str:
-        """Return what an agent changed, by its branch or id; or all that came of a workflow, race or so."""
+    def diff_of_work(self, name: str, *, stat: bool = False) -> str | None:
+        """Return the diff of the result of a workflow, pair, sprint or race; None if none has that id."""
         from fleet.services.results import Results
 
         results = Results(self._store)
         whole = results.peek(name)
         if whole is None:
-            return self.diff_text(self.get(name), stat=stat)
+            return None
         branches = results.require(name, whole.project)
         if gone := [one for one in branches if not self.is_branch(whole.project, one)]:
-            hint = "name a branch of it that is there"
-            raise NotFound(f"{name} has a result, but its branch {', '.join(gone)} is gone", hint=hint)
+            raise NotFound(
+                f"the result of {name} has no branch {', '.join(gone)} any more",
+                hint="name another branch of it",
+            )
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
             self._repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
@@ -543,13 +561,13 @@ def _require_snapshot(run: Run) -> None:
     """Raise `Conflict` unless there is something to bring a removed run back from."""
     name = f"run {run.id} ({run.branch})"
     if run.has_workspace:
-        raise Conflict(f"{name} has its workspace still", hint=f"it is {run.workspace}")
+        raise Conflict(f"{name} still has its workspace", hint=f"it is {run.workspace}")
     if not run.is_removed:
-        raise Conflict(f"{name} was not removed ({run.state})", hint=f"see `fleet result {run.id}`")
+        raise Conflict(f"{name} was not removed ({run.state})", hint=("see ", Next("run.show", run=run.id)))
     if not run.saved_ref:
         raise Conflict(
-            f"{name} never had a workspace: there is nothing to bring back",
-            hint=f'start it anew with `fleet create {run.branch} -p "…"`',
+            f"{name} never had a workspace: nothing to restore",
+            hint=("start it again with ", Next("run.create", branch=run.branch, prompt="…")),
         )
 
 
@@ -572,15 +590,15 @@ def _stopped(run: Run, *, delete_branch: bool) -> Run:
 
 
 def _with_prompt(run: Run, number: int) -> Run:
-    _require_ear(run)
+    _require_promptable(run)
     return replace(run, prompts=max(run.prompts, number))
 
 
 def _taken_over(run: Run, number: int, coder: Coder) -> Run:
     """Return the run on its way into tmux, where the blank prompt of that number wakes it if none waits."""
-    _require_ear(run)
+    _require_promptable(run)
     if run.mode is Mode.TMUX and run.is_to_switch:
-        raise Conflict(f"{run.branch!r} is just being handed back", hint="try again in a moment")
+        raise Conflict(f"{run.branch!r} is being handed back", hint="try again in a moment")
     is_ending = run.has_ended or run.state is RunState.SETTLING
     if run.mode is Mode.TMUX and not is_ending:
         return run
@@ -595,7 +613,12 @@ def _require_screen(run: Run, coder: Coder, *, has_begun: bool) -> None:
     from fleet.ports.coder import Turn
 
     facts = coder.facts
-    hint = f"follow it with `fleet logs -f {run.branch}`, talk with `fleet prompt {run.branch} …`"
+    hint = (
+        "follow it with ",
+        Next("run.logs", run=run.branch),
+        ", talk to it with ",
+        Next("run.prompt", run=run.branch, prompt="…"),
+    )
     if Mode.TMUX not in facts.modes:
         raise Conflict(f"coder {facts.name!r} cannot run in tmux: {run.branch!r} has no screen", hint=hint)
     if not has_begun:
@@ -621,28 +644,33 @@ def _require_screen(run: Run, coder: Coder, *, has_begun: bool) -> None:
 
 def _released(run: Run, facts: Facts) -> Run:
     """Return the run on its way out of tmux."""
-    _require_ear(run)
+    _require_promptable(run)
     if run.mode is Mode.HEADLESS:
-        told = "is just being taken over" if run.is_to_switch else "runs headless already"
-        hint = "try again in a moment" if run.is_to_switch else f"talk with `fleet prompt {run.branch} …`"
-        raise Conflict(f"{run.branch!r} {told}", hint=hint)
+        if run.is_to_switch:
+            raise Conflict(f"{run.branch!r} is being taken over", hint="try again in a moment")
+        raise Conflict(
+            f"{run.branch!r} runs headless already",
+            hint=("talk to it with ", Next("run.prompt", run=run.branch, prompt="…")),
+        )
     if Mode.HEADLESS not in facts.modes:
-        hint = f"leave its screen with Ctrl-b d, or end it with `fleet kill {run.branch}`"
-        raise Conflict(f"coder {facts.name!r} cannot run headless", hint=hint)
+        raise Conflict(
+            f"coder {facts.name!r} cannot run headless",
+            hint=("detach with Ctrl-b d, or end it with ", Next("run.kill", patterns=[run.branch])),
+        )
     if not (run.is_live or run.is_at_rest):
         raise Conflict(f"{run.branch!r} has no screen yet ({run.state})", hint="try again in a moment")
     return run.switch(Mode.HEADLESS)
 
 
-def _require_ear(run: Run) -> None:
+def _require_promptable(run: Run) -> None:
     """Raise `Conflict` unless a prompt given now would be carried out."""
-    back = f"bring it back with `fleet undo {run.id}`"
+    undo = Next("run.undo", run=run.id)
     if run.is_removed and run.wanted is not Wanted.RESTORE:
-        raise Conflict(f"the workspace of {run.branch!r} was removed", hint=back)
+        raise Conflict(f"the workspace of {run.branch!r} was removed", hint=("restore it with ", undo))
     if run.wanted is Wanted.RESTORE:
-        raise Conflict(f"{run.branch!r} is just being brought back", hint="try again in a moment")
+        raise Conflict(f"{run.branch!r} is being restored", hint="try again in a moment")
     if run.wanted is not Wanted.RUN:
-        raise Conflict(f"{run.branch!r} is just being removed", hint=f"once it is, {back}")
+        raise Conflict(f"{run.branch!r} is being removed", hint=("then restore it with ", undo))
 
 
 def _just_taken(branch: str) -> BranchTaken:
@@ -659,11 +687,11 @@ def _check_prompt(wish: Wish, mode: Mode) -> None:
     except UnicodeEncodeError as error:
         raise InvalidInput(f"the prompt for {wish.branch!r} is not valid UTF-8: {error.reason}") from error
     if not wish.branch and not wish.prompt.strip():
-        raise InvalidInput("there is nothing in the prompt")
+        raise InvalidInput("the prompt is empty")
     if mode is Mode.HEADLESS and not wish.prompt.strip():
         raise InvalidInput(
             f"branch {wish.branch!r} needs a prompt to run without a terminal",
-            hint='add -p "what the agent is to do", or --mode tmux',
+            hint="give a prompt, or use mode tmux",
         )
 
 
@@ -688,24 +716,11 @@ def _project_around(folder: str, runs: Sequence[Run]) -> str | None:
     return next((run.project for run in around), None)
 
 
-def exit_code_of(runs: Sequence[Run]) -> int:
-    """Return the exit code that tells how runs came out: the gravest of them."""
-    states = {run.state for run in runs}
-    if states & {RunState.FAILED, RunState.KILLED}:
-        return 1
-    return 5 if any(_needs_person(run) for run in runs) else 0
-
-
-def _needs_person(run: Run) -> bool:
-    """Whether it cannot go on without a person; one that merely waits for its next prompt gives no reason."""
+def _ways_on(run: Run) -> tuple[str | Next, ...]:
+    """Return what to do about a run that has the branch that is wanted."""
     return (
-        bool(run.held)
-        or run.state is RunState.BLOCKED
-        or (run.state is RunState.WAITING and bool(run.state_reason))
+        Next("run.prompt", run=run.branch, prompt="…"),
+        " talks to it, ",
+        Next("run.kill", patterns=[run.branch], delete_branch=True),
+        " ends it and deletes its branch",
     )
-
-
-def _ways_on(run: Run) -> str:
-    """Return what a person can do whose branch is taken by a run."""
-    talk, end = f"`fleet prompt {run.branch} …` talks to it", f"`fleet kill {run.branch} -d` ends it"
-    return f"{talk}, {end} and deletes its branch"

@@ -251,6 +251,11 @@ class SpawnService:
         self._spawns.update(name, lambda spawn: replace(spawn, budget_usd=LEAST_USD))
         self._move(self._runs.update(spawn.run, lambda run: paying(run, -usd)), -usd)
 
+    def budget_of(self, name: str) -> float:
+        """Return what all that comes of a spawn may cost together; 0: no limit."""
+        spawn = self._spawns.peek(name) if name else None
+        return spawn.budget_usd if spawn else 0.0
+
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import SHORT
-from fleet.interfaces.wire import moment, usage
+from fleet.interfaces.wire import moment
+from fleet.operations.common import UsageCount
 from fleet.operations.spec import seconds_of
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def result(run: Run | None) -> dict[str, Json] | None:
         "tests": tests,
         "commits": [{"sha": commit.sha, "subject": commit.subject} for commit in found.commits],
         "next_steps": list(report.next_steps or found.next_steps),
-        "usage": usage(found.usage),
+        "usage": UsageCount.of(found.usage).to_json(),
     }
 
 

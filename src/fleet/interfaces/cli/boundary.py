@@ -2,141 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import branch_argument, caller, confirm, json_option, opened, own_run
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    Session,
+    View,
+    by_hand,
+    command,
+)
+from fleet.interfaces.cli.common import confirm
+from fleet.operations.boundary import AcceptBoundary, ListHeld, RestoreBoundary, ShowBoundary
+from fleet.operations.run_shapes import OutsideRow, RestoredRun, RunView
 
-if TYPE_CHECKING:
-    from fleet.domain.boundary import Outside
-    from fleet.domain.run import Run
 
-
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-def boundary(context: click.Context, as_json: bool) -> None:
-    """Look after agents that are held.
-
-    An agent's result is held if something outside its workspace changed while it worked, and nobody is known
-    to have changed it. Alone it shows those that are.
-
-    \b
-    Example:
-      fleet boundary restore fix-auth
-    """
-    if context.invoked_subcommand is not None:
-        if as_json:
-            raise InvalidInput(
-                "--json goes after the command", hint="for example `fleet boundary show X --json`"
-            )
-        return
-    with opened() as fleet:
-        held = fleet.boundary.held()
-    if as_json:
-        from fleet.interfaces import wire
-
-        render.out_json(wire.runs(held))
-    elif held:
-        rows = [(render.printable(run.branch), run.id, render.printable(run.held)) for run in held]
+def _show_held(held: list[RunView]) -> None:
+    if held:
+        rows = [(render.printable(run.branch), run.id, render.printable(run.held or "")) for run in held]
         render.show_table(("branch", "run", "why"), rows)
     else:
         render.say("no agent is held")
 
 
-@boundary.command()
-@branch_argument
-@json_option
-def show(branch: str, as_json: bool) -> None:
-    """Show what changed outside an agent's workspace.
-
-    With the old and the new value. The agent may have done it, or a person.
-
-    \b
-    Example:
-      fleet boundary show fix-auth
-    """
-    with opened() as fleet:
-        run = fleet.boundary.get(branch)
-    if as_json:
-        from fleet.interfaces import wire
-
-        render.out_json(wire.run(run)["changed_outside"])
-        return
-    render.out_lines(lines_of(run) or ["nothing changed outside its workspace"])
-    if run.held:
-        word = render.printable(branch)
-        render.say(f"  fleet boundary restore {word}  bring the old values back")
-        render.say(f"  fleet boundary accept {word}   leave everything as it is now")
+def _show(changes: list[OutsideRow]) -> None:
+    lines = [
+        f"{one.weight:8}  turn {one.turn} of run {one.run}  "
+        f"{one.what} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
+        for one in changes
+    ]
+    render.out_lines(map(render.printable, lines or ["nothing changed outside its workspace"]))
 
 
-def lines_of(run: Run) -> list[str]:
-    """Return a line for each change."""
-    return [_line(run, one) for one in run.outside]
-
-
-def _line(run: Run, one: Outside) -> str:
-    told = f"{one.kind} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
-    return render.printable(f"{one.weight:8}  turn {one.turn} of run {run.id}  {told}")
-
-
-@boundary.command()
-@branch_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@json_option
-def restore(branch: str, yes: bool, as_json: bool) -> int:
-    """Bring back what changed outside an agent's workspace.
-
-    What is there now is kept: commits and files of the checkout under refs/fleet/before/RUN, files of
-    configuration in boundary/RUN-kept of fleet's home. What was moved again since is left alone.
-
-    \b
-    Example:
-      fleet boundary restore fix-auth --yes
-    """
-    with opened() as fleet:
-        _, wanted = fleet.boundary.restorable(branch)
-        for one in wanted:
-            render.say(
-                render.printable(
-                    f"restores {one.kind} {one.name}: {one.new or 'nothing'} → {one.old or 'nothing'}"
-                )
-            )
-        confirm("Restore these?", is_sure=yes, flag="--yes")
-        run, problems = fleet.boundary.restore(branch, by=caller(fleet), run=own_run(fleet))
-    if wanted:
+def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: bool) -> int:
+    wanted: RestoredRun = session.ask(RestoreBoundary(run=request.run, dry_run=True))
+    for one in wanted.restored:
+        told = f"restores {one.what} {one.name}: {one.new or 'nothing'} → {one.old or 'nothing'}"
+        render.say(render.printable(told))
+    confirm("Restore these?", is_sure=yes, flag="--yes")
+    run: RestoredRun = session.ask(request)
+    if run.restored:
         render.say(f"what was replaced is kept: git ls-tree -r refs/fleet/before/{run.id}")
-    return _told(run, problems, as_json=as_json)
-
-
-@boundary.command()
-@branch_argument
-@json_option
-def accept(branch: str, as_json: bool) -> int:
-    """Accept what changed outside an agent's workspace.
-
-    It stays as it is, and every other agent that was held for the same change is let go, too.
-
-    \b
-    Example:
-      fleet boundary accept fix-auth
-    """
-    with opened() as fleet:
-        run = fleet.boundary.accept(branch, by=caller(fleet), run=own_run(fleet))
-    return _told(run, [], as_json=as_json)
-
-
-def _told(run: Run, problems: list[str], *, as_json: bool) -> int:
-    if as_json:
-        from fleet.interfaces import wire
-
-        render.out_json(wire.run(run))
-    for problem in problems:
+    for problem in run.problems:
         render.say(f"not restored: {render.printable(problem)}")
-    if not as_json:
-        held = f"is still held: {run.held}" if run.held else "is not held any more"
+    return _tell(run, as_json=as_json)
+
+
+def _accept(session: Session, request: AcceptBoundary, *, as_json: bool) -> int:
+    return _tell(session.ask(request), as_json=as_json)
+
+
+def _tell(run: RunView, *, as_json: bool) -> int:
+    if as_json:
+        render.out_json(run.to_json())
+    else:
+        held = f"is still held: {run.held}" if run.held else "is no longer held"
         render.out(render.printable(f"{run.branch} {held}"))
-    return 5 if run.held else 0
+    return NEEDS_PERSON if run.held else 0
+
+
+boundary = NounGroup(
+    "boundary",
+    help="""Review changes outside of agents' workspaces.
+
+    An agent's result is held if something outside its workspace changed while it worked, and nobody is known
+    to have changed it. Alone it is `boundary list`.""",
+    example="fleet boundary restore fix-auth",
+    commands=(
+        command(ListHeld, View(_show_held)),
+        command(ShowBoundary, View(_show)),
+        by_hand(
+            RestoreBoundary,
+            _restore,
+            extra=[click.Option(["-y", "--yes"], is_flag=True, help="Do not ask.")],
+        ),
+        by_hand(AcceptBoundary, _accept),
+    ),
+)

@@ -47,10 +47,6 @@ def all_option(function: Function) -> Function:
     )
 
 
-def branch_argument(function: Function) -> Function:
-    return click.argument("branch", shell_complete=complete_branch)(function)
-
-
 def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the branches of the store. A shell that waits for completions must never see an error."""
     from click.shell_completion import CompletionItem

@@ -45,11 +45,12 @@ def demo(keep: bool, agents: int) -> int:
 def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
     from fleet.bootstrap import demo_in
     from fleet.interfaces.cli.progress import progress
+    from fleet.operations.run_shapes import RunView
 
     demo = demo_in(folder, agents)
     try:
         with progress() as show:
-            demo.play(render.say, show)
+            demo.play(render.say, lambda runs: show([RunView.of(run) for run in runs]))
     finally:
         demo.clean_up()
     _show(demo)
@@ -62,16 +63,18 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
 def _show(demo: Demo) -> None:
     from fleet.interfaces.cli.listing import last_line
     from fleet.interfaces.cli.outcome import difference
+    from fleet.operations.common import DiffCount
+    from fleet.operations.run_shapes import RunView
 
     rows = [
         (
             run.branch,
             str(run.state),
             render.age((run.ended_at or 0) - (run.started_at or 0)),
-            difference(run),
+            difference(DiffCount.of(run.diff)),
             render.count(run.usage.total_tokens) if run.usage.total_tokens else "",
             render.money(run.usage.cost_usd),
-            last_line(run.state, run.said, run.state_reason),
+            last_line(RunView.of(run)),
         )
         for run in demo.runs
     ]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option
+from fleet.interfaces.cli.commands import Session, by_hand
+from fleet.interfaces.cli.common import wake
 from fleet.interfaces.cli.watching import keep_showing
+from fleet.operations.run_shapes import RunLine
+from fleet.operations.runs import ListRuns
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.ports.store import Store
-    from fleet.services.process_usage import ProcessUsage
-    from fleet.services.run_summaries import RunSummaries, RunSummary
 
 HEADINGS = (
     "project",
@@ -45,164 +45,111 @@ _TOLD_BY_REASON = frozenset(
 )  # one waits with a reason for approval
 
 
-@click.command("list")
-@click.option("-g", "--grouped", is_flag=True, help="Group by batch.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also those whose workspace was removed.")
-@click.option("-w", "--watch", is_flag=True, help="Keep looking, every second, until Ctrl-C.")
-@click.option(
-    "--repair",
-    is_flag=True,
-    help="Rebuild a damaged store; wake the supervisor; report workspaces that no agent owns.",
-)
-@click.option("--here", is_flag=True, help="Only agents of this repository.")
-@json_option
-def list_agents(
-    grouped: bool, everything: bool, watch: bool, repair: bool, here: bool, as_json: bool
+def _list(
+    session: Session, request: ListRuns, *, grouped: bool, watch: bool, repair: bool, as_json: bool
 ) -> None:
-    """Show the agents and what they are doing.
-
-    CPU is a share of one core since the last look, with all processes of the agent.
-
-    \b
-    Example:
-      fleet list --here
-      fleet list --json | jq '.[] | select(.state == "failed") | .branch'
-    """
-    from fleet.bootstrap import home_folder, open_store
-    from fleet.services.run_summaries import RunSummaries
-
-    home = home_folder()
+    if watch and as_json:
+        raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
+    request.load, request.summary = True, not as_json
+    fleet = session.fleet
     if repair:
-        _repair_store(home)
-    store = open_store(home)
-    try:
-        runs = RunSummaries(store)
-        if repair:
-            _repair(home, store)
-        folder = "." if here else None
-        summaries = runs.look(everything=everything, folder=folder)
-        _wake(home, summaries)
-        if watch:
-            _watch(home, runs, everything=everything, folder=folder, grouped=grouped, as_json=as_json)
-            return
-        usages = _usages(home, summaries)
-        if as_json:
-            _print_json(store, summaries, usages)
-            return
-    finally:
-        store.close()
-    render.out_lines(lines_of(summaries, usages, grouped=grouped))
-    render.say(totals_line(summaries, usages))
+        _repair_store(fleet.home)
+        _repair(fleet.home, fleet.store)
+    runs: list[RunLine] = session.ask(request)
+    if any(run.has_work for run in runs):  # agents must not wait for a person to notice
+        wake(fleet.home)
+    if watch:
+        keep_showing(
+            lambda width: _screen(session.ask(request), grouped=grouped, width=width),
+            hint="call `fleet list` again and again, or `fleet wait`",
+        )
+        return
+    if as_json:
+        render.out_json([run.to_json() for run in runs])
+        return
+    render.out_lines(lines_of(runs, grouped=grouped))
+    render.say(totals_line(runs))
 
 
-def _print_json(store: Store, summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage]) -> None:
-    from fleet.interfaces import wire
-    from fleet.records.runs import Runs
-
-    wanted = {summary.id for summary in summaries}
-    render.out_json(wire.runs([run for run in Runs(store).find() if run.id in wanted], usages))
+def _screen(runs: Sequence[RunLine], *, grouped: bool, width: int) -> list[str]:
+    return [*lines_of(runs, grouped=grouped, width=width), "", totals_line(runs)]
 
 
-def _usages(home: Path, summaries: Sequence[RunSummary]) -> Mapping[str, ProcessUsage]:
-    if not any(summary.agent and summary.is_live for summary in summaries):
-        return {}
-    from fleet.bootstrap import host_name, usage_meter_of
-    from fleet.services.run_summaries import agents_of
-
-    return usage_meter_of(home).of(agents_of(summaries, host_name()))
-
-
-def _wake(home: Path, summaries: Sequence[RunSummary]) -> None:
-    """Start a supervisor if there is work and none is up: agents must not wait for a person to notice."""
-    if any(summary.has_work for summary in summaries):
-        from fleet.interfaces.cli.common import wake
-
-        wake(home)
-
-
-def lines_of(
-    summaries: Sequence[RunSummary],
-    usages: Mapping[str, ProcessUsage],
-    *,
-    grouped: bool = False,
-    width: int | None = None,
-) -> list[str]:
+def lines_of(runs: Sequence[RunLine], *, grouped: bool = False, width: int | None = None) -> list[str]:
     """Return the table, or one per batch."""
     width = width or render.terminal_width()
-    if not summaries:
+    if not runs:
         return []
     if not grouped:
-        return _table(summaries, usages, width)
-    batches: dict[str, list[RunSummary]] = {}
-    for summary in summaries:
-        batches.setdefault(summary.batch, []).append(summary)
+        return _table(runs, width)
+    batches: dict[str | None, list[RunLine]] = {}
+    for run in runs:
+        batches.setdefault(run.batch, []).append(run)
     lines: list[str] = []
     for batch, members in batches.items():
         lines.append(render.paint(f"batch {batch or '-'}: {_tally(members)}", "bold"))
-        lines.extend(f"  {line}" for line in _table(members, usages, width and width - 2))
+        lines.extend(f"  {line}" for line in _table(members, width and width - 2))
         lines.append("")
     return lines[:-1]
 
 
-def _table(
-    summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage], width: int | None
-) -> list[str]:
-    now = time.time()
-    has_projects = len({summary.project for summary in summaries}) > 1
-    rows = [_row(summary, usages.get(summary.id), now, has_projects) for summary in summaries]
-    is_coloured = render.is_coloured(sys.stdout)
+def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
+    has_projects = len({run.project for run in runs}) > 1
     styles: dict[str, Sequence[str]] = {
-        "state": [render.STATE_COLOURS.get(summary.state, "") for summary in summaries],
-        "last line": ["dim"] * len(summaries),
+        "state": [render.STATE_COLOURS.get(run.state, "") for run in runs],
+        "last line": ["dim"] * len(runs),
     }
     return render.table(
-        HEADINGS, rows, right=RIGHT, drop=FIRST_TO_GO, styles=styles, width=width, is_coloured=is_coloured
+        HEADINGS,
+        [_row(run, has_projects) for run in runs],
+        right=RIGHT,
+        drop=FIRST_TO_GO,
+        styles=styles,
+        width=width,
+        is_coloured=render.is_coloured(sys.stdout),
     )
 
 
-def _row(summary: RunSummary, usage: ProcessUsage | None, now: float, has_projects: bool) -> tuple[str, ...]:
+def _row(run: RunLine, has_projects: bool) -> tuple[str, ...]:
+    marks = [word for word, is_so in (("held", run.held), ("removed", run.is_removed)) if is_so]
     return (
-        render.printable(summary.project.rpartition("/")[2]) if has_projects else "",
-        render.printable(summary.branch),
-        summary.batch,
-        summary.coder,
-        summary.model,
-        _state_of(summary),
-        render.age(now - summary.state_since),
-        f"{usage.cpu_percent:.0f}%" if usage else "",
-        render.megabytes(usage.memory_bytes) if usage else "",
-        render.age(now - summary.started_at) if summary.started_at and summary.is_live else "",
-        f"+{summary.added} -{summary.removed}" if summary.files else "",
-        render.count(summary.tokens) if summary.tokens else "",
-        render.money(summary.cost_usd),
-        render.printable(summary.held)
-        or last_line(summary.state, summary.said, summary.state_reason, summary.waits_for),
+        render.printable(run.project.rpartition("/")[2]) if has_projects else "",
+        render.printable(run.branch),
+        run.batch or "",
+        run.coder,
+        run.model,
+        f"{run.state} ({', '.join(marks)})" if marks else run.state,
+        render.age_since(run.state_since),
+        f"{run.load.cpu_percent:.0f}%" if run.load else "",
+        render.megabytes(run.load.memory_bytes) if run.load else "",
+        render.age_since(run.started_at) if run.is_live else "",
+        f"+{run.diff.added} -{run.diff.removed}" if run.diff.files else "",
+        render.count(run.usage.total_tokens) if run.usage.total_tokens else "",
+        render.money(run.usage.cost_usd),
+        render.printable(run.held) if run.held else last_line(run),
     )
 
 
-def _state_of(summary: RunSummary) -> str:
-    marks = [word for word, is_so in (("held", summary.held), ("removed", summary.is_removed)) if is_so]
-    return f"{summary.state} ({', '.join(marks)})" if marks else summary.state
-
-
-def last_line(state: str, said: str, reason: str, waits_for: str = "") -> str:
+def last_line(run: RunLine) -> str:
     """Return the most telling line: what it waits for, why it stopped, or what it said last."""
-    if waits_for:
-        return render.printable(f"waits for {waits_for}")
-    first, second = (reason, said) if state in _TOLD_BY_REASON else (said, reason)
+    if run.waits_for:
+        return render.printable(f"waits for {run.waits_for}")
+    lines = (run.said, run.state_reason)
+    first, second = reversed(lines) if run.state in _TOLD_BY_REASON else lines
     return render.printable(first or second)
 
 
-def totals_line(summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsage]) -> str:
+def totals_line(runs: Sequence[RunLine]) -> str:
     """Return the totals, in a line."""
-    if not summaries:
+    if not runs:
         return 'no agents; start one with `fleet create BRANCH -p "what it is to do"`'
-    tokens = sum(summary.tokens for summary in summaries)
-    costs = [summary.cost_usd for summary in summaries if summary.cost_usd is not None]
-    parts = [f"{render.plural(len(summaries), 'agent')}: {_tally(summaries)}"]
-    if usages:
-        parts.append(f"{sum(usage.cpu_percent for usage in usages.values()):.0f}% cpu")
-        parts.append(render.megabytes(sum(usage.memory_bytes for usage in usages.values())))
+    tokens = sum(run.usage.total_tokens for run in runs)
+    costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
+    loads = [run.load for run in runs if run.load]
+    parts = [f"{render.plural(len(runs), 'agent')}: {_tally(runs)}"]
+    if loads:
+        parts.append(f"{sum(load.cpu_percent for load in loads):.0f}% cpu")
+        parts.append(render.megabytes(sum(load.memory_bytes for load in loads)))
     if tokens:
         parts.append(f"{render.count(tokens)} tokens")
     if costs:
@@ -210,29 +157,11 @@ def totals_line(summaries: Sequence[RunSummary], usages: Mapping[str, ProcessUsa
     return " · ".join(parts)
 
 
-def _tally(summaries: Sequence[RunSummary]) -> str:
+def _tally(runs: Sequence[RunLine]) -> str:
     states: dict[str, int] = {}
-    for summary in summaries:
-        states[summary.state] = states.get(summary.state, 0) + 1
+    for run in runs:
+        states[run.state] = states.get(run.state, 0) + 1
     return ", ".join(f"{number} {state}" for state, number in states.items())
-
-
-def _watch(
-    home: Path, runs: RunSummaries, *, everything: bool, folder: str | None, grouped: bool, as_json: bool
-) -> None:
-    if as_json:
-        raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
-
-    def lines(width: int) -> list[str]:
-        summaries = runs.look(everything=everything, folder=folder)
-        usages = _usages(home, summaries)
-        return [
-            *lines_of(summaries, usages, grouped=grouped, width=width),
-            "",
-            totals_line(summaries, usages),
-        ]
-
-    keep_showing(lines, hint="call `fleet list` again and again, or `fleet wait`")
 
 
 def _repair_store(home: Path) -> None:
@@ -280,3 +209,18 @@ def _quoted(path: Path) -> str:
     import shlex
 
     return shlex.quote(str(path))
+
+
+list_agents = by_hand(
+    ListRuns,
+    _list,
+    extra=[
+        click.Option(["-g", "--grouped"], is_flag=True, help="Group by batch."),
+        click.Option(["-w", "--watch"], is_flag=True, help="Refresh every second, until Ctrl-C."),
+        click.Option(
+            ["--repair"],
+            is_flag=True,
+            help="Rebuild a damaged store; start the supervisor; report workspaces without an agent.",
+        ),
+    ],
+)

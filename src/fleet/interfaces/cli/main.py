@@ -48,7 +48,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "multi": CommandEntry("create:multi", "Start several agents, each on a prompt of its own."),
     },
     "Follow and talk": {
-        "list": CommandEntry("listing:list_agents", "Show the agents and what they are doing."),
+        "list": CommandEntry("listing:list_agents", "List agents and what they are doing, newest first."),
         "prompt": CommandEntry("talk:prompt", "Give an agent a further prompt."),
         "attach": CommandEntry("talk:attach", "Take over an agent: its own screen, on your terminal."),
         "release": CommandEntry("talk:release", "Hand an agent back that was taken over."),
@@ -59,9 +59,9 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     },
     "End and bring back": {
         "kill": CommandEntry("removal:kill", "End agents; their work is saved first."),
-        "undo": CommandEntry("removal:undo", "Bring a removed workspace back."),
+        "undo": CommandEntry("removal:undo", "Restore a removed workspace."),
         "clean": CommandEntry("removal:clean", "Remove the workspaces of agents that have ended."),
-        "boundary": CommandEntry("boundary:boundary", "Look after agents that are held."),
+        "boundary": CommandEntry("boundary:boundary", "Review changes outside of agents' workspaces."),
     },
     "Queue": {
         "task": CommandEntry("tasks:task", "Create, change and list tasks."),

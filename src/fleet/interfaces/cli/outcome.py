@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from fleet.domain.ids import RunId
-from fleet.domain.run import Run
-from fleet.errors import InvalidInput, NotFound, Unavailable
-from fleet.interfaces import wire
+from fleet.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from fleet.interfaces.cli import render
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    Session,
+    View,
+    by_hand,
+    command,
+)
 from fleet.interfaces.cli.common import (
     AGENTS_GO_ON,
-    branch_argument,
     complete_branch,
     json_option,
     leaving,
@@ -24,27 +27,16 @@ from fleet.interfaces.cli.common import (
     wake,
 )
 from fleet.interfaces.cli.progress import progress
+from fleet.operations.common import DiffCount
+from fleet.operations.run_shapes import RunLine, RunView
+from fleet.operations.runs import ListRuns, ReadDiff, ShowRun
 
 if TYPE_CHECKING:
-    from fleet.services.fleet import Fleet
+    pass
 
 
-@click.command()
-@branch_argument
-@click.option("--stat", is_flag=True, help="Only which files, and how much.")
-def diff(branch: str, stat: bool) -> None:
-    """Show what an agent changed.
-
-    All since its base: committed, uncommitted and untracked, also after its workspace was removed. The id
-    of a workflow, pair, sprint or race stands for all that came of it, since it began.
-
-    \b
-    Example:
-      fleet diff fix-auth --stat
-      fleet diff w-1m7hjhjc0a
-    """
-    with opened() as fleet:
-        text = fleet.runs.diff_of(branch, stat=stat)
+def _diff(session: Session, request: ReadDiff) -> None:
+    text: str = session.ask(request).diff
     if render.is_terminal(sys.stdout) and text:
         # A terminal obeys what it is shown, and a pager may pass everything on to it.
         _page(_coloured(render.harmless(text)))
@@ -96,44 +88,23 @@ def _coloured(diff: str) -> str:
     return "\n".join(lines)
 
 
-@click.command()
-@branch_argument
-@json_option
-def result(branch: str, as_json: bool) -> None:
-    """Show what came of an agent's work.
-
-    As git tells it: commits, files changed, and the agent's last words.
-
-    \b
-    Example:
-      fleet result fix-auth
-      fleet result fix-auth --json | jq .result.commits
-    """
-    with opened() as fleet:
-        run = fleet.runs.get(branch)
-    if as_json:
-        render.out_json(wire.run(run))
-    else:
-        show_result(run)
-
-
-def show_result(run: Run) -> None:
+def show_result(run: RunView) -> None:
     """Print everything that is known of how a run came out."""
-    state = render.paint(str(run.state), render.STATE_COLOURS[run.state])
+    state = render.paint(run.state, render.STATE_COLOURS[run.state])
     told = f"waits for {run.waits_for}" if run.waits_for else run.state_reason
     reason = f": {render.printable(told)}" if told else ""
     render.out(f"{render.paint(run.branch, 'bold')}  {state}{reason}")
     for name, value in _facts(run):
         render.out(f"  {name:9} {value}")
     if run.result is None:
-        render.out(f"  {'result':9} none yet ({run.state} for {render.age(time.time() - run.state_since)})")
+        render.out(f"  {'result':9} none yet ({run.state} for {render.age_since(run.state_since)})")
         return
     for commit in run.result.commits:
         render.out(f"  {'commit':9} {commit.sha[:10]} {render.printable(commit.subject)}")
     for file in run.result.files_changed:
         render.out(f"  {'changed':9} {render.printable(file)}")
-    for one in run.outside:
-        told = f"{one.weight}: {one.kind} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
+    for one in run.changed_outside:
+        told = f"{one.weight}: {one.what} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
         render.out(f"  {'outside':9} {render.printable(told)}")
     for step in run.result.next_steps:
         render.out(f"  {'next':9} {render.printable(step)}")
@@ -143,8 +114,7 @@ def show_result(run: Run) -> None:
             render.out(f"  {line}")
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    took = (run.ended_at or time.time()) - run.started_at if run.started_at else None
+def _facts(run: RunView) -> list[tuple[str, str]]:
     is_saved = run.is_removed and run.saved_ref
     saved = f"saved as {run.saved_ref} (fleet undo {run.id})" if is_saved else ""
     tests = run.result.tests if run.result else ""
@@ -152,10 +122,10 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("run", f"{run.id} (batch {run.batch})"),
         ("project", run.project),
         ("coder", f"{run.coder} {run.model}".strip()),
-        ("workspace", saved or ("none" if run.is_removed else run.workspace)),
-        ("took", "" if took is None else render.age(took)),
+        ("workspace", saved or ("none" if run.is_removed else run.workspace or "")),
+        ("took", render.age_between(run.started_at, run.ended_at)),
         ("turns", str(run.turn) if run.turn > 1 else ""),
-        ("diff", difference(run)),
+        ("diff", difference(run.diff)),
         ("tests", render.printable(tests)),
         ("held", f"{render.printable(run.held)} (fleet boundary show {run.id})" if run.held else ""),
         ("tokens", render.count(run.usage.total_tokens) if run.usage.total_tokens else ""),
@@ -164,24 +134,31 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def difference(run: Run) -> str:
+def difference(diff: DiffCount) -> str:
     """Put how far a run is from its base into a few letters."""
-    if not run.diff.files:
+    if not diff.files:
         return ""
-    return f"+{run.diff.added} -{run.diff.removed} in {render.plural(run.diff.files, 'file')}"
+    return f"+{diff.added} -{diff.removed} in {render.plural(diff.files, 'file')}"
+
+
+diff = by_hand(ReadDiff, _diff, has_json=False)
+result = command(ShowRun, View(show_result), name="result")
 
 
 @click.command()
 @click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=complete_branch)
 @click.option("-b", "--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer (exit code 7)."
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Give up after that long (exit code 7).",
 )
 @json_option
 def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: bool) -> int:
     """Wait until agents are at rest.
 
-    At rest means ended, or waiting for a person. The exit code tells how they came out: 0 well,
+    At rest means ended, or waiting for a person. The exit code tells how it went: 0 well,
     1 failed or killed, 5 a person must decide.
 
     \b
@@ -189,39 +166,82 @@ def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: 
       fleet wait fix-auth docs --timeout 600
     """
     if not branches and not batch:
-        raise InvalidInput("name a branch or a batch to wait for", hint="for example `fleet wait fix-auth`")
+        raise InvalidInput("no branch or batch given", hint="for example `fleet wait fix-auth`")
     with opened() as fleet:
-        runs = [fleet.runs.get(branch) for branch in branches]
+        session = Session(fleet)
+        runs: list[RunLine] = [session.ask(ShowRun(run=branch)) for branch in branches]
         if batch:
-            of_batch = [run for run in fleet.runs.list(everything=True) if run.batch == batch]
+            of_batch = [run for run in session.ask(ListRuns(all=True, summary=True)) if run.batch == batch]
             if not of_batch:
                 raise NotFound(f"there is no batch {batch!r}", hint="run `fleet list --all`")
-            runs += of_batch
+            runs += reversed(of_batch)
         if any(run.has_work for run in runs):
             wake(fleet.home)
-        return follow_to_the_end(fleet, runs, as_json=as_json, timeout=timeout)
+        return follow_to_the_end(session, runs, as_json=as_json, timeout=timeout)
 
 
 def follow_to_the_end(
-    fleet: Fleet, runs: Sequence[Run], *, as_json: bool, is_one: bool = False, timeout: float | None = None
+    session: Session,
+    runs: Sequence[RunLine],
+    *,
+    as_json: bool,
+    is_one: bool = False,
+    timeout: float | None = None,
 ) -> int:
     """Wait for runs with progress, print their results, and return the exit code that tells of them."""
-    from fleet.services.runs import exit_code_of
-
-    ids = list(dict.fromkeys(RunId(run.id) for run in runs))
-    with leaving(AGENTS_GO_ON), progress(is_quiet=as_json) as show:
-        runs = fleet.runs.wait(ids, timeout_seconds=timeout, progress=show)
+    with leaving(AGENTS_GO_ON):
+        seen = wait_for(session, runs, lambda run: run.is_at_rest, is_quiet=as_json, timeout=timeout)
     if as_json:
-        render.out_json(wire.run(runs[0]) if is_one else wire.runs(runs))
+        render.out_json(seen[0].to_json() if is_one else [run.to_json() for run in seen])
     else:
-        for number, run in enumerate(runs):
+        for number, run in enumerate(seen):
             if number:
                 render.out()
             show_result(run)
-    unfinished = [run.branch for run in runs if not run.is_at_rest]
+    unfinished = [run.branch for run in seen if not run.is_at_rest]
     if unfinished:
         raise Unavailable(
             f"still at work after {timeout:g} s: {', '.join(unfinished)}",
             hint="wait again, or run `fleet list`",
         )
-    return exit_code_of(runs)
+    return exit_code_of(seen)
+
+
+def wait_for(
+    session: Session,
+    runs: Sequence[RunLine],
+    until: Callable[[RunView], bool],
+    *,
+    is_quiet: bool,
+    timeout: float | None = None,
+) -> list[RunView]:
+    """Show how runs go on until something holds for each of them, or time is up; return them as they are."""
+    from fleet.bootstrap import supervisor_link_of
+    from fleet.services.waiting import wait_until
+
+    fleet, names = session.fleet, list(dict.fromkeys(run.id for run in runs))
+    seen: list[RunView] = []
+
+    def look() -> list[RunView]:
+        seen[:] = [session.ask(ShowRun(run=name)) for name in names]
+        return seen
+
+    # Whether time was up, the caller sees by the runs.
+    with progress(is_quiet=is_quiet) as show, suppress(TimedOut):
+        wait_until(
+            look,
+            lambda runs: all(map(until, runs)),
+            store=fleet.store,
+            link=supervisor_link_of(fleet.home),
+            what=", ".join(run.branch for run in runs),
+            timeout_seconds=timeout,
+            progress=show,
+        )
+    return seen
+
+
+def exit_code_of(runs: Sequence[RunLine]) -> int:
+    """Return the exit code that tells how runs came out: the gravest of them."""
+    if any(run.state in ("failed", "killed") for run in runs):
+        return 1
+    return NEEDS_PERSON if any(run.needs_person for run in runs) else 0

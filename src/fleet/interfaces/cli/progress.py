@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleet.domain.run import Run
 from fleet.interfaces.cli import render
+from fleet.operations.run_shapes import RunView
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Show = Callable[[Sequence[Run]], None]
+Show = Callable[[Sequence[RunView]], None]
 
 
 @contextmanager
@@ -35,7 +35,7 @@ class Changes:
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
-    def __call__(self, runs: Sequence[Run]) -> None:
+    def __call__(self, runs: Sequence[RunView]) -> None:
         for run in runs:
             now = describe(run)
             if self._told.get(run.id) != now:
@@ -43,11 +43,11 @@ class Changes:
                 render.say(f"{render.clock(time.time())}  {run.branch}  {now}")
 
 
-def describe(run: Run) -> str:
+def describe(run: RunView) -> str:
     if run.is_removed:
         return f"{run.state}, {'workspace saved and removed' if run.saved_ref else 'it had no workspace'}"
     reason = render.printable(f"waits for {run.waits_for}" if run.waits_for else run.state_reason)
-    return f"{run.state}: {reason}" if reason else str(run.state)
+    return f"{run.state}: {reason}" if reason else run.state
 
 
 @contextmanager
@@ -55,9 +55,9 @@ def _live() -> Generator[Show]:
     from rich.console import Console
     from rich.live import Live
 
-    shown: list[Run] = []
+    shown: list[RunView] = []
 
-    def show(runs: Sequence[Run]) -> None:
+    def show(runs: Sequence[RunView]) -> None:
         shown[:] = runs
 
     with Live(
@@ -69,18 +69,17 @@ def _live() -> Generator[Show]:
         yield show
 
 
-def live_table(runs: Sequence[Run]) -> RenderableType:
+def live_table(runs: Sequence[RunView]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     from fleet.interfaces.cli.listing import last_line
 
-    now = time.time()
     table = Table(box=None, pad_edge=False)
     for heading in ("branch", "state", "age", "last line"):
         table.add_column(heading, no_wrap=True, header_style="dim")
     for run in runs:
-        state = Text(str(run.state), style=render.STATE_COLOURS[run.state])
-        said = last_line(run.state, run.said, run.state_reason, run.waits_for)
-        table.add_row(run.branch, state, render.age(now - run.state_since), Text(said, overflow="ellipsis"))
+        state = Text(run.state, style=render.STATE_COLOURS[run.state])
+        said = last_line(run)
+        table.add_row(run.branch, state, render.age_since(run.state_since), Text(said, overflow="ellipsis"))
     return table

@@ -17,6 +17,7 @@ from fleet.interfaces.mcp.calls import CallHandler
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
+    from fleet.operations.call import Call
     from fleet.services.fleet import Fleet
 
 SHOWN = 20  # of the newest runs
@@ -87,14 +88,18 @@ def _read(handler: CallHandler, asker: Asker) -> tuple[str, str]:
 
 
 def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
-    from fleet.interfaces.mcp import runs
+    from fleet.domain.spawn import Caller
+    from fleet.interfaces.mcp.operations import line_of
+    from fleet.operations.call import Call
+    from fleet.operations.runs import ListRuns
 
+    call = Call(fleet, lambda _: Caller())
     if uri == RUNS:
-        newest = [*reversed(fleet.runs.list(everything=True))][:MOST_ENTRIES]
-        return _json([runs.line(fleet, run) for run in newest]), "application/json"
+        newest = ListRuns(all=True)(call)[0][:MOST_ENTRIES]
+        return _json([line_of(run) for run in newest]), "application/json"
     place = _place(uri)
-    run, what = fleet.prompt_tasks.find_run(place[1]), place[2] or ""
-    return _READERS[what](fleet, run), TEMPLATES[f"/{what}" if what else ""][1]
+    what = place[2] or ""
+    return _READERS[what](call, place[1]), TEMPLATES[f"/{what}" if what else ""][1]
 
 
 def check_uri(uri: str) -> None:
@@ -114,31 +119,34 @@ def _json(value: Json) -> str:
     return clean(json.dumps(value, ensure_ascii=False))
 
 
-def _state(_: Fleet, run: Run) -> str:
-    from fleet.interfaces import wire
+def _state(call: Call, name: str) -> str:
+    from fleet.operations.runs import ShowRun
 
-    return _json(wire.run(run))
-
-
-def _log(fleet: Fleet, run: Run) -> str:
-    from fleet.interfaces.mcp import runs
-
-    return _json(runs.log_page(fleet, run, after=-1, limit=MOST_ENTRIES))
+    return _json(ShowRun(run=name)(call)[0].to_json())
 
 
-def _diff(fleet: Fleet, run: Run) -> str:
-    text = fleet.runs.diff_text(run)
+def _log(call: Call, name: str) -> str:
+    from fleet.operations.runs import ReadLog
+
+    return _json(ReadLog(run=name, limit=MOST_ENTRIES)(call)[0].to_json())
+
+
+def _diff(call: Call, name: str) -> str:
+    from fleet.operations.runs import ReadDiff
+
+    text = ReadDiff(run=name)(call)[0].diff
     left_out = len(text) - MOST_DIFF
     return clean(text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters")
 
 
-def _result(_: Fleet, run: Run) -> str:
+def _result(call: Call, name: str) -> str:
     from fleet.compat.codefleet import shapes
+    from fleet.operations.runs import find_run
 
-    return _json(shapes.result(run))
+    return _json(shapes.result(find_run(call, name)))
 
 
-_READERS: Mapping[str, Callable[[Fleet, Run], str]] = {
+_READERS: Mapping[str, Callable[[Call, str], str]] = {
     "": _state,
     "log": _log,
     "diff": _diff,

@@ -1,0 +1,97 @@
+"""Boundary: what changed outside of a workspace while its agent worked."""
+
+from __future__ import annotations
+
+from fleet.operations.run_shapes import OutsideRow, RestoredRun, RunView
+from fleet.operations.runs import OfRun
+from fleet.operations.spec import Next, Operation, flag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fleet.operations.call import Call
+
+
+class ListHeld(
+    Operation,
+    op="boundary.list",
+    output=RunView,
+    is_list=True,
+    items="runs",
+    tool="list_held_runs",
+    tool_set="run_control",
+    title="List held runs",
+    examples=("fleet boundary list",),
+):
+    """List agents whose result is held for a change outside of their workspace, newest first."""
+
+    def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
+        return [RunView.of_call(call, run) for run in reversed(call.fleet.boundary.held())], []
+
+
+class ShowBoundary(
+    OfRun,
+    op="boundary.show",
+    output=OutsideRow,
+    is_list=True,
+    items="changes",
+    tool="get_boundary",
+    tool_set="run_control",
+    title="Changes outside a workspace",
+    examples=("fleet boundary show fix-auth",),
+):
+    """Show what changed outside an agent's workspace.
+
+    With the old and the new value. The agent may have done it, or a person.
+    """
+
+    def __call__(self, call: Call) -> tuple[list[OutsideRow], list[Next]]:
+        run = call.fleet.boundary.get(self.run)
+        ways = [Next("boundary.restore", run=self.run), Next("boundary.accept", run=self.run)]
+        return [OutsideRow.of_run(run, one) for one in run.outside], ways if run.held else []
+
+
+class RestoreBoundary(
+    OfRun,
+    op="boundary.restore",
+    output=RestoredRun,
+    access="person",
+    tool="restore_boundary",
+    tool_set="run_control",
+    title="Restore what changed outside",
+    is_destructive=True,
+    examples=("fleet boundary restore fix-auth --yes",),
+):
+    """Restore what changed outside an agent's workspace.
+
+    What is there now is kept: commits and files of the checkout under refs/fleet/before/RUN, files of
+    configuration in boundary/RUN-kept of fleet's home. What has changed again since is left alone.
+    """
+
+    dry_run: bool = flag("Only list what would be restored.", default=False, cli=False)
+
+    def __call__(self, call: Call) -> tuple[RestoredRun, list[Next]]:
+        run, changes = call.fleet.boundary.restorable(self.run)
+        problems: list[str] = []
+        if not self.dry_run:
+            run, problems = call.fleet.boundary.restore(self.run, by=call.caller.name)
+        rows = tuple(OutsideRow.of_run(run, one) for one in changes)
+        return RestoredRun.of_call(call, run, restored=rows, problems=tuple(problems)), []
+
+
+class AcceptBoundary(
+    OfRun,
+    op="boundary.accept",
+    output=RunView,
+    access="person",
+    tool="accept_boundary",
+    tool_set="run_control",
+    title="Accept what changed outside",
+    examples=("fleet boundary accept fix-auth",),
+):
+    """Accept what changed outside an agent's workspace.
+
+    It stays as it is, and every other agent that was held for the same change is released, too.
+    """
+
+    def __call__(self, call: Call) -> tuple[RunView, list[Next]]:
+        return RunView.of_call(call, call.fleet.boundary.accept(self.run, by=call.caller.name)), []

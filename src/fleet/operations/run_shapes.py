@@ -1,0 +1,283 @@
+"""What is told of runs: in a table, in full, and what came of them."""
+
+from __future__ import annotations
+
+from fleet.operations.common import DiffCount, UsageCount
+from fleet.operations.spec import (
+    Shape,
+    choice,
+    flag,
+    integer,
+    iso_time,
+    moment,
+    number,
+    shape,
+    shapes,
+    string,
+    strings,
+    table,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Self
+
+    from fleet.domain.boundary import Outside
+    from fleet.domain.process import ProcessId
+    from fleet.domain.run import Commit, Result, Run
+    from fleet.operations.call import Call
+    from fleet.services.logs import LogEntry
+    from fleet.services.process_usage import ProcessUsage
+    from fleet.services.run_summaries import RunSummary
+
+ENDED = ("completed", "completed_no_changes", "blocked", "failed", "killed")
+LIVE = ("running", "waiting", "unknown")
+STATES = ("queued", "preparing", *LIVE, "settling", *ENDED)
+
+
+class ProcessRow(Shape):
+    pid: int = integer()
+    start: str = string()
+    boot: str = string()
+
+    @classmethod
+    def of(cls, process: ProcessId) -> ProcessRow:
+        return cls.copy_of(process)
+
+
+class LoadRow(Shape):
+    """What the processes of an agent use."""
+
+    cpu_percent: float = number("Of one core.")
+    memory_bytes: int = integer()
+    processes: int = integer()
+
+    @classmethod
+    def of_usage(cls, usage: ProcessUsage | None) -> LoadRow | None:
+        return usage and cls.copy_of(usage, cpu_percent=round(usage.cpu_percent, 1))
+
+
+class OutsideRow(Shape):
+    """A change outside of an agent's workspace during one of its turns."""
+
+    what: str = string(key=True)
+    name: str = string(key=True)
+    old: str | None = string(key=True, optional=True)
+    new: str | None = string(key=True, optional=True)
+    weight: str = choice(("note", "restored", "hold"), key=True)
+    run: str = string()
+    turn: int = integer()
+
+    @classmethod
+    def of_run(cls, run: Run, change: Outside) -> OutsideRow:
+        return cls.copy_of(change, what=str(change.kind), run=run.id)
+
+
+class CommitRow(Shape):
+    sha: str = string()
+    subject: str = string()
+
+    @classmethod
+    def of(cls, commit: Commit) -> CommitRow:
+        return cls.copy_of(commit)
+
+
+class ResultView(Shape):
+    """What came of a run, as git tells it."""
+
+    status: str = string()
+    summary: str = string()
+    reason: str = string()
+    files_changed: tuple[str, ...] = strings()
+    commits: tuple[CommitRow, ...] = shapes(CommitRow)
+    tests: str = string()
+    next_steps: tuple[str, ...] = strings()
+    usage: UsageCount = shape(UsageCount)
+
+    @classmethod
+    def of(cls, result: Result) -> ResultView:
+        return cls.copy_of(result)
+
+
+class RunLine(Shape):
+    """A run in a list."""
+
+    id: str = string(key=True)
+    branch: str = string(key=True)
+    batch: str | None = string(optional=True)
+    project: str = string(key=True)
+    coder: str = string(key=True)
+    model: str = string()
+    state: str = choice(STATES, key=True)
+    state_since: str | None = moment()
+    state_reason: str = string(key=True)
+    waits_for: str | None = string("What the supervisor needs before it can go on.", optional=True)
+    has_work: bool = flag("Whether the supervisor still has something to do for it.")
+    host: str = string()
+    workspace: str | None = string(optional=True)
+    workspace_state: str = choice(("none", "made", "ready", "removed"))
+    started_at: str | None = moment()
+    usage: UsageCount = shape(UsageCount, key=True)
+    diff: DiffCount = shape(DiffCount, key=True)
+    said: str = string(key=True)
+    held: str | None = string(optional=True)
+    load: LoadRow | None = shape(LoadRow)
+
+    @classmethod
+    def of_summary(cls, summary: RunSummary, load: ProcessUsage | None) -> RunLine:
+        line: dict[str, Any] = dict(zip(summary._fields, summary, strict=True))
+        line["state_since"] = iso_time(summary.state_since)
+        line["started_at"] = iso_time(summary.started_at)
+        line["usage"] = UsageCount.of_complete(summary.usage)
+        line["diff"] = DiffCount.of_complete(summary.diff)
+        line["load"] = LoadRow.of_usage(load)
+        return cls.of_complete(line)
+
+    @property
+    def needs_supervisor(self) -> bool:
+        """False: `fleet list` and `fleet wait` start one, and looking at a result does not."""
+        return False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def is_removed(self) -> bool:
+        return self.workspace_state == "removed"
+
+    @property
+    def has_workspace(self) -> bool:
+        return self.workspace_state in ("made", "ready")
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it cannot go on without a person.
+
+        One that merely waits for its next prompt gives no reason.
+        """
+        return bool(self.held or self.state == "blocked" or (self.state == "waiting" and self.state_reason))
+
+
+class RunView(RunLine):
+    """Everything about a run."""
+
+    task: str | None = string(key=True, optional=True)
+    task_name: str | None = string(key=True, optional=True)
+    mode: str = choice(("headless", "tmux"))
+    mode_wanted: str | None = string(optional=True)
+    role: str = choice(("doer", "reviewer"))
+    is_at_rest: bool = flag(key=True)
+    has_screen: bool = flag("Whether `fleet attach` can show its screen now.")
+    created_at: str | None = moment()
+    ended_at: str | None = moment()
+    removed_at: str | None = moment()
+    base_ref: str = string()
+    base_sha: str = string()
+    saved_ref: str | None = string(optional=True)
+    session: str | None = string(optional=True)
+    tmux: str | None = string(optional=True)
+    agent: ProcessRow | None = shape(ProcessRow)
+    prompts: int = integer()
+    turn: int = integer()
+    context_tokens: int = integer()
+    changed_outside: tuple[OutsideRow, ...] = shapes(OutsideRow)
+    result: ResultView | None = shape(ResultView)
+
+    @classmethod
+    def of(cls, run: Run, **more: Any) -> Self:
+        given = {
+            "task_name": None,
+            "load": None,
+            "changed_outside": tuple(OutsideRow.of_run(run, one) for one in run.outside),
+        }
+        return cls.copy_of(run, **given | more)
+
+    @classmethod
+    def of_call(cls, call: Call, run: Run, **more: Any) -> Self:
+        """Make one with the name of the run's task."""
+        task = call.fleet.tasks.peek(run.task) if run.task else None
+        return cls.of(run, **{"task_name": task.title if task else None} | more)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.is_at_rest
+
+
+class RemovedRun(RunView):
+    """A run whose workspace was removed and can be restored."""
+
+    set_aside: tuple[str, ...] = strings("Files that its snapshot cannot hold, kept beside it.")
+
+
+class RestoredRun(RunView):
+    """A run after changes outside of its workspace were restored."""
+
+    restored: tuple[OutsideRow, ...] = shapes(OutsideRow)
+    problems: tuple[str, ...] = strings("What could not be restored, and why.")
+
+
+class LogRow(Shape):
+    """An entry of a run's log, in words."""
+
+    number: int = integer()
+    at: str | None = moment()
+    turn: int = integer()
+    kind: str = string()
+    text: str = string()
+
+
+class EventRow(LogRow):
+    """An entry of a run's log, as it was recorded."""
+
+    data: Mapping[str, Any] = table()
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> EventRow:
+        event = entry.event
+        return cls.copy_of(entry, kind=str(event.kind), text=event.text, data=dict(event.data))
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it says something to a reader; the state of a run, and its cost, are told elsewhere."""
+        return self.kind not in ("usage", "session", "tool_done", "ready") or self._is_failed_tool
+
+    @property
+    def _is_failed_tool(self) -> bool:
+        return self.kind == "tool_done" and self.data.get("ok") is False
+
+    def in_words(self, date: Callable[[float], str | None] = iso_time) -> str:
+        match self.kind:
+            case "tool":
+                summary = self.data.get("summary")
+                return f"{self.text}: {summary}" if summary else self.text
+            case "tool_done":
+                return "it failed" if self._is_failed_tool else ""
+            case "state" | "turn_end":
+                reason = self.data.get("reason")
+                return f"{self.text} ({reason})" if reason else self.text
+            case "turn_start":
+                return f"prompt {self.data.get('turn', self.turn)}: {self.text}"
+            case "limit":
+                resets_at = self.data.get("resets_at")
+                until = date(resets_at) if isinstance(resets_at, int | float) else None
+                return (self.text or "limit reached") + (f", until {until}" if until else "")
+            case _:
+                return self.text
+
+
+class LogPage(Shape):
+    run: str = string(key=True)
+    entries: tuple[LogRow, ...] = shapes(LogRow, key=True)
+    next_after: int | None = integer(optional=True)
+
+
+class DiffPage(Shape):
+    run: str = string(key=True)
+    diff: str = string(key=True)
+    next_offset: int | None = integer(optional=True)
