@@ -58,23 +58,40 @@ class Next:
         return hash(self.op)
 
 
+class Argument:
+    """An input of an operation, which each front end spells in its own syntax: `--update-checkout`."""
+
+    __slots__ = ("name", "op")
+
+    def __init__(self, op: str, name: str) -> None:
+        self.op = op
+        self.name = name
+
+
+HintPart = str | Next | Argument
+
+
 class FleetError(Exception):
     """Anything that fleet refuses or fails to do.
 
-    A hint is text, or text with follow-ups in it: `hint=("see ", Next("race.show", race_id=name))`.
+    A hint is text, or text with follow-ups and arguments in it:
+    `hint=("see ", Next("race.show", race_id=name))`.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str | tuple[str | Next, ...] = "") -> None:
+    def __init__(self, message: str, *, hint: str | tuple[HintPart, ...] = "") -> None:
         super().__init__(message)
         self.message = message
-        self.hint_parts = (hint,) if isinstance(hint, str) else hint
+        self.hint_parts: tuple[HintPart, ...] = (hint,) if isinstance(hint, str) else hint
 
     @property
     def hint(self) -> str:
         """The hint, with follow-ups as the names of operations; front ends spell `hint_parts` out instead."""
-        return "".join(part if isinstance(part, str) else f"`{part.op}`" for part in self.hint_parts)
+        return "".join(
+            part if isinstance(part, str) else f"`{part.op if isinstance(part, Next) else part.name}`"
+            for part in self.hint_parts
+        )
 
     @hint.setter
     def hint(self, text: str) -> None:

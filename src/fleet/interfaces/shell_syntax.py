@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import cast
 
-from fleet.errors import Next
+from fleet.errors import HintPart, Next
 from fleet.operations.registry import NOUNS, operation_named
 from fleet.operations.spec import Field
 
@@ -80,6 +80,15 @@ def shell_command(follow_up: Next) -> str:
             *options,
         ]
     )
+
+
+def shell_hint(part: HintPart) -> str:
+    """Return a part of a hint as it is told to somebody at a shell."""
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Next):
+        return f"`{shell_command(part)}`"
+    return long_option(operation_named(part.op).fields[part.name])
 
 
 def _quoted(word: str) -> str:

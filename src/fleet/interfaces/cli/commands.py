@@ -15,7 +15,7 @@ import click
 from fleet.errors import FleetError, InvalidInput, Next
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import leaving, opened, wake
-from fleet.interfaces.shell_syntax import long_option, shell_command
+from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
 from fleet.operations.registry import operation_named
@@ -43,14 +43,19 @@ class View(NamedTuple):
     """How the output of an operation looks on a terminal."""
 
     show: Callable[[Any], None]
-    progress: Callable[[Any], str] | None = None  # a line for each change while it is waited for
+    progress: Callable[[Any], str] | None = None  # its new lines are told while it is waited for
     exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
     goes_on: str = ""  # what Ctrl-C does not end
     body: Callable[[Any], Json] | None = None  # what --json prints, where it is not the whole output
 
 
 def command(
-    operation: type[Operation], view: View, *, name: str = "", waits: View | None = None
+    operation: type[Operation],
+    view: View,
+    *,
+    name: str = "",
+    waits: View | None = None,
+    exit_code: Callable[[Any], int] = lambda output: 0,
 ) -> click.Command:
     """Make the command of an operation; with `waits` it also takes --wait, and shows the end by that view."""
     meta = operation.meta
@@ -68,7 +73,8 @@ def command(
             shown = cast("list[Any]", output) if meta.is_list else [output]
             if meta.access == "read" and not as_json and any(one.needs_supervisor for one in shown):
                 wake(fleet.home)
-        return _print(view, output, follow_ups, as_json=as_json)
+        _print(view, output, follow_ups, as_json=as_json)
+        return exit_code(output)
 
     return click.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
 
@@ -394,14 +400,16 @@ def _follow(
     from fleet.bootstrap import supervisor_link_of
     from fleet.services.waiting import wait_until
 
-    told = ""
+    told = list[str]()
 
     def progress(seen: tuple[Any, list[Next]]) -> None:
         nonlocal told
-        line = view.progress(seen[0]) if view.progress else ""
-        if line and line != told and not as_json:
-            render.say(f"{render.clock(time.time())}  {line}")
-        told = line
+        lines = view.progress(seen[0]).splitlines() if view.progress else []
+        for line in lines:
+            if line not in told and not as_json:
+                is_warning = line.startswith("warning: ")
+                render.say(line if is_warning else f"{render.clock(time.time())}  {line}")
+        told = lines
 
     (id_field,) = (field for field in operation.fields.values() if field.position == 1)
     request, call = operation(**{id_field.name: name}), Call(fleet, identify)
@@ -419,19 +427,18 @@ def _follow(
     return view.exit_code(output)
 
 
-def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool) -> int:
+def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool) -> None:
     if as_json:
-        many = isinstance(output, list)
         if view.body:
             render.out_json(view.body(output))
-            return 0
-        body: Json = [one.to_json() for one in cast("list[Any]", output)] if many else output.to_json()
-        render.out_json(body)
-        return 0
+        elif isinstance(output, list):
+            render.out_json([one.to_json() for one in cast("list[Any]", output)])
+        else:
+            render.out_json(output.to_json())
+        return
     view.show(output)
     if follow_ups:
         render.say(f"next: {', then '.join(f'`{shell_command(one)}`' for one in follow_ups)}")
-    return 0
 
 
 # follow-ups and completion
@@ -439,7 +446,7 @@ def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool
 
 def hint_text(error: FleetError) -> str:
     """Return the hint of an error with its follow-ups as commands."""
-    return "".join(part if isinstance(part, str) else f"`{shell_command(part)}`" for part in error.hint_parts)
+    return "".join(map(shell_hint, error.hint_parts))
 
 
 def _completer(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
-from fleet.errors import FleetError, Next
+from fleet.errors import Argument, FleetError, HintPart, Next
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 from fleet.interfaces.shell_syntax import path_of, shell_command
 from fleet.operations import call as shared
 from fleet.operations.reading import read
-from fleet.operations.registry import NOUNS, operation_named
+from fleet.operations.registry import NOUNS, operation_named, operations_of
 from fleet.operations.spec import MISSING, Field, Operation, Shape
 
 Schema = dict[str, Json]
@@ -78,14 +79,37 @@ def as_operation_call(call: Call) -> shared.Call:
 
 
 def tools_for(nouns: Iterable[str], *, only: str = "") -> tuple[Tool, ...]:
-    """Return the tools of nouns, or those of them that belong to one set of tools."""
-    from fleet.operations.registry import operations_of
-
+    """Return the tools of nouns, or those of them that are in one set."""
+    found = dict[str, list[type[Operation]]]()
+    for noun in nouns:
+        for operation in operations_of(noun).values():
+            if operation.meta.tool and only in ("", operation.meta.tool_set):
+                found.setdefault(operation.meta.tool, []).append(operation)
     return tuple(
-        tool_for(operation)
-        for noun in nouns
-        for operation in operations_of(noun).values()
-        if operation.meta.tool and only in ("", operation.meta.tool_set)
+        tool_for(sharing[0]) if len(sharing) == 1 else _joint_tool(sharing) for sharing in found.values()
+    )
+
+
+def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
+    """Make one tool of operations that share its name: `action` is the verb of the one that is meant."""
+    tools = {operation.meta.verb: tool_for(operation) for operation in sharing}
+    first = tools[sharing[0].meta.verb]
+    if {tool.access for tool in tools.values()} != {first.access}:
+        raise TypeError(f"the operations of the tool {first.name!r} need different access")
+    takes = {name: schema for tool in tools.values() for name, schema in tool.takes.items()}
+    needs = [name for name in takes if all(name in tool.needs for tool in tools.values())]
+
+    def handle(call: Call) -> Answer:
+        return tools[call.text("action")].handle(call)
+
+    return replace(
+        first,
+        handle=handle,
+        takes={**takes, "action": {"type": "string", "enum": [*tools]}},
+        needs=(*needs, "action"),
+        is_destructive=any(tool.is_destructive for tool in tools.values()),
+        is_idempotent=all(tool.is_idempotent for tool in tools.values()),
+        reaches_out=any(tool.reaches_out for tool in tools.values()),
     )
 
 
@@ -117,10 +141,11 @@ def _output_schema(operation: type[Operation]) -> Mapping[str, Schema]:
     meta = operation.meta
     if meta.is_list:
         return {meta.items: {"type": "array", "items": {"type": "object"}}, "count": {"type": "integer"}}
+    shown = operation_named(meta.follow).meta.output if meta.follow else meta.output
     return {
-        name: {"type": _TYPES.get(field.kind, "string")}
-        for name, field in meta.output.fields.items()
-        if field.key and not field.optional and field.kind in _TYPES
+        name: schema_of(field) if field.kind in ("strings", "shapes") else {"type": _TYPES[field.kind]}
+        for name, field in shown.fields.items()
+        if field.key and not field.optional and field.kind != "json"
     }
 
 
@@ -165,6 +190,9 @@ def as_call(follow_up: Next, tools: Collection[str]) -> Json:
         tool = operation.meta.tool if operation.meta.tool in tools else stand_in
         if tool in tools:
             arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
+            sharing = [one for one in operations_of(noun).values() if one.meta.tool == tool]
+            if len(sharing) > 1:
+                arguments["action"] = verb
             return cast("Json", {"tool": tool, "arguments": arguments | (more if tool == stand_in else {})})
     elif (tool := _undeclared(follow_up.op)) in tools:
         return {"tool": tool}
@@ -180,9 +208,11 @@ def _undeclared(op: str) -> str:
 def hint_text(error: FleetError, tools: Collection[str]) -> str:
     """Return the hint of an error with its follow-ups as tools, or as commands for a shell."""
 
-    def told(part: str | Next) -> str:
+    def told(part: HintPart) -> str:
         if isinstance(part, str):
             return part
+        if isinstance(part, Argument):
+            return f"`{part.name}`"
         call = cast("dict[str, Any]", as_call(part, tools))
         return f"`{call['tool']}`" if "tool" in call else f"`{call['shell']}` in a shell"
 
