@@ -60,7 +60,7 @@ def test_without_names_the_agents_branches_with_work_in_them_are_meant(system: S
 
 
 def test_where_nothing_is_to_be_merged_the_forecast_says_so(system: System) -> None:
-    assert "no agent's branch has work" in system.fleet("conflicts").stderr
+    assert "no agent's branch has commits that 'main' lacks" in system.fleet("conflicts").stderr
 
 
 # what is refused before anything is begun
@@ -74,16 +74,17 @@ def test_landing_on_a_branch_that_is_checked_out_is_refused_with_the_way_out(thr
 
 
 REFUSED: list[tuple[tuple[str, ...], int, str]] = [
-    (("merge",), 2, "nothing is named"),
+    (("merge",), 2, "no branches given"),
     (("merge", "one"), 2, "no gate is set"),
-    (("merge", "one", "--gate", " "), 2, "there is nothing in one of them"),
-    (("merge", "one", "--gate", "…"), 2, "stands for a command of yours"),
+    (("merge", "one", "--gate", " "), 2, "a gate is empty"),
+    (("merge", "one", "--gate", "…"), 2, "the gate `…` is a placeholder"),
     (("merge", "one", "--gate", "true", "--no-gate"), 2, "exclude each other"),
     (("merge", "nobody", "--no-gate"), 3, "there is no branch, run, task, workflow, pair or race 'nobody'"),
     (("merge", "main", "--no-gate"), 2, "cannot be merged into itself"),
     (("merge", "one", "--into", "nowhere", "--no-gate"), 3, "there is no branch 'nowhere'"),
-    (("merge", "--batch", "nobatch", "--no-gate"), 3, "in a batch 'nobatch'"),
+    (("merge", "--batch", "nobatch", "--no-gate"), 3, "batch 'nobatch' has no agents"),
     (("merge", "one", "--pr", "--wait"), 2, "--pr takes no --wait"),
+    (("merge", "one", "--pr", "--gate", "true"), 2, "pr takes no gates"),
     (("merge", "one", "--pr"), 3, "there is no remote 'origin'"),
     (("merge", "--no-gate", "--", "--upload-pack=x"), 3, "there is no branch"),
     (("conflicts", "nobody"), 3, "there is no branch"),
@@ -98,22 +99,27 @@ def test_what_cannot_be_is_refused_with_a_reason(three: System) -> None:
         refused = three.fleet(*words, code=code)
         assert said in refused.stderr, words
         assert "--batch" not in refused.stderr or "--batch" in words
-        assert "hint:" in refused.stderr or "itself" in said or "nothing in one" in said
+        assert "hint:" in refused.stderr or "itself" in said or "is empty" in said
     assert three.json("train", "list", "--all") == []
 
 
 def test_an_agent_decides_about_no_landing(three: System) -> None:
     git(three.repository, "checkout", "-q", "--detach")
     agent = System(three.home, three.repository, {"FLEET_RUN": "0123456789abcd"})
-    for words in (("merge", "one", "--no-gate"), ("train", "cancel", "x"), ("train", "resume", "x")):
-        refused = agent.fleet(*words, code=4)
-        assert "an agent cannot decide what lands" in refused.stderr, words
+    for words in (
+        ("merge", "one", "--no-gate"),
+        ("merge", "one", "--pr"),
+        ("train", "cancel", "x"),
+        ("train", "resume", "x"),
+    ):
+        refused = agent.fleet(*words, code=8)
+        assert "belongs to another home" in refused.stderr, words
     assert three.json("train", "list", "--all") == []
 
 
 def test_outside_of_a_repository_there_is_nothing_to_merge(system: System, tmp_path: Path) -> None:
     refused = system.fleet("merge", "x", "--no-gate", code=2, cwd=tmp_path)
-    assert "is in no git repository" in refused.stderr
+    assert "not a git repository" in refused.stderr
 
 
 def test_hostile_names_are_taken_as_names(system: System) -> None:
@@ -162,7 +168,7 @@ def test_a_checkout_that_is_edited_meanwhile_halts_the_train_and_stays_as_it_is(
     gate = edited_meanwhile(three.repository, tmp_path)
     done = three.fleet("merge", "one", "--gate", gate, "--update-checkout", "--wait", code=5)
     assert "has changes that are not committed" in done.stdout
-    assert "fleet train resume m-" in done.stdout
+    assert "next: `fleet train resume m-" in done.stderr
     assert (three.repository / "README.md").read_text() == "being edited\n"
     git(three.repository, "checkout", "-q", "README.md")
     train = three.json("train", "list")[0]

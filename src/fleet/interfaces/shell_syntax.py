@@ -12,6 +12,7 @@ from fleet.operations.spec import Field
 
 # Commands that are not called `fleet NOUN VERB`.
 PATHS = {
+    "merge.conflicts": "conflicts",
     "merge.start": "merge",
     "question.answer": "answer",
     "question.ask": "ask",
@@ -36,8 +37,6 @@ _UNDECLARED = {
     "all": "all",
     "background": "background",
     "follow": "follow",
-    "gates": "gate",
-    "update_checkout": "update-checkout",
 }
 
 

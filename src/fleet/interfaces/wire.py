@@ -6,20 +6,16 @@ Times are UTC in ISO 8601. What is not known is null; a field never goes missing
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.domain.event import Json
-    from fleet.ports.forge import PullRequest
-    from fleet.ports.merging import Clash
     from fleet.services.config_edits import Change
     from fleet.services.doctor import Check
     from fleet.services.setup import Row
-    from fleet.services.trains import Forecast
-    from fleet.work.train.model import Car, Train
 
 
 def check(check: Check) -> dict[str, Json]:
@@ -87,71 +83,6 @@ def note(entry: Mapping[str, Json]) -> dict[str, Json]:
         "kind": entry.get("kind"),
         "text": entry.get("text"),
         "by": entry.get("by"),
-    }
-
-
-# merging
-
-
-def train(train: Train) -> dict[str, Json]:
-    return {
-        "id": train.id,
-        "state": str(train.state),
-        "reason": train.reason,
-        "project": train.project,
-        "into": train.target,
-        "gates": list(train.gates),
-        "created_at": moment(train.created_at),
-        "testing": [link.branch for link in train.stack],
-        "flaky": list(train.flaky),
-        "branches": [car(one) for one in train.cars],
-    }
-
-
-def car(car: Car) -> dict[str, Json]:
-    return {
-        "branch": car.branch,
-        "state": str(car.state),
-        "reason": car.reason,
-        "files": list(car.files),
-        "protected_files": list(car.protected),
-        "landed_as": car.landed_as or None,
-        "run": car.run,
-        "task": car.task,
-        "returns": car.returns,
-    }
-
-
-def forecast(forecast: Forecast) -> dict[str, Json]:
-    return {
-        "project": forecast.project,
-        "into": forecast.into,
-        "branches": [
-            {
-                "branch": one.branch,
-                "run": one.run.id if one.run else None,
-                "state": str(one.run.state) if one.run else None,
-                "merges": one.clash is None,
-                "conflict": clash(one.clash),
-            }
-            for one in forecast.prospects
-        ],
-        "pairs": [
-            {"branches": list(pair.branches), "conflict": clash(pair.clash)} for pair in forecast.rivals
-        ],
-    }
-
-
-def clash(clash: Clash | None) -> Json:
-    return None if clash is None else {"files": list(clash.paths), "reason": clash.reason}
-
-
-def pull_request(request: PullRequest, protected: Sequence[str]) -> dict[str, Json]:
-    return {
-        "branch": request.branch,
-        "url": request.url,
-        "is_new": request.is_new,
-        "protected_files": list(protected),
     }
 
 

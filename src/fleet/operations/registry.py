@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NOUNS = {
     "boundary": "fleet.operations.boundary",
+    "merge": "fleet.operations.merges",
     "pair": "fleet.operations.pairs",
     "queue": "fleet.operations.queue",
     "question": "fleet.operations.questions",
@@ -20,6 +21,7 @@ NOUNS = {
     "run": "fleet.operations.runs",
     "sprint": "fleet.operations.sprints",
     "task": "fleet.operations.tasks",
+    "train": "fleet.operations.merges",
     "workflow": "fleet.operations.workflows",
 }
 

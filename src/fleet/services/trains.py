@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from fleet.domain.ids import RunId, TaskId, TrainId, new_train_id
+from fleet.domain.ids import RunId, TaskId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound
+from fleet.errors import Argument, Conflict, FleetError, HintPart, InvalidInput, Next, NotFound
 from fleet.ports.forge import Draft, Forge, PullRequest
 from fleet.ports.merging import Clash, Merging
 from fleet.ports.repository import Repositories
@@ -22,16 +21,15 @@ from fleet.records.tasks import Tasks
 from fleet.services.boundary import refuse_held
 from fleet.services.projects import project_at
 from fleet.services.results import Results
-from fleet.services.waiting import find_by_id, wait_until
+from fleet.services.waiting import find_by_id
 from fleet.services.workspaces import require_own_repository
-from fleet.work.train.model import Car, CarState, Train, TrainState, cancelled, joined_by, resumed
+from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed
 from fleet.work.train.records import Trains, line_key
 
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.supervisor_link import SupervisorLink
 
-SHORTEST_END = 3  # of an id, that stands for the whole of it
 USUAL_TARGETS = ("main", "master")
 
 
@@ -87,7 +85,6 @@ class TrainService:
     ) -> None:
         self._host = host
         self._settings = settings
-        self._store = store
         self._trains = Trains(store)
         self._results = Results(store)
         self._lineage = Lineage(store)
@@ -100,11 +97,8 @@ class TrainService:
 
     # trains
 
-    # (no agent decides about them: `run` names the one that calls)
-
-    def start(self, wish: MergeWish, *, run: str = "") -> Train:
+    def start(self, wish: MergeWish) -> Train:
         """Have branches merged by a train; one into the same target that is under way takes them along."""
-        _refuse_agent(run)
         project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
@@ -140,13 +134,23 @@ class TrainService:
         if train.state is TrainState.HALTED:
             raise Conflict(
                 f"train {train.id} into {train.target!r} was halted: {train.reason}",
-                hint=f"mend that, then `fleet train resume {train.id}`; or `fleet train cancel {train.id}`,"
-                " and merge them all together",
+                hint=(
+                    "fix that, then ",
+                    Next("train.resume", merge_id=train.id),
+                    "; or ",
+                    Next("train.cancel", merge_id=train.id),
+                    ", and merge them all together",
+                ),
             )
         if train.gates != gates:
             raise Conflict(
                 f"train {train.id} is under way into {train.target!r} with other gates",
-                hint=f"`fleet train wait {train.id}` waits for it, `fleet train cancel {train.id}` ends it",
+                hint=(
+                    "wait for it with ",
+                    Next("train.wait", merge_id=train.id),
+                    ", or end it with ",
+                    Next("train.cancel", merge_id=train.id),
+                ),
             )
 
         def joined(newest: Train) -> Train:
@@ -160,7 +164,9 @@ class TrainService:
     def _project_at(self, folder: str) -> str:
         project = project_at(folder)
         if project is None:
-            raise InvalidInput(f"{folder!r} is in no git repository", hint="go to the one that you mean")
+            raise InvalidInput(
+                f"not a git repository: {folder!r}", hint="cd into one, or name a folder in one"
+            )
         require_own_repository(self._runs, folder, project)
         return project
 
@@ -171,17 +177,19 @@ class TrainService:
             if self._merging.tip(project, f"refs/heads/{name}"):
                 return name
         told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
-        raise NotFound(f"{told} to merge into", hint="name one with --into")
+        raise NotFound(
+            f"{told} to merge into", hint=("name the target with ", Argument("merge.start", "into"))
+        )
 
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
         if wish.gates and wish.is_ungated:
-            raise InvalidInput("--gate and --no-gate exclude each other", hint="leave one of them out")
+            raise InvalidInput("gates and no_gate exclude each other", hint="leave one of them out")
         gates = () if wish.is_ungated else wish.gates or self._settings().merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
-            raise InvalidInput("a gate is a command: there is nothing in one of them, or it has a NUL")
+            raise InvalidInput("a gate is empty or contains a NUL character")
         if "…" in gates:
             raise InvalidInput(
-                "`…` stands for a command of yours", hint='say what tests it: --gate "make test"'
+                "the gate `…` is a placeholder", hint='replace it with your test command, such as "make test"'
             )
         return gates
 
@@ -192,8 +200,8 @@ class TrainService:
         of_batch = self._of_batch(project, wish.batch) if wish.batch else []
         if not named and not of_batch:
             raise InvalidInput(
-                "nothing is named to be merged",
-                hint="name branches; see those with work in them with `fleet conflicts`",
+                "no branches given",
+                hint=("name branches; see those with unmerged work with ", Next("merge.conflicts")),
             )
         now, cars = time.time(), dict[str, Car]()
         for branch, is_named in [*((branch, True) for branch in named), *((one, False) for one in of_batch)]:
@@ -230,7 +238,7 @@ class TrainService:
                 return [one]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
-            hint="see them with `fleet conflicts`",
+            hint=("see them with ", Next("merge.conflicts")),
         )
 
     def _branches_of(self, project: str, name: str) -> Iterable[str]:
@@ -246,13 +254,13 @@ class TrainService:
         unbegun = [task.id for task in tasks if not task.token and task.state is not TaskState.CLOSED]
         if unbegun:
             raise Conflict(
-                f"of batch {batch!r} {', '.join(unbegun)} was not begun yet",
-                hint="see what it waits for with `fleet ready`, or name the branches that are done",
+                f"batch {batch!r} has tasks that have not started: {', '.join(unbegun)}",
+                hint="see what they wait for with `fleet ready`, or name the branches that are done",
             )
         found = [*runs, *(task.branch for task in tasks if task.run)]
         if not found:
             raise NotFound(
-                f"no agent of this project is in a batch {batch!r}", hint="see them with `fleet list --all`"
+                f"batch {batch!r} has no agents in this project", hint="see them with `fleet list --all`"
             )
         return found
 
@@ -264,49 +272,34 @@ class TrainService:
     # looking after trains
 
     def list(self, *, everything: bool = False) -> list[Train]:
-        """Return the trains, oldest first: those that are under way, or all."""
+        """Return the trains, newest first: those that are under way, or all."""
         found = [train for train in self._trains.find() if everything or not train.has_ended]
-        return sorted(found, key=lambda train: train.created_at)  # ids of the same second tell no order
+        # Ids of the same second tell no order.
+        return sorted(found, key=lambda train: train.created_at, reverse=True)
+
+    def newest(self, count: int) -> Sequence[Train]:
+        """Return the newest trains, also ended ones; raise `NotFound` if there is none."""
+        found = self.list(everything=True)
+        if not found:
+            raise NotFound("there is no merge yet", hint=("start one with ", Next("merge.start")))
+        return found[:count]
 
     def get(self, name: str) -> Train:
         return find_by_id(self._trains, name, "train")
 
-    def cancel(self, name: str, *, run: str = "") -> Train:
+    def cancel(self, name: str) -> Train:
         """End a train; what has landed stays."""
-        _refuse_agent(run)
         train = self._trains.update(self.get(name).id, cancelled)
         self._link.wake()
         return train
 
-    def resume(self, name: str, *, with_checkout: bool = False, run: str = "") -> Train:
+    def resume(self, name: str, *, with_checkout: bool = False) -> Train:
         """Let a halted train go on."""
-        _refuse_agent(run)
         train = self._trains.update(
             self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
         )
         self._link.wake()
         return train
-
-    def wait(
-        self,
-        train_id: TrainId,
-        *,
-        progress: Callable[[Train], None] = lambda train: None,
-        timeout_seconds: float | None = None,
-    ) -> Train:
-        """Block until a train has ended or needs a person; return it as it is then.
-
-        Raises `Unavailable` if that takes too long.
-        """
-        return wait_until(
-            lambda: self._trains.get(train_id),
-            lambda train: train.state is not TrainState.OPEN,
-            store=self._store,
-            link=self._link,
-            what=f"train {train_id}",
-            timeout_seconds=timeout_seconds,
-            progress=progress,
-        )
 
     # forecasts
 
@@ -362,18 +355,19 @@ class TrainService:
 
     # pull requests
 
-    def protected_changes(self, wish: MergeWish) -> list[Car]:
-        """Return the branches of a wish that change what decides how work is judged."""
+    def open_requests(self, wish: MergeWish) -> list[tuple[PullRequest, tuple[str, ...]]]:
+        """Push branches and open a pull request for each; one that is open already is found, not doubled.
+
+        With each are the paths it changes that decide how work is judged.
+        """
+        if wish.gates or wish.with_checkout:
+            raise InvalidInput(
+                "pull requests are merged by people: pr takes no gates and no update_checkout",
+                hint="leave them out",
+            )
         project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
-        return [car for car in cars if car.protected]
-
-    def open_requests(self, wish: MergeWish) -> list[PullRequest]:
-        """Push branches and open a pull request for each; one that is open already is found, not doubled."""
-        project = self._project_at(wish.folder)
-        into = self._target(project, wish.into)
-        cars = self._cars(project, wish, into)
         remote = self._settings().merge_remote
         url = self._merging.remote_url(project, remote)
         if not url:
@@ -382,10 +376,10 @@ class TrainService:
                 hint="add it with `git remote add`, or name another one in merge.remote",
             )
         forge = self._forge()
-        made: list[PullRequest] = []
+        made: list[tuple[PullRequest, tuple[str, ...]]] = []
         for car in cars:
             self._merging.push(project, remote, car.branch)
-            made.append(forge.ensure_request(self._draft(project, url, car, into)))
+            made.append((forge.ensure_request(self._draft(project, url, car, into)), car.protected))
         return made
 
     def _draft(self, project: str, url: str, car: Car, into: str) -> Draft:
@@ -402,46 +396,25 @@ class TrainService:
         )
 
 
-def exit_code_of(train: Train) -> int:
-    """Return the exit code that tells how a train came out: 5 where a person must look."""
-    if train.state is TrainState.CANCELLED:
-        return 1
-    is_refused = any(car.state is CarState.REFUSED for car in train.cars)
-    return 5 if is_refused or train.state is TrainState.HALTED else 0
-
-
-def advice(train: Train, car: Car) -> str:
-    """Return the next commands to type for a branch that a person must look at."""
-    branch, head, target = quote(car.branch), quote(car.head), quote(train.target)
-    mend = f"`git switch {head} && git merge {target}`" if car.files else f"look at {head}"
-    if car.run and not car.source:  # it may be checked out in its agent's workspace, where git keeps it
-        mend = f"`fleet prompt {branch} …`, or, once `fleet clean` has removed its workspace, {mend}"
-    gates = " ".join(f"--gate {quote(gate)}" for gate in train.gates) or "--no-gate"
-    checkout = " --update-checkout" if train.with_checkout else ""
-    return f"{mend}, then `fleet merge {head} {gates}{checkout}`"
-
-
-def _refuse_agent(run: str) -> None:
-    if run:
-        raise Conflict("an agent cannot decide what lands", hint='ask a person with `fleet ask "…"`')
-
-
 def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeWish) -> None:
-    """Refuse what nothing tests, and what would leave a working tree behind; both are told at once."""
+    """Refuse to land without a gate, and onto a checkout that would fall behind; both are told at once."""
     problems: list[FleetError] = []
     if not gates and not wish.is_ungated:
-        told = "no gate is set to test what is merged before it lands"
-        hint = 'add --gate "make test" or set merge.gates; --no-gate lands whatever merges cleanly'
-        problems.append(InvalidInput(told, hint=hint))
-    if folder and not wish.with_checkout:
-        told = f"{into!r} is checked out in {folder}, where everything that lands would show as undone"
-        hint = (
-            "add --update-checkout to bring that working tree forward, too (only if it is clean),"
-            " or check out another branch there"
+        gate, no_gate = Argument("merge.start", "gates"), Argument("merge.start", "no_gate")
+        hint = ("add ", gate, ' "make test" or set merge.gates; ', no_gate, " lands whatever merges cleanly")
+        problems.append(
+            InvalidInput("no gate is set: nothing would test the branches before they land", hint=hint)
         )
+    if folder and not wish.with_checkout:
+        checkout = Argument("merge.start", "update_checkout")
+        hint = ("add ", checkout, " to update that working tree, or check out another branch there")
+        told = f"{into!r} is checked out in {folder}, where what lands would show as changes"
         problems.append(Conflict(told, hint=hint))
     if problems:
-        first, *_ = problems
-        first.message = "; and ".join(problem.message for problem in problems)
-        first.hint = "; and ".join(problem.hint for problem in problems)
+        first, *others = problems
+        parts: list[HintPart] = [*first.hint_parts]
+        for other in others:
+            first.message += f"; and {other.message}"
+            parts += ["; and ", *other.hint_parts]
+        first.hint_parts = tuple(parts)
         raise first

@@ -82,9 +82,11 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "workflow": CommandEntry("workflow:workflow", "Run stages that build on each other's results."),
     },
     "Merge": {
-        "conflicts": CommandEntry("merge:conflicts", "Tell which branches are in each other's way."),
+        "conflicts": CommandEntry(
+            "merge:conflicts", "Show which branches conflict with each other, and which would merge."
+        ),
         "merge": CommandEntry("merge:merge", "Merge branches, tested together, oldest first."),
-        "train": CommandEntry("merge:train", "Look after merge trains."),
+        "train": CommandEntry("merge:train", "Show, resume and cancel merge trains."),
     },
     "Questions": {
         "questions": CommandEntry(

@@ -44,7 +44,7 @@ class TrainKind(KindOfWork["Train"]):
 
     def decisions(self, work: Train) -> Iterator[Due]:
         told = f"{work.id} was halted: {work.reason}"
-        yield Due("merge", work.id, told, Next("train.resume", train_id=work.id))
+        yield Due("merge", work.id, told, Next("train.resume", merge_id=work.id))
 
     def notice(self, work: Train) -> Notice | None:
         if not work.needs_person:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import RunId, TaskId, TrainId
-from fleet.errors import Conflict
+from fleet.errors import Conflict, Next
 
 LAST_RETURN = 2  # how often a branch is sent back to its agent; then a person must look
 MOST_MOVES = 10  # how often in a row the target may be moved by others while it is being tested
@@ -170,7 +170,9 @@ def in_line(cars: Iterable[Car]) -> list[Car]:
 def joined_by(train: Train, cars: Iterable[Car]) -> Train:
     """Return the train with more cars; one that a person had to look at comes again, in its old place."""
     if train.has_ended:
-        raise Conflict(f"train {train.id} is {train.state}", hint="start another one with `fleet merge`")
+        raise Conflict(
+            f"train {train.id} is {train.state}", hint=("start another one with ", Next("merge.start"))
+        )
     known = {car.branch: car for car in train.cars}
     for car in cars:
         old = known.get(car.branch)
@@ -188,7 +190,9 @@ def _again(old: Car, car: Car) -> Car:
 def resumed(train: Train, *, with_checkout: bool = False) -> Train:
     """Return a train that goes on after a person has looked."""
     if train.state is not TrainState.HALTED:
-        raise Conflict(f"train {train.id} is {train.state}", hint=f"see `fleet train show {train.id}`")
+        raise Conflict(
+            f"train {train.id} is {train.state}", hint=("see ", Next("train.show", merge_id=train.id))
+        )
     return replace(
         train,
         state=TrainState.OPEN,
@@ -201,7 +205,9 @@ def resumed(train: Train, *, with_checkout: bool = False) -> Train:
 
 def cancelled(train: Train) -> Train:
     if train.has_ended:
-        raise Conflict(f"train {train.id} is {train.state} already", hint="see them with `fleet train list`")
+        raise Conflict(
+            f"train {train.id} is {train.state} already", hint=("see ", Next("train.show", merge_id=train.id))
+        )
     return replace(train, is_wanted=False, state=TrainState.OPEN, reason="", moves=0)
 
 
