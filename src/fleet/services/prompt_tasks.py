@@ -221,9 +221,12 @@ class PromptTaskService:
     def id_meant(self, name: str, *, folder: str) -> str:
         """Return the id of the prompt task of a name; the name as it is, if none has it, or a branch does."""
         check_text(name)
-        if self._runs.is_branch(folder, name) or not (named := self._named(name)):
+        if not any(one.name == name for one in self._prompt_tasks.each()) or self._runs.is_branch(
+            folder, name
+        ):
             return name
-        return named[-1].prompt_task.id
+        named = self._named(name)
+        return named[-1].prompt_task.id if named else name
 
     def name_behind(self, run_id: str) -> str | None:
         """Return what the task of a run is called; None if it has none."""
