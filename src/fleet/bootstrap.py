@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.runs import RunService
+    from fleet.services.setup import ConfigService
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
@@ -87,6 +88,9 @@ def open_fleet(
         make_spawns=_make_spawns,
         make_process_probe=_make_process_probe,
         make_boundary=_make_boundary,
+        make_config=lambda fleet: _make_config(fleet, folder, environ),
+        make_doctor=lambda fleet: doctor_of(fleet, folder or "."),
+        make_link=lambda: supervisor_link_of(home),
     )
 
 
@@ -630,6 +634,23 @@ def _make_boundary(fleet: Fleet) -> BoundaryService:
         boundary=GitBoundary(),
         get=lambda name: fleet.runs.get(name),
         link=_link_later(fleet),
+    )
+
+
+def _make_config(fleet: Fleet, folder: str | None, environ: Mapping[str, str]) -> ConfigService:
+    from fleet import plugins
+    from fleet.services.setup import ConfigService
+
+    project = project_of(folder, fleet.home) if folder else None
+    return ConfigService(
+        home=fleet.home,
+        project=project,
+        settings=lambda: fleet.settings,
+        strict_settings=lambda: load_settings(fleet.home, project, environ, strict=True),
+        coder_names=plugins.coder_names,
+        check_coder=plugins.coder_named,
+        link=_link_later(fleet),
+        accept_file=lambda name, by: fleet.boundary.accept_file(name, by),
     )
 
 

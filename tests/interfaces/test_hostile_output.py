@@ -17,8 +17,8 @@ from fleet.domain.ids import QuestionId, TaskId, WorkflowId
 from fleet.domain.question import Question
 from fleet.domain.run import Result, Run, RunState
 from fleet.domain.task import Task, TaskState
-from fleet.interfaces import wire
 from fleet.interfaces.cli import render
+from fleet.operations.spec import iso_time
 from fleet.records.runs import encode_event
 from fleet.records.tasks import Questions, Tasks
 from fleet.work.workflow.model import Outcome, Stage, StageState, Workflow, WorkflowState, begin
@@ -61,7 +61,7 @@ def test_a_time_that_no_calendar_has_does_not_keep_the_log_from_being_read(
 def test_every_number_can_be_put_as_a_time(seconds: float) -> None:
     assert render.date(seconds)
     assert render.clock(seconds)
-    assert wire.moment(seconds) is None
+    assert iso_time(seconds) is None
 
 
 def test_json_holds_every_letter_and_nothing_that_steers_a_terminal(system: System) -> None:

@@ -570,7 +570,7 @@ def test_loading_the_command_line_loads_no_sdk(shared: System) -> None:
 def test_starting_the_server_loads_nothing_that_only_calls_need(shared: System) -> None:
     loaded = (
         "import sys, fleet.interfaces.mcp.server; print(*(name for name in sys.modules if name.startswith("
-        "('fleet.services', 'fleet.ports', 'fleet.interfaces.wire', 'fleet.config'))))"
+        "('fleet.services', 'fleet.ports', 'fleet.config'))))"
     )
     words = [sys.executable, "-c", loaded]
     done = subprocess.run(words, env=shared.environment, capture_output=True, text=True, check=True)

@@ -31,6 +31,10 @@ from tests.support import git, make_repository
 class Signed:
     pid: int = 0
     is_draining: bool = False
+    since: float = 0.0
+    is_background: bool = True
+    version: str = ""
+    is_up: bool = True
 
 
 class LinkToNobody:
@@ -47,6 +51,9 @@ class LinkToNobody:
 
     def holder(self) -> Signed | None:
         return self.signed
+
+    def ensure_up(self) -> None:
+        self.is_up = True
 
     def wake(self) -> None:
         self.wakes += 1

@@ -69,6 +69,11 @@ class HomeSupervisorLink:
         if not self._send(WAKE, patience_seconds):
             self.start_in_background()
 
+    def ensure_up(self) -> None:
+        self.wake(patience_seconds=20)
+        self.wait_until_open()
+        self.wait_until_up()
+
     def drain(self) -> bool:
         """Have the supervisor stop once the tasks under way have ended; return False if none is up."""
         return self._send(DRAIN)

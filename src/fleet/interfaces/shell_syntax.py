@@ -12,6 +12,7 @@ from fleet.operations.spec import Field
 
 # Commands that are not called `fleet NOUN VERB`.
 PATHS = {
+    "doctor.show": "doctor",
     "merge.conflicts": "conflicts",
     "merge.start": "merge",
     "question.answer": "answer",
@@ -21,7 +22,8 @@ PATHS = {
     "queue.pause": "pause",
     "queue.resume": "resume",
     "queue.tasks": "tasks",
-    "supervisor.run": "run",
+    "supervisor.show": "run --status",
+    "supervisor.start": "run --background",
     "task.ready": "ready",
     "task.show": "show",
     "workflow.check": "workflow run --check",
@@ -35,7 +37,6 @@ PATHS = {
 # Options of operations that are not declared yet.
 _UNDECLARED = {
     "all": "all",
-    "background": "background",
     "follow": "follow",
 }
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 NOUNS = {
     "boundary": "fleet.operations.boundary",
+    "config": "fleet.operations.setup",
+    "doctor": "fleet.operations.setup",
     "merge": "fleet.operations.merges",
     "pair": "fleet.operations.pairs",
     "queue": "fleet.operations.queue",
@@ -20,6 +22,7 @@ NOUNS = {
     "race": "fleet.work.race.operations",
     "run": "fleet.operations.runs",
     "sprint": "fleet.operations.sprints",
+    "supervisor": "fleet.operations.setup",
     "task": "fleet.operations.tasks",
     "train": "fleet.operations.merges",
     "workflow": "fleet.operations.workflows",

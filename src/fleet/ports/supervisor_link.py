@@ -15,6 +15,20 @@ class Holder(Protocol):
         ...
 
     @property
+    def since(self) -> float: ...
+
+    @property
+    def is_background(self) -> bool: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is past its start."""
+        ...
+
+    @property
     def is_draining(self) -> bool:
         """Whether it starts no more tasks."""
         ...
@@ -32,6 +46,10 @@ class SupervisorLink(Protocol):
 
     def holder(self) -> Holder | None:
         """Return the supervisor that is up, coming up or leaving; None if there is none."""
+        ...
+
+    def ensure_up(self) -> None:
+        """Start a supervisor if none runs, and wait until one is past its start."""
         ...
 
     def wake(self) -> None:

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.boundary import BoundaryService
+    from fleet.services.doctor import Doctor
     from fleet.services.pairs import PairService
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.runs import RunService
+    from fleet.services.setup import ConfigService
     from fleet.services.spawns import SpawnService
     from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
@@ -48,6 +51,9 @@ class Fleet:
     make_spawns: Callable[[Fleet], SpawnService]
     make_process_probe: Callable[[], ProcessProbe]
     make_boundary: Callable[[Fleet], BoundaryService]
+    make_config: Callable[[Fleet], ConfigService]
+    make_doctor: Callable[[Fleet], Doctor]
+    make_link: Callable[[], SupervisorLink]
 
     @cached_property
     def settings(self) -> Settings:
@@ -104,6 +110,18 @@ class Fleet:
     @cached_property
     def boundary(self) -> BoundaryService:
         return self.make_boundary(self)
+
+    @cached_property
+    def config(self) -> ConfigService:
+        return self.make_config(self)
+
+    @cached_property
+    def doctor(self) -> Doctor:
+        return self.make_doctor(self)
+
+    @cached_property
+    def supervisor_link(self) -> SupervisorLink:
+        return self.make_link()
 
     @cached_property
     def process_probe(self) -> ProcessProbe:

@@ -330,7 +330,7 @@ def open_log(path: Path, count: int | None) -> BinaryIO:
     except FileNotFoundError:
         raise NotFound(
             f"there is no log yet: {path}",
-            hint=("start a supervisor with ", Next("supervisor.run", background=True)),
+            hint=("start a supervisor with ", Next("supervisor.start")),
         ) from None
     file.seek(_start_of_last(file, count) if count else 0)
     return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,16 +18,20 @@ from fleet.config import (
     check_text,
     find_setting,
     parse_toml,
+    project_file,
     read_file,
     replace_file,
     require_plain,
+    user_file,
 )
 from fleet.domain.event import Json
-from fleet.errors import BadConfig, Conflict, InvalidInput
+from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
+from fleet.ports.supervisor_link import SupervisorLink
 from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
 
 __all__ = [
     "PROJECT_TYPES",
+    "ConfigService",
     "ImportedSettings",
     "InitPlan",
     "Row",
@@ -70,6 +74,88 @@ class Row:
     key: str
     value: Value | Json
     origin: str
+
+
+class ConfigService:
+    """The configuration as seen from one folder: its values, its files, and changes to them."""
+
+    def __init__(
+        self,
+        *,
+        home: Path,
+        project: Path | None,
+        settings: Callable[[], Settings],
+        strict_settings: Callable[[], Settings],
+        coder_names: Callable[[Settings], Sequence[str]],
+        check_coder: Callable[[str, Settings], object],
+        link: SupervisorLink,
+        accept_file: Callable[[str, str], object],
+    ) -> None:
+        self._home = home
+        self._project = project
+        self._settings = settings
+        self._strict_settings = strict_settings  # raises `BadConfig` for a broken file
+        self._coder_names = coder_names
+        self._check_coder = check_coder
+        self._link = link
+        self._accept_file = accept_file  # so that no agent at work is held for it
+
+    def show(self) -> list[Row]:
+        return show(self._settings())
+
+    def files(self) -> tuple[Path, Path | None]:
+        """Return the files for all projects and for this one; None outside of a project."""
+        return user_file(self._home), project_file(self._project) if self._project else None
+
+    def file(self, *, for_user: bool) -> Path:
+        """Return the file to change. Raises `InvalidInput` outside of a project."""
+        if for_user:
+            return user_file(self._home)
+        if self._project is None:
+            hint = ("add ", Argument("config.set", "user"), " to change the file for all projects")
+            raise InvalidInput(f"{Path.cwd()} is not inside a project", hint=hint)
+        return require_plain(self._project, "config.toml")
+
+    def set(self, key: str, value: str, *, for_user: bool, by: Callable[[], str]) -> Path:
+        """Set one value in a file, and return the file. A supervisor that is up looks at it at once."""
+        setting = find_setting(key)
+        if setting and setting.is_of_home and not for_user:
+            hint = ("add ", Argument("config.set", "user"), " to set it for all projects")
+            raise InvalidInput(f"{key} holds for all projects", hint=hint)
+        is_fallback = key.startswith("coders.") and key.endswith(".fallback")
+        if value and (is_fallback or key == "coder.default"):
+            known = self._coder_names(self._settings())
+            if value not in known:
+                raise InvalidInput(
+                    f"there is no coder {value!r}",
+                    hint=f"choose one of {', '.join(known)}, or define [coders.{value}] first",
+                )
+        file = self.file(for_user=for_user)
+        set_value(file, key, value)
+        if self._link.is_open():
+            for name in {str(file), str(file.resolve())}:
+                self._accept_file(name, by())
+            self._link.wake()
+        return file
+
+    def validate(self) -> list[str]:
+        """Check the files; return warnings. Raises `BadConfig`."""
+        settings = self._strict_settings()
+        for name in {settings.coder_default, *settings.coder_names()}:
+            try:
+                self._check_coder(name, settings)
+            except NotFound as error:
+                raise BadConfig(settings.origin("coder.default"), error.message) from error
+        known = self._coder_names(settings)
+        for name in settings.coder_names():
+            fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
+            if fallback and fallback not in known:
+                raise BadConfig(settings.origin(key), f"{key} names {fallback!r}, and there is no such coder")
+        return [
+            f"setup.credential_files names {file!r}, which is not in {self._project}"
+            for file in settings.credential_files
+            if self._project and not (self._project / file).exists()
+        ]
 
 
 def show(settings: Settings) -> list[Row]:

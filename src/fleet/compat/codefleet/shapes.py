@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import SHORT
-from fleet.interfaces.wire import moment
 from fleet.operations.common import UsageCount
-from fleet.operations.spec import seconds_of
+from fleet.operations.spec import iso_time, seconds_of
 
 if TYPE_CHECKING:
     from fleet.domain.run import Result, Run
@@ -47,11 +46,11 @@ def worker(detail: PromptTaskDetail, turn: str | None, signs: Signs) -> dict[str
         "model": (run.model if run else task.model) or None,
         "executor": task.coder,
         "profile": prompt_task.profile or None,
-        "created_at": moment(prompt_task.created_at),
-        "started_at": moment(task.started_at),
-        "ended_at": moment(ended) if detail.is_over else None,
-        "last_heartbeat_at": moment(signs.last_at),
-        "last_activity_at": moment(signs.last_at),
+        "created_at": iso_time(prompt_task.created_at),
+        "started_at": iso_time(task.started_at),
+        "ended_at": iso_time(ended) if detail.is_over else None,
+        "last_heartbeat_at": iso_time(signs.last_at),
+        "last_activity_at": iso_time(signs.last_at),
         "timeout_seconds": task.turn_seconds or None,
         "pid": run.agent.pid if run and run.agent and run.is_underway else None,
         "exit_code": signs.exit_code,
@@ -85,7 +84,7 @@ def worker_line(detail: PromptTaskDetail) -> dict[str, Json]:
         "executor": task.coder,
         "branch_name": run.branch if run else None,
         "repo_path": task.project,
-        "created_at": moment(prompt_task.created_at),
+        "created_at": iso_time(prompt_task.created_at),
         "status_label": _label(detail),
     }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from fleet.errors import FleetError, InvalidInput, Next
+from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import leaving, opened, wake
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
@@ -56,8 +56,12 @@ def command(
     name: str = "",
     waits: View | None = None,
     exit_code: Callable[[Any], int] = lambda output: 0,
+    is_repair: bool = False,
 ) -> click.Command:
-    """Make the command of an operation; with `waits` it also takes --wait, and shows the end by that view."""
+    """Make the command of an operation; with `waits` it also takes --wait, and shows the end by that view.
+
+    One that is a repair also works where the store or the settings are broken, and nobody can be identified.
+    """
     meta = operation.meta
     params = _parameters(operation)
     if waits:
@@ -67,7 +71,7 @@ def command(
     def run(*, as_json: bool, wait: bool = False, **given: Any) -> int:
         request = _request(operation, given)
         with opened() as fleet:
-            output, follow_ups = _perform(request, fleet)
+            output, follow_ups = _perform(request, fleet, is_repair=is_repair)
             if wait and waits:
                 return _follow(fleet, operation_named(meta.follow), output.id, waits, as_json=as_json)
             shown = cast("list[Any]", output) if meta.is_list else [output]
@@ -376,7 +380,7 @@ def carry_out(operation: type[Operation], given: Mapping[str, Any]) -> tuple[Any
         return _perform(_request(operation, given), fleet)
 
 
-def _perform(request: Operation, fleet: Fleet) -> tuple[Any, list[Next]]:
+def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
     def reopened(folder: str | None) -> Fleet:
         from dataclasses import replace
 
@@ -384,7 +388,13 @@ def _perform(request: Operation, fleet: Fleet) -> tuple[Any, list[Next]]:
 
         return replace(open_fleet(fleet.home, folder, {}), make_store=lambda: fleet.store)
 
-    return perform(request, admit(request, fleet, identify, reopen=reopened, from_conversation=False))
+    try:
+        call = admit(request, fleet, identify, reopen=reopened, from_conversation=False)
+    except (BadConfig, StoreUnusable):
+        if not is_repair:
+            raise
+        call = Call(fleet, identify)
+    return perform(request, call)
 
 
 def _follow(

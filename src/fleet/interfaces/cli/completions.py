@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
@@ -64,6 +65,15 @@ def _holds(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
     return ((hold.coder, hold.reason) for hold in fleet.queue.holds())
 
 
+def _settings(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
+    from fleet.config import CODER_SETTINGS, SETTINGS
+
+    yield from ((key, setting.help) for key, setting in SETTINGS.items())
+    with suppress(FleetError, OSError):  # the keys that need no coder are known all the same
+        for name, _ in _coders(fleet, ""):
+            yield from ((f"coders.{name}.{key}", one.help) for key, one in CODER_SETTINGS.items())
+
+
 def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
     """Offer the ids of what an operation lists, ended ones too."""
 
@@ -75,7 +85,7 @@ def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
 
         request = read(operation_named(op), {"all": True})
         for item in request(Call(fleet, identify))[0]:
-            about = getattr(item, "prompt", "") or getattr(item, "name", "")
+            about = getattr(item, "prompt", "") or getattr(item, "name", "") or getattr(item, "into", "")
             yield item.id, f"{item.state} · {first_line(about)}"
 
     return listed
@@ -86,5 +96,6 @@ _NAMES: Mapping[str, Callable[[Fleet, str], Iterable[tuple[str, str]]]] = {
     "coder": _coders,
     "hold": _holds,
     "question": _questions,
+    "setting": _settings,
     "task": _tasks,
 }

@@ -142,10 +142,10 @@ def _refuse_agent() -> None:
 
 
 def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
-    from fleet.interfaces import wire
+    from fleet.operations.setup import ConfigEditRow
 
     if as_json:
-        render.out_json([wire.change(change) for change in changes])
+        render.out_json([ConfigEditRow.of(change).to_json() for change in changes])
         return
     words = PLANS if is_dry else VERBS
     for change in changes:

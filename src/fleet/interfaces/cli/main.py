@@ -273,9 +273,7 @@ def _wants_json(given: Sequence[str]) -> bool:
 def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:
     sys.stdout.flush()
     if _wants_json(given):
-        from fleet.interfaces import wire
-
-        render.say(render.json_text(wire.error(message, hint, code)))
+        render.say(render.json_text({"error": message, "hint": hint, "code": code}))
         return code
     label = render.paint("error:", "red", "bold", stream=sys.stderr)
     render.say(f"{label} {_harmless(message)}")

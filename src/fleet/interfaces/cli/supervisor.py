@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from typing import TYPE_CHECKING
 
 import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import json_option
+
+if TYPE_CHECKING:
+    from fleet.operations.spec import Operation
 
 
 @click.command()
@@ -33,52 +36,46 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
         raise InvalidInput(message, hint="give one of them")
     if as_json and not status:
         raise InvalidInput("--json goes with --status", hint="run `fleet run --status --json`")
+    from fleet.operations.setup import ShowSupervisor, StartSupervisor
+
     if status:
-        return _tell_status(as_json=as_json)
+        return _tell_status(ShowSupervisor, as_json=as_json)
     if stop:
         return _stop()
     if drain:
         return _drain()
     if background:
-        return _start()
+        return _tell_status(StartSupervisor, as_json=False)
     from fleet.bootstrap import home_folder
     from fleet.interfaces.supervise import main
 
     return main(home_folder(), is_background=False)
 
 
-def _tell_status(*, as_json: bool) -> int:
-    from fleet.bootstrap import home_folder, supervisor_link_of
-    from fleet.interfaces import wire
+def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
+    from fleet.interfaces.cli.commands import carry_out
+    from fleet.operations.setup import SupervisorStatus
+    from fleet.operations.spec import seconds_of
 
-    link = supervisor_link_of(home_folder())
-    holder = link.holder()
+    status: SupervisorStatus = carry_out(operation, {})[0]
     if as_json:
-        render.out_json(
-            wire.supervisor(
-                pid=holder.pid if holder else None,
-                since=holder.since if holder else None,
-                is_background=holder.is_background if holder else None,
-                version=holder.version if holder else None,
-                is_draining=holder.is_draining if holder else False,
-                log=str(link.log_path),
-            )
-        )
-    elif holder is None:
+        render.out_json(status.to_json())
+    elif not status.is_up:
         render.out("no supervisor is up")
     else:
-        kind = "background" if holder.is_background else "foreground"
-        word = "draining, up" if holder.is_draining else "up" if holder.is_up else "coming up"
-        render.out(
-            f"{word} for {render.age(time.time() - holder.since)} (since {render.date(holder.since)}), "
-            f"pid {holder.pid}, {kind}, fleet {holder.version}"
-        )
-        if holder.is_draining:
+        kind = "background" if status.is_background else "foreground"
+        word = "draining, up" if status.is_draining else "up" if status.is_ready else "coming up"
+        since = ""
+        if status.since:  # it has signed
+            began = render.date(seconds_of(status.since))
+            since = f" for {render.age_since(status.since)} (since {began})"
+        render.out(f"{word}{since}, pid {status.pid}, {kind}, fleet {status.version}")
+        if status.is_draining:
             render.say(
                 "it starts no more tasks; when it has stopped, `fleet run --background` starts another"
             )
-        render.say(f"its log is {link.log_path}")
-    return 0 if holder else 7
+        render.say(f"its log is {status.log}")
+    return 0 if status.is_up else 7
 
 
 def _stop() -> int:
@@ -100,13 +97,3 @@ def _drain() -> int:
     else:
         render.out("no supervisor was up")
     return 0
-
-
-def _start() -> int:
-    from fleet.bootstrap import home_folder, supervisor_link_of
-
-    link = supervisor_link_of(home_folder())
-    link.wake(patience_seconds=20)
-    link.wait_until_open()
-    link.wait_until_up()
-    return _tell_status(as_json=False)

@@ -12,7 +12,7 @@ from fleet.interfaces.mcp.hints import in_these_words
 from fleet.interfaces.mcp.tool import Tool
 
 USUAL = ("health", "workers", "workflows", "runs", "questions", "merges")
-SETS = (*USUAL, "trains", "tasks", "pairs", "races", "sprints", "stages", "run_control")
+SETS = (*USUAL, "trains", "tasks", "pairs", "races", "sprints", "stages", "run_control", "setup")
 # Sets whose tools have the names of another system; the others are in this package.
 COMPAT = {name: f"fleet.compat.codefleet.{name}" for name in ("health", "workers", "workflows")}
 
