@@ -349,6 +349,7 @@ class ListTrains(
     output=TrainLine,
     is_list=True,
     tool="list_merges",
+    stand_in=("get_merge", {}),
     tool_set="trains",
     title="List merges",
     examples=("fleet train list --all",),
