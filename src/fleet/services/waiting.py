@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from fleet.errors import Conflict, NotFound, TimedOut
+from fleet.errors import Conflict, Next, NotFound, TimedOut
 from fleet.services.runs import SupervisorKeeper
 from fleet.services.texts import check_text
 
@@ -35,7 +35,7 @@ def find_by_id(collection: Collection[Item], name: str, noun: str) -> Item:
     if len(found) > 1:
         raise Conflict(f"{len(found)} {noun}s end with {name!r}", hint="give more of the id")
     if not found:
-        raise NotFound(f"there is no {noun} {name!r}", hint=f"see them with `fleet {noun} list`")
+        raise NotFound(f"there is no {noun} {name!r}", hint=("see them with ", Next(f"{noun}.list")))
     return found[0]
 
 

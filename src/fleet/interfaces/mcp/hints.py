@@ -74,7 +74,10 @@ def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> 
         try:
             return handle(replace(call, tools=tools))
         except FleetError as error:
-            error.hint = hint_here(hint_text(error, tools), tools)
+            error.hint_parts = tuple(
+                hint_here(part, tools) if isinstance(part, str) else part for part in error.hint_parts
+            )
+            error.hint = hint_text(error, tools)
             raise
 
     return handled
