@@ -61,7 +61,9 @@ class ConfigFiles(Shape):
     """The files that hold the configuration."""
 
     user: ConfigFile = shape(ConfigFile, "For all projects.", key=True)
-    project: ConfigFile | None = shape(ConfigFile, "For this project; null outside of one.", key=True)
+    project: ConfigFile | None = shape(
+        ConfigFile, "For this project; null outside of one.", key=True, optional=True
+    )
 
 
 class ConfigCheck(Shape):
