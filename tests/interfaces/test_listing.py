@@ -74,6 +74,16 @@ def test_a_table_for_people_has_a_line_for_each_agent(system: System) -> None:
     assert "2 agents: 1 failed, 1 completed · 2.4k tokens · $0.50" in done.stderr
 
 
+def test_a_table_is_shown_without_loading_whole_runs_or_who_calls(system: System) -> None:
+    """Loading these takes longer than everything else that the most frequent command does."""
+    record(system.home, ended_run("fix-auth"))
+    script = (
+        "import sys; from fleet.interfaces.cli.main import main; main(['list']);"
+        "sys.exit(bool({'fleet.domain.run', 'fleet.domain.spawn', 'fleet.services.runs'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", script], env=system.environment, check=True, capture_output=True)
+
+
 def test_without_agents_it_says_how_to_start_one_and_prints_nothing(system: System) -> None:
     done = system.fleet("list")
     assert done.stdout == ""

@@ -102,12 +102,12 @@ def admit(
     everything that is started: both are recorded as a spawn. `reopen` opens the fleet of another folder
     with no variable of the caller's environment: an agent has no say in the settings its work is judged by.
     """
-    from fleet.domain.spawn import Access
+    call = Call(fleet, identify, from_conversation=from_conversation)
+    if operation.meta.access == "read" and not from_conversation:
+        return call
+    from fleet.domain.spawn import Access  # takes as long to load as the rest of `fleet list`
 
     access = Access(operation.meta.access)
-    call = Call(fleet, identify, from_conversation=from_conversation)
-    if access is Access.READ and not from_conversation:
-        return call
     budget: float = getattr(operation, "budget_usd", None) or 0.0
     is_recorded = (
         from_conversation or call.caller.run is not None or (budget > 0 and not operation.meta.keeps_budget)
