@@ -109,20 +109,11 @@ def test_a_token_read_from_an_agents_environment_is_worth_nothing_to_others(
     gate.touch()
 
 
-@pytest.fixture
-def noted(system: System) -> str:
-    """Return a task that nobody works on, for agents to comment on."""
-    system.fleet("pause")
-    name = system.json("task", "create", "notes")["id"]
-    system.fleet("task", "close", name)
-    system.fleet("resume")
-    return name
-
-
-def comments(task: str, output: Path, *enter: str) -> dict[str, object]:
-    """A step that comments on a task, by way of whatever `enter` names, and writes down what came of it."""
+def comments(task: Path, output: Path, *enter: str) -> dict[str, object]:
+    """A step that comments on the task named in a file, by way of whatever `enter` names; keeps the answer."""
     command = (
-        f"{sys.executable} -m fleet task comment {task} hello > {output}.new 2>&1; mv {output}.new {output}"
+        f"{sys.executable} -m fleet task comment $(cat {task}) hello > {output}.new 2>&1;"
+        f" mv {output}.new {output}"
     )
     return {"run": shlex.join([*enter, "sh", "-c", command])}
 
@@ -148,8 +139,9 @@ HAS_TMUX = shutil.which("tmux") is not None
     ],
 )
 def test_an_agent_and_all_that_it_starts_act_for_its_run(
-    system: System, noted: str, tmp_path: Path, mode: str, leave: str
+    system: System, tmp_path: Path, mode: str, leave: str
 ) -> None:
+    system.fleet("pause")  # nobody works on the task that it creates, and comments on
     system.env |= {"FLEET_CODER_MODE": mode, "FLEET_SCRIPTED_HOME": str(tmp_path / "sessions")}
     gate = tmp_path / "gate"
     ways = {
@@ -159,15 +151,17 @@ def test_an_agent_and_all_that_it_starts_act_for_its_run(
         "detached": ("setsid", "-f"),
     }
     first = ("sh", "-c", f'{leave}\nexec "$@"', "sh")
-    steps = [comments(noted, tmp_path / way.replace(" ", "-"), *first, *enter) for way, enter in ways.items()]
-    system.fleet("create", "work", "-p", scenario(*steps, {"wait_for": str(gate)}))
+    task = tmp_path / "task"
+    create = f"{sys.executable} -m fleet task create notes | sed 's/^Created //; s/:.*//' > {task}"
+    steps = [comments(task, tmp_path / way.replace(" ", "-"), *first, *enter) for way, enter in ways.items()]
+    system.fleet("create", "work", "-p", scenario({"run": create}, *steps, {"wait_for": str(gate)}))
     run = system.wait_until("work", lambda run: run.agent is not None)
     came = {way: what_came_of(tmp_path / way.replace(" ", "-")) for way in ways}
     is_confined = "confined" in system.turn_folder(run).joinpath("child").read_text() and leave != LEAVE
     detached = came.pop("detached")  # a session of its own, and a parent that has ended
-    assert all("noted in the log of" in told for told in came.values()), came
+    assert all("commented on" in told for told in came.values()), came
     stranger = f"claims run {run.id} was not started by that run's agent"
-    assert ("noted in the log of" if is_confined else stranger) in detached
+    assert ("commented on" if is_confined else stranger) in detached
     gate.touch()
 
 
@@ -177,7 +171,7 @@ def test_an_agent_asks_and_closes_its_task_on_the_command_line(system: System, t
     close = f"{command} task close --reason done > {told}.new 2>&1; mv {told}.new {told}"
     agent_at_work(system, "honest", {"run": close}, {"wait_for": str(gate)})
     wait_for(told.exists)
-    assert "is closed when you end your turn" in told.read_text()
+    assert "will be closed once you end your turn" in told.read_text()
     gate.touch()
 
 

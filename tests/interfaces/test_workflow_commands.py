@@ -718,7 +718,7 @@ def test_a_part_whose_branch_is_gone_is_missed_and_not_left_out(shared: System) 
     shared.fleet("clean", "--yes")
     git(shared.repository, "branch", "-D", f"fleet/{name}-0-work-i0")
     git(shared.repository, "branch", "not-all")
-    assert f"fleet/{name}-0-work-i0 is gone" in shared.fleet("diff", name, code=3).stderr
+    assert f"has no branch fleet/{name}-0-work-i0 any more" in shared.fleet("diff", name, code=3).stderr
     refused = shared.json("merge", name, "--into", "not-all", "--no-gate", "--wait", code=5)
     assert [car["state"] for car in refused["branches"]] == ["refused", "landed"]
 
