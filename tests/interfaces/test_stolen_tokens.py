@@ -110,7 +110,7 @@ def test_a_token_read_from_an_agents_environment_is_worth_nothing_to_others(
 
 
 def comments(task: Path, output: Path, *enter: str) -> dict[str, object]:
-    """A step that comments on the task named in a file, by way of whatever `enter` names; keeps the answer."""
+    """A step that comments on the task named in a file, entered through `enter`, and keeps the answer."""
     command = (
         f"{sys.executable} -m fleet task comment $(cat {task}) hello > {output}.new 2>&1;"
         f" mv {output}.new {output}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -37,12 +37,6 @@ def opened() -> Generator[Fleet]:
 
 def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON (field names are stable).")(
-        function
-    )
-
-
-def all_option(function: Function) -> Function:
-    return click.option("-a", "--all", "everything", is_flag=True, help="Those that have ended, too.")(
         function
     )
 
@@ -94,26 +88,6 @@ def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
-def id_argument(listed: Callable[[Fleet], Iterable[tuple[str, str]]]) -> Callable[[Function], Function]:
-    """Make an argument that takes an id, completed from pairs of an id and what it stands for."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        try:
-            with opened() as fleet:
-                found = list(listed(fleet))
-        except (FleetError, OSError):
-            return []
-        return [
-            CompletionItem(name, help=render.printable(told))
-            for name, told in found
-            if name.startswith(incomplete)
-        ]
-
-    return click.argument("name", metavar="ID", shell_complete=complete)
-
-
 def first_line(text: str) -> str:
     """Return what a text is about, in a line that is safe to show."""
     return render.printable(text.strip().partition("\n")[0][:80])
@@ -122,27 +96,6 @@ def first_line(text: str) -> str:
 def named_run() -> str:
     """Return the id of the run that this process says it belongs to; "" for a person."""
     return os.environ.get("FLEET_RUN", "")
-
-
-def own_run(fleet: Fleet) -> str:
-    """Return the id of the run whose agent calls, also if it does not say so; "" for a person.
-
-    Raises `Refused` if the agent of that run has not started this process.
-    """
-    from fleet.bootstrap import own_ancestry
-
-    ancestry = own_ancestry()
-    run = named_run() or fleet.spawns.run_above(ancestry)
-    if run:
-        fleet.spawns.require_of_run(run, ancestry)
-    return run
-
-
-def caller(fleet: Fleet) -> str:
-    """Return who calls, in a word or two."""
-    if run := own_run(fleet):
-        return f"run {run}"
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
 
 
 def wake(home: Path) -> None:
@@ -157,19 +110,6 @@ def wake(home: Path) -> None:
         return
     link.start_in_background()
     render.say("no supervisor was up; started one")
-
-
-class Work(Protocol):
-    """What goes on for a while: a workflow, a race."""
-
-    @property
-    def has_ended(self) -> bool: ...
-
-
-def wake_for(fleet: Fleet, shown: Iterable[Work]) -> None:
-    """Start a supervisor if something that was shown is under way and none is up, and say so."""
-    if any(not one.has_ended for one in shown):
-        wake(fleet.home)
 
 
 @contextmanager
