@@ -6,9 +6,9 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleet.config import Settings
@@ -18,31 +18,19 @@ if TYPE_CHECKING:
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.supervisor_link import HomeSupervisorLink
     from fleet.errors import StoreUnusable
+    from fleet.ports.boundary import Boundary
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge
+    from fleet.ports.merging import Merging
     from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
-    from fleet.services.boundary import BoundaryService
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
-    from fleet.services.doctor import Doctor
+    from fleet.services.deps import Deps
     from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
     from fleet.services.logs import LogService
-    from fleet.services.pairs import PairService
-    from fleet.services.prompt_tasks import PromptTaskService
-    from fleet.services.questions import QuestionService
-    from fleet.services.queue import QueueService
-    from fleet.services.runs import RunService
-    from fleet.services.setup import ConfigService
-    from fleet.services.spawns import SpawnService
-    from fleet.services.sprints import SprintService
-    from fleet.services.tasks import TaskService
-    from fleet.services.trains import TrainService
-    from fleet.services.workflows import WorkflowService
-    from fleet.work.race.service import RaceService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -67,30 +55,33 @@ def open_fleet(
     home: Path | None = None, folder: str | None = ".", environ: Mapping[str, str] = os.environ
 ) -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
+    from fleet.services.deps import Deps
     from fleet.services.fleet import Fleet
 
     home = home or home_folder()
+
+    def project() -> Path | None:
+        return project_of(folder, home) if folder else None
+
     return Fleet(
-        home=home,
-        host=host_name(),
-        make_settings=lambda: load_settings(home, project_of(folder, home) if folder else None, environ),
-        make_store=lambda: open_store(home),
-        make_runs=_make_runs,
-        make_tasks=_make_tasks,
-        make_questions=_make_questions,
-        make_queue=_make_queue,
-        make_workflows=_make_workflows,
-        make_pairs=_make_pairs,
-        make_trains=_make_trains,
-        make_races=_make_races,
-        make_sprints=_make_sprints,
-        make_prompt_tasks=_make_prompt_tasks,
-        make_spawns=_make_spawns,
-        make_process_probe=_make_process_probe,
-        make_boundary=_make_boundary,
-        make_config=lambda fleet: _make_config(fleet, folder, environ),
-        make_doctor=lambda fleet: doctor_of(fleet, folder or "."),
-        make_link=lambda: supervisor_link_of(home),
+        Deps(
+            home=home,
+            host=host_name(),
+            make_settings=lambda: load_settings(home, project(), environ),
+            make_strict_settings=lambda: load_settings(home, project(), environ, strict=True),
+            make_home_settings=lambda: load_settings(home, environ={}),
+            find_project=project,
+            make_store=lambda: open_store(home),
+            make_link=lambda: supervisor_link_of(home),
+            make_repositories=_repositories_of,
+            make_merging=_make_merging,
+            make_forge=_make_forge,
+            make_boundary=_make_boundary,
+            make_process_probe=_make_process_probe,
+            coder_of=_coder_of,
+            coder_names_of=_coder_names_of,
+            live_agents=partial(_live_agents, home),
+        )
     )
 
 
@@ -396,143 +387,33 @@ def _stamp(file: Path) -> object:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-class Later:
-    """Stands for a part until it is used: most commands need few of them, and loading takes time."""
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self._make = make
-
-    @cached_property
-    def _part(self) -> object:
-        return self._make()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._part, name)
-
-
-def _link_later(fleet: Fleet) -> SupervisorLink:
-    return cast("SupervisorLink", Later(lambda: supervisor_link_of(fleet.home)))
-
-
-def _repositories_later(fleet: Fleet) -> Repositories:
+def _repositories_of(deps: Deps) -> Repositories:
     def require_own(folder: str, top: str) -> None:
         from fleet.records.runs import Runs
         from fleet.services.workspaces import may_be_workspace, require_own_repository
 
         if may_be_workspace(os.path.realpath(folder)):
-            require_own_repository(Runs(fleet.store), folder, top)
+            require_own_repository(Runs(deps.store), folder, top)
 
-    return cast("Repositories", Later(lambda: _make_repositories(require_own)))
-
-
-def _make_runs(fleet: Fleet) -> RunService:
-    from fleet.services.runs import RunService
-
-    return RunService(
-        home=fleet.home,
-        host=fleet.host,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        coder=lambda name: _coder_of(fleet, name),
-        link=_link_later(fleet),
-    )
+    return _make_repositories(require_own)
 
 
-def _coder_of(fleet: Fleet, name: str) -> Coder:
+def _coder_of(name: str, settings: Settings) -> Coder:
     from fleet import plugins
 
-    return plugins.coder_named(name, fleet.settings)
+    return plugins.coder_named(name, settings)
 
 
-def _make_workflows(fleet: Fleet) -> WorkflowService:
-    from fleet.services.workflows import WorkflowService
+def _coder_names_of(settings: Settings) -> Sequence[str]:
+    from fleet import plugins
 
-    return WorkflowService(
-        home=fleet.home,
-        host=fleet.host,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        coder=lambda name: _coder_of(fleet, name),
-        link=_link_later(fleet),
-    )
+    return plugins.coder_names(settings)
 
 
-def _make_tasks(fleet: Fleet) -> TaskService:
-    from fleet.services.tasks import TaskService
-
-    return TaskService(
-        home=fleet.home,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        check_coder=lambda name: _coder_of(fleet, name),
-        link=_link_later(fleet),
-    )
-
-
-def _make_questions(fleet: Fleet) -> QuestionService:
-    from fleet.services.questions import QuestionService
-
-    return QuestionService(store=fleet.store, tasks=fleet.tasks, link=_link_later(fleet))
-
-
-def _make_queue(fleet: Fleet) -> QueueService:
-    from fleet.services.queue import QueueService
-
-    return QueueService(
-        home=fleet.home,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        tasks=fleet.tasks,
-        link=_link_later(fleet),
-    )
-
-
-def _make_pairs(fleet: Fleet) -> PairService:
-    from fleet.services.pairs import PairService
-
-    def coder_names() -> list[str]:
-        from fleet import plugins
-
-        return plugins.coder_names(fleet.settings)
-
-    return PairService(
-        host=fleet.host,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        coder=lambda name: _coder_of(fleet, name),
-        coder_names=coder_names,
-        link=_link_later(fleet),
-    )
-
-
-def _make_races(fleet: Fleet) -> RaceService:
-    from fleet.work.race.service import RaceService
-
-    return RaceService(
-        host=fleet.host,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        coder=lambda name: _coder_of(fleet, name),
-        link=_link_later(fleet),
-    )
-
-
-def _make_trains(fleet: Fleet) -> TrainService:
+def _make_merging() -> Merging:
     from fleet.adapters.workspaces.merging import GitMerging
-    from fleet.services.trains import TrainService
 
-    return TrainService(
-        host=fleet.host,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        merging=GitMerging(),
-        repositories=_repositories_later(fleet),
-        forge=lambda: _make_forge(fleet.settings),
-        link=_link_later(fleet),
-    )
+    return GitMerging()
 
 
 def _make_forge(settings: Settings) -> Forge:
@@ -551,43 +432,6 @@ def _make_forge(settings: Settings) -> Forge:
     raise Unavailable(
         f"nothing is there to open pull requests with: no `gh` on PATH, and ${variable} is not set",
         hint=f"install `gh` and run `gh auth login`, or set {variable}",
-    )
-
-
-def _make_sprints(fleet: Fleet) -> SprintService:
-    from fleet.services.sprints import SprintService
-
-    link = _link_later(fleet)
-    return SprintService(store=fleet.store, pairs=fleet.pairs, link=link)
-
-
-def _make_prompt_tasks(fleet: Fleet) -> PromptTaskService:
-    from fleet.services.prompt_tasks import PromptTaskService
-
-    return PromptTaskService(
-        host=fleet.host,
-        settings=lambda: fleet.settings,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        coder=lambda name: _coder_of(fleet, name),
-        runs=fleet.runs,
-        tasks=fleet.tasks,
-        questions=fleet.questions,
-        queue=fleet.queue,
-    )
-
-
-def _make_spawns(fleet: Fleet) -> SpawnService:
-    from fleet.config import load
-    from fleet.services.spawns import SpawnService
-
-    return SpawnService(
-        home=fleet.home,
-        store=fleet.store,
-        repositories=_repositories_later(fleet),
-        settings=lambda: fleet.settings,
-        home_settings=lambda: load(fleet.home, environ={}),
-        live_agents=partial(_live_agents, fleet.home),
     )
 
 
@@ -623,35 +467,10 @@ def repository_at(folder: str) -> Repository:
     return _make_repositories().inspect(folder, "HEAD", ())
 
 
-def _make_boundary(fleet: Fleet) -> BoundaryService:
+def _make_boundary() -> Boundary:
     from fleet.adapters.workspaces.boundary import GitBoundary
-    from fleet.services.boundary import BoundaryService
 
-    return BoundaryService(
-        home=str(fleet.home),
-        host=fleet.host,
-        store=fleet.store,
-        boundary=GitBoundary(),
-        get=lambda name: fleet.runs.get(name),
-        link=_link_later(fleet),
-    )
-
-
-def _make_config(fleet: Fleet, folder: str | None, environ: Mapping[str, str]) -> ConfigService:
-    from fleet import plugins
-    from fleet.services.setup import ConfigService
-
-    project = project_of(folder, fleet.home) if folder else None
-    return ConfigService(
-        home=fleet.home,
-        project=project,
-        settings=lambda: fleet.settings,
-        strict_settings=lambda: load_settings(fleet.home, project, environ, strict=True),
-        coder_names=plugins.coder_names,
-        check_coder=plugins.coder_named,
-        link=_link_later(fleet),
-        accept_file=lambda name, by: fleet.boundary.accept_file(name, by),
-    )
+    return GitBoundary()
 
 
 def _make_process_probe() -> ProcessProbe:
@@ -664,29 +483,6 @@ def logs_of(fleet: Fleet) -> LogService:
     from fleet.services.logs import LogService
 
     return LogService(home=fleet.home, store=fleet.store)
-
-
-def doctor_of(fleet: Fleet, folder: str = ".") -> Doctor:
-    """Make the doctor of a home. It reads the settings strictly: a broken file is what it is to find."""
-    from fleet import plugins
-    from fleet.services.doctor import Doctor, InCharge
-
-    def settings() -> Settings:
-        return load_settings(fleet.home, project_of(folder, fleet.home), strict=True)
-
-    def supervisor() -> InCharge | None:
-        holder = supervisor_link_of(fleet.home).holder()
-        return InCharge(holder.pid, holder.since) if holder else None
-
-    return Doctor(
-        home=fleet.home,
-        settings=settings,
-        open_store=lambda: open_store(fleet.home),
-        coders=lambda: [
-            plugins.coder_named(name, fleet.settings).facts for name in plugins.coder_names(fleet.settings)
-        ],
-        supervisor=supervisor,
-    )
 
 
 def installer() -> Installer:

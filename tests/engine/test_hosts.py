@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -109,16 +111,11 @@ class NoLink:
 
 
 def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object]) -> str:
-    from fleet.config import load
+    from fleet.bootstrap import open_fleet
 
     store = PostgresStore(url)
-    service = TaskService(
-        home=tmp_path / "nowhere",
-        settings=lambda: load(tmp_path / "nowhere", environ={}),
-        store=store,
-        check_coder=lambda name: None,  # pyright: ignore[reportArgumentType]
-        link=NoLink(),  # pyright: ignore[reportArgumentType]
-    )
+    deps = open_fleet(tmp_path / "nowhere", None, {}).deps
+    service = TaskService(replace(deps, make_store=lambda: store, make_link=lambda: cast("Any", NoLink())))
     edit = Edit(description=scenario(*steps), coder="scripted")
     task = service.create("Shared", edit, folder=str(repository))
     store.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.adapters.workspaces.repositories import GitRepositories
-from fleet.bootstrap import host_name, load_settings
+from fleet.bootstrap import open_fleet
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.job import next_job
@@ -19,7 +19,6 @@ from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
 from fleet.interfaces.cli.commands import hint_text
 from fleet.interfaces.cli.outcome import exit_code_of
 from fleet.operations.run_shapes import RunView
-from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import PROMPT, Runs
 from fleet.services.runs import How, RunService, SupervisorKeeper, Wish
@@ -85,15 +84,9 @@ class Office:
         self.store = BusyStore()
         self.runs = Runs(self.store)
         self.link = LinkToNobody()
-        settings = load_settings(home)
+        deps = open_fleet(home, None).deps
         self.service = RunService(
-            home=home,
-            host=host_name(),
-            settings=lambda: settings,
-            store=self.store,
-            repositories=GitRepositories(),
-            coder=lambda name: coder_named(name, settings),
-            link=self.link,
+            replace(deps, make_store=lambda: self.store, make_link=lambda: cast("Any", self.link))
         )
 
     def add(self, *runs: Run) -> None:

@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.bootstrap import load_settings
+from fleet.bootstrap import open_fleet
 from fleet.compat.beads import beads
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import Question, QuestionState
@@ -37,16 +36,13 @@ from fleet.operations.tasks import (
     ReopenTask,
     TaskView,
 )
-from fleet.plugins import coder_named
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
-from fleet.services.questions import QuestionService
-from fleet.services.queue import QueueService
-from fleet.services.spawns import SpawnService
+from fleet.services.fleet import Fleet
 from fleet.services.task_import import Draft, is_id
 from fleet.services.task_lines import read_drafts
-from fleet.services.tasks import Edit, TaskService
+from fleet.services.tasks import Edit
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import LinkToNobody
 from tests.support import make_repository
@@ -75,18 +71,15 @@ class Desk:
         self.tasks = Tasks(self.store)
         self.state = QueueState(self.store)
         self.link = LinkToNobody()
-        settings = load_settings(home)
-        self.service = TaskService(
-            home=home,
-            settings=lambda: settings,
-            store=self.store,
-            check_coder=lambda name: coder_named(name, settings),
-            link=self.link,
+        self.fleet = Fleet(
+            replace(
+                open_fleet(home, None).deps,
+                make_store=lambda: self.store,
+                make_link=lambda: cast("Any", self.link),
+                live_agents=lambda run: None,
+            )
         )
-        self.questions = QuestionService(store=self.store, tasks=self.service, link=self.link)
-        self.queue = QueueService(
-            home=home, settings=lambda: settings, store=self.store, tasks=self.service, link=self.link
-        )
+        self.service, self.questions, self.queue = self.fleet.tasks, self.fleet.questions, self.fleet.queue
 
     def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:
         return self.service.create(title, Edit(**edit), folder=self.garden, deps=deps)  # type: ignore[arg-type]
@@ -108,16 +101,7 @@ class Desk:
 
     def call_of(self, run: Run | None) -> Call:
         """Return a call by the agent of a run, or by a person."""
-        spawns = SpawnService(
-            home=self.home,
-            store=self.store,
-            repositories=cast("Any", None),
-            settings=cast("Any", None),
-            home_settings=cast("Any", None),
-            live_agents=lambda run: None,
-        )
-        fleet = SimpleNamespace(tasks=self.service, queue=self.queue, questions=self.questions, spawns=spawns)
-        return Call(cast("Any", fleet), lambda _: Caller(run=run))
+        return Call(self.fleet, lambda _: Caller(run=run))
 
     def overtake_once(self, is_due: Callable[[str], bool], act: Callable[[], object]) -> None:
         """Have somebody else act right before a record is read."""

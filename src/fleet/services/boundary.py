@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from fleet.domain.boundary import Outside, OutsideKind, Weight, why_held
 from fleet.errors import Conflict, FleetError, Next
-from fleet.ports.boundary import Boundary
 from fleet.ports.workspace import Place
 from fleet.records.boundary import AcceptedChanges
 from fleet.records.runs import Runs
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 
 def hint_for(run: Run) -> tuple[str | Next, ...]:
@@ -31,23 +29,11 @@ def refuse_held(run: Run) -> None:
 
 
 class BoundaryService:
-    def __init__(
-        self,
-        *,
-        home: str,
-        host: str,
-        store: Store,
-        boundary: Boundary,
-        get: Callable[[str], Run],
-        link: SupervisorLink,
-    ) -> None:
-        self._home = home
-        self._host = host
-        self._runs = Runs(store)
-        self._accepted = AcceptedChanges(store)
-        self._boundary = boundary
+    def __init__(self, deps: Deps, get: Callable[[str], Run]) -> None:
+        self._deps = deps
+        self._runs = Runs(deps.store)
+        self._accepted = AcceptedChanges(deps.store)
         self._get = get
-        self._link = link
 
     def held(self) -> list[Run]:
         return self._runs.find("held", "yes")
@@ -63,18 +49,18 @@ class BoundaryService:
             self._accepted.add(found.project, one, by)
         released = self._resolve(found, holding)
         if not released.held:
-            self._boundary.forget(self._home, found.id)
+            self._deps.boundary.forget(str(self._deps.home), found.id)
         return released
 
     def accept_file(self, file: str, by: str) -> None:
         """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
-        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._boundary.file_stamp(file))
+        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._deps.boundary.file_stamp(file))
         self._accepted.add_state("", now, by)
 
     def restorable(self, name: str) -> tuple[Run, list[Outside]]:
         """Return a run, and what of its changes can be brought back."""
         found = self._require(name)
-        if found.host != self._host:
+        if found.host != self._deps.host:
             raise Conflict(f"{found.branch!r} worked on another host", hint=f"run this on {found.host}")
         return found, [one for one in _holding(found) if one.kept]
 
@@ -84,7 +70,7 @@ class BoundaryService:
         done, problems = list[Outside](), list[str]()
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
             try:
-                self._boundary.restore(found.project, self._home, found.id, one)
+                self._deps.boundary.restore(found.project, str(self._deps.home), found.id, one)
                 self._accepted.add_state(found.project, self._as_restored(found.project, one), by)
                 done.append(one)
             except FleetError as problem:
@@ -95,9 +81,9 @@ class BoundaryService:
         """Return how a run that began after the change will see what was restored."""
         match one.kind:
             case OutsideKind.FILE:
-                return replace(one, stamp=self._boundary.file_stamp(one.name))
+                return replace(one, stamp=self._deps.boundary.file_stamp(one.name))
             case OutsideKind.CHECKOUT:
-                return replace(one, stamp=self._boundary.stamp_of(project, one.name))
+                return replace(one, stamp=self._deps.boundary.stamp_of(project, one.name))
             case OutsideKind.INDEX:
                 return replace(one, stamp="", new="as committed")
             case _:
@@ -117,8 +103,8 @@ class BoundaryService:
         for other in self.held():
             if other.project == run.project and keys & {one.key for one in _holding(other)}:
                 self._runs.update(other.id, lambda run: _without(run, keys))
-                self._boundary.unpin(_place(other))
-        self._link.wake()
+                self._deps.boundary.unpin(_place(other))
+        self._deps.link.wake()
         return self._runs.get(run.id)
 
 

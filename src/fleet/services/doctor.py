@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,8 +20,8 @@ from fleet.config import Settings, without_password
 from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
-from fleet.ports.store import Store
 from fleet.records.runs import Runs
+from fleet.services.deps import Deps
 from fleet.services.disk import free_megabytes, require_room
 from fleet.services.programs import login_steps
 
@@ -48,34 +48,20 @@ class Check:
         return self.is_needed and self.verdict is Verdict.FAIL
 
 
-class InCharge(NamedTuple):
-    """The supervisor that works for this home."""
-
-    pid: int
-    since: float
-
-
 class Doctor:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        settings: Callable[[], Settings],
-        open_store: Callable[[], Store],
-        coders: Callable[[], Sequence[Facts]],
-        supervisor: Callable[[], InCharge | None],
-    ) -> None:
-        self._home = home
-        self._settings = settings
-        self._open_store = open_store
-        self._coders = coders
-        self._supervisor = supervisor
+    """Health checks. They read the settings strictly: a broken file is a finding."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    def _coders(self) -> list[Facts]:
+        return [self._deps.coder(name).facts for name in self._deps.coder_names()]
 
     def examine(self) -> list[Check]:
         """Look at everything; programs are asked for their versions at the same time."""
         config, settings = self._check_config()
         try:
-            coders = list(self._coders())
+            coders = self._coders()
         except FleetError:
             coders = []  # their table is in the configuration that cannot be read
         with ThreadPoolExecutor(8) as pool:
@@ -89,7 +75,7 @@ class Doctor:
                 tmux.result(),
                 config,
                 self._check_disk(settings),
-                check_home(self._home),
+                check_home(self._deps.home),
                 *self._check_store(settings),
                 self._check_supervisor(),
                 *(check.result() for check in asked),
@@ -100,7 +86,7 @@ class Doctor:
 
     def coders(self) -> list[tuple[Facts, Found]]:
         """Return every coder, and what there is of it; all are asked at the same time."""
-        known = list(self._coders())
+        known = self._coders()
         with ThreadPoolExecutor(8) as pool:
             return list(zip(known, pool.map(look_for, known), strict=True))
 
@@ -111,7 +97,7 @@ class Doctor:
 
     def _check_config(self) -> tuple[Check, Settings | None]:
         try:
-            settings = self._settings()
+            settings = self._deps.strict_settings
         except FleetError as error:
             return _failed("config", error), None
         return Check(name="config", verdict=Verdict.OK, found="can be read", is_needed=True), settings
@@ -119,20 +105,20 @@ class Doctor:
     def _check_disk(self, settings: Settings | None) -> Check:
         wanted = settings.min_free_mb if settings else 0
         try:
-            require_room(self._home, wanted)
+            require_room(self._deps.home, wanted)
         except DiskFull as full:
             return _failed("disk", full)
-        found = f"{free_megabytes(self._home)} MB free"
+        found = f"{free_megabytes(self._deps.home)} MB free"
         if settings:
             found += f", {wanted} MB must stay free"
         return Check(name="disk", verdict=Verdict.OK, found=found, is_needed=True)
 
     def _check_store(self, settings: Settings | None) -> list[Check]:
         database = without_password(settings.database_url) if settings else ""
-        if not database and not (self._home / "fleet.db").exists():
+        if not database and not (self._deps.home / "fleet.db").exists():
             return [Check(name="store", verdict=Verdict.OK, found="not made yet", is_needed=True)]
         try:
-            store = self._open_store()
+            store = self._deps.make_store()
             try:
                 runs = Runs(store).find()
             finally:
@@ -141,10 +127,10 @@ class Doctor:
             return [_failed("store", error)]
         found = f"{database or 'fleet.db'} opens, {len(runs)} runs"
         opens = Check(name="store", verdict=Verdict.OK, found=found, is_needed=True)
-        return [opens, *_check_workspaces(self._home, runs)]
+        return [opens, *_check_workspaces(self._deps.home, runs)]
 
     def _check_supervisor(self) -> Check:
-        holder = self._supervisor()
+        holder = self._deps.link.holder()
         if holder is None:
             return Check(name="supervisor", verdict=Verdict.OK, found="not up; the first agent starts it")
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fleet.config import Settings
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.boundary import BoundaryService
+    from fleet.services.deps import Deps
     from fleet.services.doctor import Doctor
     from fleet.services.pairs import PairService
     from fleet.services.prompt_tasks import PromptTaskService
@@ -30,109 +31,135 @@ if TYPE_CHECKING:
     from fleet.work.race.service import RaceService
 
 
-@dataclass(kw_only=True)
 class Fleet:
-    """One home, seen from one folder. Parts are made on first use: a command pays only for what it needs."""
+    """The services of one home, seen from one folder. Each is loaded and made on first use."""
 
-    home: Path
-    host: str
-    make_settings: Callable[[], Settings]
-    make_store: Callable[[], Store]
-    make_runs: Callable[[Fleet], RunService]
-    make_tasks: Callable[[Fleet], TaskService]
-    make_questions: Callable[[Fleet], QuestionService]
-    make_queue: Callable[[Fleet], QueueService]
-    make_workflows: Callable[[Fleet], WorkflowService]
-    make_pairs: Callable[[Fleet], PairService]
-    make_trains: Callable[[Fleet], TrainService]
-    make_races: Callable[[Fleet], RaceService]
-    make_sprints: Callable[[Fleet], SprintService]
-    make_prompt_tasks: Callable[[Fleet], PromptTaskService]
-    make_spawns: Callable[[Fleet], SpawnService]
-    make_process_probe: Callable[[], ProcessProbe]
-    make_boundary: Callable[[Fleet], BoundaryService]
-    make_config: Callable[[Fleet], ConfigService]
-    make_doctor: Callable[[Fleet], Doctor]
-    make_link: Callable[[], SupervisorLink]
+    def __init__(self, deps: Deps) -> None:
+        self.deps = deps
 
-    @cached_property
+    def with_store(self, make_store: Callable[[], Store]) -> Fleet:
+        """Return the same fleet on another connection to its store."""
+        return Fleet(replace(self.deps, make_store=make_store))
+
+    @property
+    def home(self) -> Path:
+        return self.deps.home
+
+    @property
+    def host(self) -> str:
+        return self.deps.host
+
+    @property
     def settings(self) -> Settings:
-        return self.make_settings()
+        return self.deps.settings
 
-    @cached_property
+    @property
+    def has_settings(self) -> bool:
+        """Whether anything needed the settings so far."""
+        return "settings" in vars(self.deps)
+
+    @property
     def store(self) -> Store:
-        return self.make_store()
+        return self.deps.store
+
+    @property
+    def supervisor_link(self) -> SupervisorLink:
+        return self.deps.link
+
+    @property
+    def process_probe(self) -> ProcessProbe:
+        return self.deps.process_probe
 
     @cached_property
     def runs(self) -> RunService:
-        return self.make_runs(self)
+        from fleet.services.runs import RunService
+
+        return RunService(self.deps)
 
     @cached_property
     def tasks(self) -> TaskService:
-        return self.make_tasks(self)
+        from fleet.services.tasks import TaskService
+
+        return TaskService(self.deps)
 
     @cached_property
     def questions(self) -> QuestionService:
-        return self.make_questions(self)
+        from fleet.services.questions import QuestionService
+
+        return QuestionService(self.deps, self.tasks)
 
     @cached_property
     def queue(self) -> QueueService:
-        return self.make_queue(self)
+        from fleet.services.queue import QueueService
+
+        return QueueService(self.deps, self.tasks)
 
     @cached_property
     def workflows(self) -> WorkflowService:
-        return self.make_workflows(self)
+        from fleet.services.workflows import WorkflowService
+
+        return WorkflowService(self.deps)
 
     @cached_property
     def pairs(self) -> PairService:
-        return self.make_pairs(self)
+        from fleet.services.pairs import PairService
+
+        return PairService(self.deps)
 
     @cached_property
     def races(self) -> RaceService:
-        return self.make_races(self)
+        from fleet.work.race.service import RaceService
+
+        return RaceService(self.deps)
 
     @cached_property
     def trains(self) -> TrainService:
-        return self.make_trains(self)
+        from fleet.services.trains import TrainService
+
+        return TrainService(self.deps)
 
     @cached_property
     def sprints(self) -> SprintService:
-        return self.make_sprints(self)
+        from fleet.services.sprints import SprintService
+
+        return SprintService(self.deps, self.pairs)
 
     @cached_property
     def prompt_tasks(self) -> PromptTaskService:
-        return self.make_prompt_tasks(self)
+        from fleet.services.prompt_tasks import PromptTaskService
+
+        return PromptTaskService(self.deps, self.runs, self.tasks, self.questions, self.queue)
 
     @cached_property
     def spawns(self) -> SpawnService:
-        return self.make_spawns(self)
+        from fleet.services.spawns import SpawnService
+
+        return SpawnService(self.deps)
 
     @cached_property
     def boundary(self) -> BoundaryService:
-        return self.make_boundary(self)
+        from fleet.services.boundary import BoundaryService
 
-    @cached_property
-    def config(self) -> ConfigService:
-        return self.make_config(self)
+        return BoundaryService(self.deps, lambda name: self.runs.get(name))
 
     @cached_property
     def doctor(self) -> Doctor:
-        return self.make_doctor(self)
+        from fleet.services.doctor import Doctor
+
+        return Doctor(self.deps)
 
     @cached_property
-    def supervisor_link(self) -> SupervisorLink:
-        return self.make_link()
+    def config(self) -> ConfigService:
+        from fleet.services.setup import ConfigService
 
-    @cached_property
-    def process_probe(self) -> ProcessProbe:
-        return self.make_process_probe()
+        return ConfigService(self.deps, lambda name, by: self.boundary.accept_file(name, by))
 
     def is_using(self, store: Store) -> bool:
         """Whether a store is the one that was opened here."""
-        return self.__dict__.get("store") is store
+        return vars(self.deps).get("store") is store
 
     def close(self) -> None:
-        if "store" in self.__dict__:
+        if "store" in vars(self.deps):
             self.store.close()
 
     def __enter__(self) -> Fleet:

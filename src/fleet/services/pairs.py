@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,9 +22,7 @@ from fleet.work.pair.records import Pairs
 if TYPE_CHECKING:
     from fleet.domain.task import Task
     from fleet.ports.coder import Coder
-    from fleet.ports.repository import Repositories
-    from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
 FOR_TESTS = ("scripted",)
@@ -59,23 +57,10 @@ class PairDetail(NamedTuple):
 
 
 class PairService:
-    def __init__(
-        self,
-        *,
-        host: str,
-        store: Store,
-        repositories: Repositories,
-        coder: Callable[[str], Coder],
-        coder_names: Callable[[], Sequence[str]],
-        link: SupervisorLink,
-    ) -> None:
-        self._host = host
-        self._pairs = Pairs(store)
-        self._tasks = Tasks(store)
-        self._repositories = repositories
-        self._coder = coder
-        self._coder_names = coder_names
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._pairs = Pairs(deps.store)
+        self._tasks = Tasks(deps.store)
 
     # starting
 
@@ -83,24 +68,24 @@ class PairService:
         """Record a pair and wake the supervisor. All is checked before anything is recorded."""
         pair = self.draft(wish)
         self._pairs.add(pair)
-        self._link.wake()
+        self._deps.link.wake()
         return pair
 
     def draft(self, wish: PairWish) -> Pair:
         """Return the pair that `start` would record, checked but not recorded."""
         check_text(wish.prompt, *wish.gates)
         doer = parse_who(wish.doer)
-        require_binary(self._coder(doer.coder).facts)
+        require_binary(self._deps.coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
-        _require_reviewer(self._coder(reviewer.coder))
-        repository = self._repositories.inspect(wish.folder, wish.base, ())
+        _require_reviewer(self._deps.coder(reviewer.coder))
+        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         return check_pair(
             Pair(
                 id=new_pair_id(now),
                 prompt=wish.prompt,
                 project=repository.top,
-                host=self._host,
+                host=self._deps.host,
                 base=repository.base_sha,
                 doer=doer,
                 reviewer=reviewer,
@@ -115,7 +100,7 @@ class PairService:
 
     def _another(self, doer: Who) -> Who:
         """Return a reviewer that is no coder of the doer's kind, if one is installed."""
-        names = dict.fromkeys((*PREFERRED, *self._coder_names()))
+        names = dict.fromkeys((*PREFERRED, *self._deps.coder_names()))
         for name in names:
             if name not in (doer.coder, *FOR_TESTS) and self._can_review(name):
                 return Who(coder=name)
@@ -123,7 +108,7 @@ class PairService:
 
     def _can_review(self, name: str) -> bool:
         try:
-            _require_reviewer(self._coder(name))
+            _require_reviewer(self._deps.coder(name))
         except FleetError:
             return False
         return True
@@ -169,7 +154,7 @@ class PairService:
             return replace(after, ended_at=now) if after.has_ended else after
 
         pair = self._pairs.update(self.get(name).id, changed)
-        self._link.wake()
+        self._deps.link.wake()
         return pair
 
 

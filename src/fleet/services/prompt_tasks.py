@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,12 +19,10 @@ from fleet.services.programs import login_steps, require_binary
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
     from fleet.domain.run import Run
-    from fleet.ports.coder import Coder, Facts
-    from fleet.ports.repository import Repositories
-    from fleet.ports.store import Store
+    from fleet.ports.coder import Facts
     from fleet.records.tasks import Hold
+    from fleet.services.deps import Deps
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.runs import RunService
@@ -91,22 +89,14 @@ class Removal(NamedTuple):
 class PromptTaskService:
     def __init__(
         self,
-        *,
-        host: str,
-        settings: Callable[[], Settings],
-        store: Store,
-        repositories: Repositories,
-        coder: Callable[[str], Coder],
+        deps: Deps,
         runs: RunService,
         tasks: TaskService,
         questions: QuestionService,
         queue: QueueService,
     ) -> None:
-        self._host = host
-        self._settings = settings
-        self._prompt_tasks = PromptTasks(store)
-        self._repositories = repositories
-        self._coder = coder
+        self._deps = deps
+        self._prompt_tasks = PromptTasks(deps.store)
         self._runs = runs
         self._tasks = tasks
         self._questions = questions
@@ -125,10 +115,10 @@ class PromptTaskService:
         check_text(wish.name, wish.prompt, wish.base, wish.effort, wish.profile, *wish.labels, *wish.flags)
         if not wish.prompt.strip() or not wish.name.strip():
             raise InvalidInput("an errand needs a name and a prompt")
-        facts = self._coder(wish.coder or self._settings().coder_default).facts
+        facts = self._deps.coder(wish.coder or self._deps.settings.coder_default).facts
         require_binary(facts)
         _check_flags(wish.flags, facts)
-        repository = self._repositories.inspect(wish.folder, wish.base, ())
+        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         effort = tuple(word.format(wish.effort) for word in facts.effort_flags if wish.effort)
         task = Task(
@@ -145,7 +135,7 @@ class PromptTaskService:
             flags=(*wish.flags, *effort),
             turn_seconds=wish.seconds,
             base=repository.base_sha,
-            base_host=self._host,
+            base_host=self._deps.host,
             ends_with_turn=True,
             keeps_workspace=True,
             origin=wish.origin,
@@ -161,7 +151,7 @@ class PromptTaskService:
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:
         """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""
         if flags:
-            _check_flags(flags, self._coder(coder or self._settings().coder_default).facts)
+            _check_flags(flags, self._deps.coder(coder or self._deps.settings.coder_default).facts)
 
     # looking
 
@@ -274,7 +264,7 @@ class PromptTaskService:
 
     def _mending(self, coder: str) -> str:
         try:
-            facts = self._coder(coder).facts
+            facts = self._deps.coder(coder).facts
         except FleetError:  # one of a project's own, seen from elsewhere
             return "mend that"
         can_log_in = facts.login_hint or facts.login_variables
@@ -302,7 +292,7 @@ class PromptTaskService:
             )
         if not text.strip():
             raise InvalidInput("there is nothing in the prompt")
-        self._tasks.ask_more(detail.task, detail.run, text, owner=self._host)
+        self._tasks.ask_more(detail.task, detail.run, text, owner=self._deps.host)
         return self._runs.get(run.id)
 
     # ending
@@ -373,7 +363,7 @@ class PromptTaskService:
         if run.has_workspace:
             return f"branch {run.branch} is kept: its workspace is there still"
         try:
-            tip = self._repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
+            tip = self._deps.repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
             if not self._is_elsewhere(run, tip, newer):
                 if not discard:
                     return (
@@ -386,19 +376,19 @@ class PromptTaskService:
                         " workspace, and `fleet undo` could not bring them back; merge it with"
                         " `merge_branches`, or delete it with git"
                     )
-            self._repositories.drop_branch(run.project, run.branch, tip)
+            self._deps.repositories.drop_branch(run.project, run.branch, tip)
         except FleetError as problem:
             return f"branch {run.branch} is kept: {problem.message}"
         return ""
 
     def _is_saved(self, run: Run, tip: str) -> bool:
         """Whether a branch can be brought back: nobody has committed on it since it was saved."""
-        return bool(run.saved_ref) and self._repositories.contains(run.project, tip, run.saved_ref)
+        return bool(run.saved_ref) and self._deps.repositories.contains(run.project, tip, run.saved_ref)
 
     def _is_elsewhere(self, run: Run, tip: str, newer: Sequence[Run]) -> bool:
         """Whether a run's work is in the current branch, or in what a later attempt left."""
         later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
-        contains = self._repositories.contains
+        contains = self._deps.repositories.contains
         return any(contains(run.project, tip, there) for there in ("HEAD", run.base_sha, *later))
 
 

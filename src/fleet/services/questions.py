@@ -23,10 +23,9 @@ from fleet.domain.task_prompts import QUESTIONS
 from fleet.errors import Conflict, Failed, InvalidInput, Next, NotFound
 from fleet.files.private import make_private
 from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain
-from fleet.ports.store import Store
-from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Questions, Tasks
+from fleet.services.deps import Deps
 from fleet.services.tasks import SHORTEST_END, TaskService
 from fleet.services.texts import check_text
 
@@ -35,12 +34,12 @@ AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits wa
 
 
 class QuestionService:
-    def __init__(self, *, store: Store, tasks: TaskService, link: SupervisorLink) -> None:
-        self._questions = Questions(store)
-        self._records = Tasks(store)
-        self._lineage = Lineage(store)
+    def __init__(self, deps: Deps, tasks: TaskService) -> None:
+        self._deps = deps
+        self._questions = Questions(deps.store)
+        self._records = Tasks(deps.store)
+        self._lineage = Lineage(deps.store)
         self._tasks = tasks
-        self._link = link
 
     def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
         """Record a question of a task's agent, also in the task's file, and tell a person."""
@@ -65,7 +64,7 @@ class QuestionService:
         )
         self._questions.add(draft)
         self._records.note(task.id, "asked", draft.text)
-        self._link.wake()
+        self._deps.link.wake()
         with self._in_file_of(task) as path:
             make_private(path.parent)
             append_plain(path, write_question(draft, _stamp(now)))
@@ -129,7 +128,7 @@ class QuestionService:
     def go_on(self, task: Task) -> None:
         """Have the queue hear an answer now."""
         self._records.note(task.id, "goes on", "")
-        self._link.wake()
+        self._deps.link.wake()
 
     def get(self, name: str) -> Question:
         """Return the question of an id, of the end of one, or the only open question of a task."""
@@ -177,7 +176,7 @@ class QuestionService:
         question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
-        self._link.wake()
+        self._deps.link.wake()
         with self._in_file_of(task) as path:
             _put_answer(path, question, write_answer(question.answer, _stamp(now)))
         return question

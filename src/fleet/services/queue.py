@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -17,10 +17,9 @@ from fleet.domain.queue import Ledger, Limits, Reservation, day_of, in_order, re
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig, Next, NotFound
-from fleet.ports.store import Store
-from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
+from fleet.services.deps import Deps
 from fleet.services.tasks import TaskService
 
 CHUNK = 1 << 16
@@ -96,24 +95,13 @@ class Counts(NamedTuple):
 
 
 class QueueService:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        settings: Callable[[], Settings],
-        store: Store,
-        tasks: TaskService,
-        link: SupervisorLink,
-    ) -> None:
-        self._home = home
-        self._settings = settings
-        self._store = store
-        self._records = Tasks(store)
-        self._questions = Questions(store)
-        self._lineage = Lineage(store)
-        self._state = QueueState(store)
+    def __init__(self, deps: Deps, tasks: TaskService) -> None:
+        self._deps = deps
+        self._records = Tasks(deps.store)
+        self._questions = Questions(deps.store)
+        self._lineage = Lineage(deps.store)
+        self._state = QueueState(deps.store)
         self._tasks = tasks
-        self._link = link
         self._by_project: dict[str, Settings] = {}
 
     def pause(self, reason: str) -> None:
@@ -122,7 +110,7 @@ class QueueService:
     def resume(self) -> bool:
         """Let tasks be started again; tell whether the queue was paused."""
         was_paused = self._state.resume()
-        self._link.wake()
+        self._deps.link.wake()
         return was_paused
 
     def resume_coder(self, coder: str) -> bool:
@@ -134,7 +122,7 @@ class QueueService:
             for task in self._records.find("state", str(state)):
                 if task.coder_used == coder and task.limits:
                     self._records.update(task.id, lambda task: replace(task, not_before=0.0))
-        self._link.wake()
+        self._deps.link.wake()
         return was_held
 
     def paused(self) -> str | None:
@@ -146,7 +134,7 @@ class QueueService:
 
     def is_draining(self) -> bool:
         """Tell whether a supervisor is up that starts no more tasks."""
-        holder = self._link.holder()
+        holder = self._deps.link.holder()
         return holder is not None and holder.is_draining
 
     def counts(self) -> Counts:
@@ -182,7 +170,7 @@ class QueueService:
 
     def supervisor_log(self, count: int | None) -> tuple[str, list[str]]:
         """Return where the supervisor's log is, and its last lines; all of them without a count."""
-        path = self._link.log_path
+        path = self._deps.link.log_path
         with open_log(path, count) as file:
             return str(path), file.read().decode(errors="replace").splitlines()
 
@@ -193,14 +181,14 @@ class QueueService:
         """
         now = time.time()
         pages = (self._records.page("ready", str(priority), limit=limit + 100) for priority in PRIORITIES)
-        is_shared = bool(self._settings().database_url)
+        is_shared = bool(self._deps.settings.database_url)
         due = [
             task
             for page in pages
             for task in page
             if not task.wait.left(now) and (is_shared or self.is_for(host, task))
         ]
-        return list(in_order(due, now, Limits(ageing_seconds=self._settings().ageing_seconds)))[:limit]
+        return list(in_order(due, now, Limits(ageing_seconds=self._deps.settings.ageing_seconds)))[:limit]
 
     def is_for(self, host: str, task: Task) -> bool:
         """Whether this host, of that name, has the names or labels that a task needs."""
@@ -223,7 +211,7 @@ class QueueService:
     def _settings_of(self, project: str) -> Settings:
         """Return the settings of a task's own project, wherever the question comes from."""
         if project not in self._by_project:
-            self._by_project[project] = load(self._home, project=Path(project) if project else None)
+            self._by_project[project] = load(self._deps.home, project=Path(project) if project else None)
         return self._by_project[project]
 
     def detail(self, name: str) -> Detail:
@@ -240,7 +228,7 @@ class QueueService:
             hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
             paused=self.paused(),
             refusal=self.refusals([task]).get(task.id, ""),
-            is_shared=bool(self._settings().database_url),
+            is_shared=bool(self._deps.settings.database_url),
             spent_usd=self._spent(task),
             folder=str(self._tasks.folder_of(task)),
             log=log,
@@ -263,7 +251,7 @@ class QueueService:
         return Activity(events=low, last_at=at if isinstance(at, int | float) else None)
 
     def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
-        page = self._store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
+        page = self._deps.store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
         return page[0][1] if page else None
 
     def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:

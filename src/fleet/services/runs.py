@@ -27,18 +27,16 @@ from fleet.errors import (
     UnusableRepository,
     WorkspaceGone,
 )
-from fleet.ports.store import Record, Store
+from fleet.ports.store import Record
 from fleet.records.runs import BRANCH, Runs, branch_key
+from fleet.services.deps import Deps
 from fleet.services.disk import require_room
 from fleet.services.programs import is_installed, require_binary
 from fleet.services.projects import project_at
 
 if TYPE_CHECKING:  # most commands need few of these, and loading them takes time
-    from pathlib import Path
-
-    from fleet.config import Settings
     from fleet.ports.coder import Coder, Facts
-    from fleet.ports.repository import Repositories, Repository
+    from fleet.ports.repository import Repository
     from fleet.ports.supervisor_link import SupervisorLink
     from fleet.ports.workspace import Place, Remains
 
@@ -70,25 +68,9 @@ class How(NamedTuple):
 
 
 class RunService:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        host: str,
-        settings: Callable[[], Settings],
-        store: Store,
-        repositories: Repositories,
-        coder: Callable[[str], Coder],
-        link: SupervisorLink,
-    ) -> None:
-        self._home = home
-        self._host = host
-        self._settings = settings
-        self._store = store
-        self._runs = Runs(store)
-        self._repositories = repositories
-        self._coder = coder
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._runs = Runs(deps.store)
 
     # starting
 
@@ -108,7 +90,7 @@ class RunService:
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
-        coder = self._coder(how.coder or self._settings().coder_default)
+        coder = self._deps.coder(how.coder or self._deps.settings.coder_default)
         facts = coder.facts
         require_binary(facts)
         mode = self._mode_for(facts, how)
@@ -117,15 +99,15 @@ class RunService:
         _check_unique([wish.branch for wish in wishes])
         branches = [wish.branch for wish in wishes]
         try:
-            repository = self._repositories.inspect(how.folder, how.base, branches)
+            repository = self._deps.repositories.inspect(how.folder, how.base, branches)
         except BranchTaken as taken:
             raise self._told_by_run(taken, how.folder, branches) from taken
-        require_room(self._home, self._settings().min_free_mb)
+        require_room(self._deps.home, self._deps.settings.min_free_mb)
         batch = batch or new_batch_id()
         how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
-        self._link.wake()
+        self._deps.link.wake()
         return runs
 
     def _told_by_run(self, taken: BranchTaken, folder: str, branches: Sequence[str]) -> BranchTaken:
@@ -150,7 +132,7 @@ class RunService:
         self, wish: Wish, how: How, coder: str, mode: Mode, repository: Repository, batch: BatchId
     ) -> Run:
         now = time.time()
-        settings = self._settings()
+        settings = self._deps.settings
         quick = settings.setup_quick if how.quick is None else how.quick
         skip = settings.skips_permissions(coder) if how.skip_permissions is None else how.skip_permissions
         return Run(
@@ -169,7 +151,7 @@ class RunService:
             base_ref=how.base,
             base_sha=repository.base_sha,
             state_since=now,
-            host=self._host,
+            host=self._deps.host,
             origin=how.origin,
             budget_usd=how.budget_usd,
         )
@@ -181,17 +163,17 @@ class RunService:
                 claims.append(self._claim_branch(run))
         except BranchTaken:
             for claim in claims:
-                self._store.remove(claim)
+                self._deps.store.remove(claim)
             raise
         for run, wish in zip(runs, wishes, strict=True):
             self._runs.add_prompt(run.id, 1, wish.prompt)
             self._runs.add(run)
             if run is runs[0]:
-                self._link.wake()  # the supervisor begins while the others are recorded
+                self._deps.link.wake()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
         key = branch_key(run.project, run.branch)
-        held = self._store.get(BRANCH, key)
+        held = self._deps.store.get(BRANCH, key)
         if held and (holder := self._holder(held)):
             raise BranchTaken(
                 f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
@@ -199,7 +181,7 @@ class RunService:
             )
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         try:
-            return self._store.put(
+            return self._deps.store.put(
                 Record(kind=BRANCH, key=key, body=body, version=held.version if held else "")
             )
         except Stale as stale:
@@ -218,7 +200,7 @@ class RunService:
         return None if run.is_removed and not run.has_work else run
 
     def _mode_for(self, facts: Facts, how: How) -> Mode:
-        set_to = self._settings().coder_mode
+        set_to = self._deps.settings.coder_mode
         wanted = how.mode or (Mode(set_to) if set_to else None)
         if wanted is None:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and is_installed("tmux")
@@ -298,7 +280,7 @@ class RunService:
         except Conflict:
             self._take_back_prompt(run_id, number)
             raise
-        self._link.wake()
+        self._deps.link.wake()
         return run
 
     def _take_back_prompt(self, run_id: RunId, number: int) -> None:
@@ -325,32 +307,32 @@ class RunService:
         self._require_here(run)
         if run.has_screen:
             return run
-        coder = self._coder(run.coder)
+        coder = self._deps.coder(run.coder)
         _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
         number = self._add_prompt(run, "")
         try:
             run = self._runs.update(run_id, lambda run: _taken_over(run, number, coder))
         finally:
             self._take_back_prompt(run_id, number)
-        self._link.wake()
+        self._deps.link.wake()
         return run
 
     def _require_folder(self, run: Run) -> None:
         """Raise `WorkspaceGone` for an ended run of this host whose workspace was deleted by hand."""
-        is_here = run.host in ("", self._host) and not run.is_shared
+        is_here = run.host in ("", self._deps.host) and not run.is_shared
         is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
         if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
             raise WorkspaceGone(run.branch, run.workspace)
 
     def _require_here(self, run: Run) -> None:
         """Raise `Conflict` for a run of another host: its screen is there."""
-        if run.host not in ("", self._host):
+        if run.host not in ("", self._deps.host):
             raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")
 
     def release(self, run_id: RunId, text: str = "") -> Run:
         """Have a run in tmux go on headless: with a prompt in the same session, else when it gets one."""
         run = self._runs.get(run_id)
-        facts = self._coder(run.coder).facts
+        facts = self._deps.coder(run.coder).facts
         _released(run, facts)
         if text:
             _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
@@ -360,14 +342,14 @@ class RunService:
         except Conflict:
             self._take_back_prompt(run_id, number)
             raise
-        self._link.wake()
+        self._deps.link.wake()
         return run
 
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> list[Run]:
         """Have the agents ended, their workspaces saved and removed; pending prompts are dropped."""
         stopped = partial(_stopped, delete_branch=delete_branch)
         seen = [self._runs.update(run.id, stopped) for run in runs]
-        self._link.wake()
+        self._deps.link.wake()
         return seen
 
     def clean(self, runs: Sequence[Run], *, also_kept: bool = False) -> list[Run]:
@@ -377,7 +359,7 @@ class RunService:
         is kept for more, unless it is what keeps them that asks. Return the others.
         """
         seen = [self._runs.update(run.id, partial(_cleaned, also_kept=also_kept)) for run in runs]
-        self._link.wake()
+        self._deps.link.wake()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
     def peek(self, run_id: RunId) -> Run | None:
@@ -390,7 +372,7 @@ class RunService:
     def is_branch(self, folder: str, name: str) -> bool:
         """Whether there is a branch of a name in the repository of a folder."""
         try:
-            self._repositories.inspect(folder, f"refs/heads/{name}", ())
+            self._deps.repositories.inspect(folder, f"refs/heads/{name}", ())
         except (NotFound, UnusableRepository):
             return False
         return True
@@ -408,7 +390,7 @@ class RunService:
     def set_aside(self, run: Run) -> tuple[str, ...]:
         """Return the files of a removed run that its snapshot cannot hold and that are kept beside it."""
         try:
-            return self._repositories.kept_names(place_of(run))
+            return self._deps.repositories.kept_names(place_of(run))
         except FleetError:  # the repository is gone
             return ()
 
@@ -417,31 +399,31 @@ class RunService:
         from fleet.ports.workspace import Remains
 
         try:
-            return self._repositories.find_remains(place_of(run))
+            return self._deps.repositories.find_remains(place_of(run))
         except FleetError as problem:
             return Remains(damage=problem.message)
 
     def require_snapshot(self, run: Run, sha: str) -> None:
         """Raise a `FleetError` unless a removed run's repository has its snapshot without `.kept`."""
-        self._repositories.require_snapshot(place_of(run), sha)
+        self._deps.repositories.require_snapshot(place_of(run), sha)
 
     def restore(self, run: Run) -> Run:
         """Have a removed workspace restored from its snapshot."""
         _require_snapshot(run)
         self._reclaim_branch(run)
         run = self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
-        self._link.wake()
+        self._deps.link.wake()
         return run
 
     def _reclaim_branch(self, run: Run) -> None:
         key = branch_key(run.project, run.branch)
-        held = self._store.get(BRANCH, key)
+        held = self._deps.store.get(BRANCH, key)
         holder = self._holder(held) if held else None
         if holder and holder.id != run.id:
             message = f"branch {run.branch!r} belongs to run {holder.id} now"
             raise BranchTaken(message, hint=("end that one first: ", Next("run.kill", patterns=[holder.id])))
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
-        self._store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
+        self._deps.store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
 
     # watching
 
@@ -457,9 +439,9 @@ class RunService:
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         stamp = None
         runs: list[Run] = []
-        helper = SupervisorKeeper(self._link)
+        helper = SupervisorKeeper(self._deps.link)
         while True:
-            newest = self._store.stamp()
+            newest = self._deps.store.stamp()
             if newest != stamp:
                 stamp = newest
                 runs = [self._runs.get(run_id) for run_id in run_ids]
@@ -474,22 +456,22 @@ class RunService:
     def wait_for_change(self, stamp: str, *, seconds: float, keeper: SupervisorKeeper) -> str:
         """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
         deadline = time.monotonic() + seconds
-        while (newest := self._store.stamp()) == stamp and time.monotonic() < deadline:
+        while (newest := self._deps.store.stamp()) == stamp and time.monotonic() < deadline:
             keeper.look()
             time.sleep(LOOK_EVERY_SECONDS)
         return newest
 
     def supervisor_keeper(self) -> SupervisorKeeper:
-        return SupervisorKeeper(self._link)
+        return SupervisorKeeper(self._deps.link)
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
-        return self._repositories.diff_text(place_of(run), stat=stat)
+        return self._deps.repositories.diff_text(place_of(run), stat=stat)
 
     def diff_of_work(self, name: str, *, stat: bool = False) -> str | None:
         """Return the diff of the result of a workflow, pair, sprint or race; None if none has that id."""
         from fleet.services.results import Results
 
-        results = Results(self._store)
+        results = Results(self._deps.store)
         whole = results.peek(name)
         if whole is None:
             return None
@@ -501,7 +483,7 @@ class RunService:
             )
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
-            self._repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
+            self._deps.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
         )
 
 

@@ -26,7 +26,7 @@ from fleet.config import (
 )
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
-from fleet.ports.supervisor_link import SupervisorLink
+from fleet.services.deps import Deps
 from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
 
 __all__ = [
@@ -79,42 +79,25 @@ class Row:
 class ConfigService:
     """The configuration as seen from one folder: its values, its files, and changes to them."""
 
-    def __init__(
-        self,
-        *,
-        home: Path,
-        project: Path | None,
-        settings: Callable[[], Settings],
-        strict_settings: Callable[[], Settings],
-        coder_names: Callable[[Settings], Sequence[str]],
-        check_coder: Callable[[str, Settings], object],
-        link: SupervisorLink,
-        accept_file: Callable[[str, str], object],
-    ) -> None:
-        self._home = home
-        self._project = project
-        self._settings = settings
-        self._strict_settings = strict_settings  # raises `BadConfig` for a broken file
-        self._coder_names = coder_names
-        self._check_coder = check_coder
-        self._link = link
+    def __init__(self, deps: Deps, accept_file: Callable[[str, str], object]) -> None:
+        self._deps = deps
         self._accept_file = accept_file  # so that no agent at work is held for it
 
     def show(self) -> list[Row]:
-        return show(self._settings())
+        return show(self._deps.settings)
 
     def files(self) -> tuple[Path, Path | None]:
         """Return the files for all projects and for this one; None outside of a project."""
-        return user_file(self._home), project_file(self._project) if self._project else None
+        return user_file(self._deps.home), project_file(self._deps.project) if self._deps.project else None
 
     def file(self, *, for_user: bool) -> Path:
         """Return the file to change. Raises `InvalidInput` outside of a project."""
         if for_user:
-            return user_file(self._home)
-        if self._project is None:
+            return user_file(self._deps.home)
+        if self._deps.project is None:
             hint = ("add ", Argument("config.set", "user"), " to change the file for all projects")
             raise InvalidInput(f"{Path.cwd()} is not inside a project", hint=hint)
-        return require_plain(self._project, "config.toml")
+        return require_plain(self._deps.project, "config.toml")
 
     def set(self, key: str, value: str, *, for_user: bool, by: Callable[[], str]) -> Path:
         """Set one value in a file, and return the file. A supervisor that is up looks at it at once."""
@@ -124,7 +107,7 @@ class ConfigService:
             raise InvalidInput(f"{key} holds for all projects", hint=hint)
         is_fallback = key.startswith("coders.") and key.endswith(".fallback")
         if value and (is_fallback or key == "coder.default"):
-            known = self._coder_names(self._settings())
+            known = self._deps.coder_names_of(self._deps.settings)
             if value not in known:
                 raise InvalidInput(
                     f"there is no coder {value!r}",
@@ -132,29 +115,29 @@ class ConfigService:
                 )
         file = self.file(for_user=for_user)
         set_value(file, key, value)
-        if self._link.is_open():
+        if self._deps.link.is_open():
             for name in {str(file), str(file.resolve())}:
                 self._accept_file(name, by())
-            self._link.wake()
+            self._deps.link.wake()
         return file
 
     def validate(self) -> list[str]:
         """Check the files; return warnings. Raises `BadConfig`."""
-        settings = self._strict_settings()
+        settings = self._deps.strict_settings
         for name in {settings.coder_default, *settings.coder_names()}:
             try:
-                self._check_coder(name, settings)
+                self._deps.coder_of(name, settings)
             except NotFound as error:
                 raise BadConfig(settings.origin("coder.default"), error.message) from error
-        known = self._coder_names(settings)
+        known = self._deps.coder_names_of(settings)
         for name in settings.coder_names():
             fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
             if fallback and fallback not in known:
                 raise BadConfig(settings.origin(key), f"{key} names {fallback!r}, and there is no such coder")
         return [
-            f"setup.credential_files names {file!r}, which is not in {self._project}"
+            f"setup.credential_files names {file!r}, which is not in {self._deps.project}"
             for file in settings.credential_files
-            if self._project and not (self._project / file).exists()
+            if self._deps.project and not (self._deps.project / file).exists()
         ]
 
 

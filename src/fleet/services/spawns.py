@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.config import Settings
-from fleet.domain.ancestry import Ancestry, Process, is_of_run
+from fleet.domain.ancestry import Ancestry, is_of_run
 from fleet.domain.event import Json
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run
@@ -32,12 +31,11 @@ from fleet.domain.spawn import (
 )
 from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
-from fleet.ports.repository import Repositories
-from fleet.ports.store import Store
 from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs
 from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
+from fleet.services.deps import Deps
 from fleet.services.projects import project_at
 
 
@@ -50,26 +48,12 @@ class Admission(NamedTuple):
 
 
 class SpawnService:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        store: Store,
-        repositories: Repositories,
-        settings: Callable[[], Settings],
-        home_settings: Callable[[], Settings],
-        live_agents: Callable[[Run], Sequence[Process] | None],
-    ) -> None:
-        self._home = home
-        self._store = store
-        self._repositories = repositories
-        self._settings = settings
-        self._home_settings = home_settings  # without what the environment of the caller says
-        self._live_agents = live_agents  # of a run, on this machine; None where nothing can tell
-        self._spawns = Spawns(store)
-        self._runs = Runs(store)
-        self._tasks = Tasks(store)
-        self._lineage = Lineage(store)
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._spawns = Spawns(deps.store)
+        self._runs = Runs(deps.store)
+        self._tasks = Tasks(deps.store)
+        self._lineage = Lineage(deps.store)
 
     # who calls
 
@@ -90,7 +74,7 @@ class SpawnService:
                 hint="an agent uses the fleet that started it",
             )
         if mark is None:
-            settings = self._settings()
+            settings = self._deps.settings
             return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
         run = self._runs.peek(mark.run)
         if run is None or not holds_key(run, mark.token):
@@ -118,7 +102,7 @@ class SpawnService:
                 )
             self._require_of_run(run, [caller])
             return self._agent(run)
-        settings = self._settings()
+        settings = self._deps.settings
         return Caller(
             repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth, user=user
         )
@@ -137,7 +121,7 @@ class SpawnService:
             self._require_of_run(run, [caller])
 
     def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
-        agents = self._live_agents(run)
+        agents = self._deps.live_agents(run)
         if agents is None or all(is_of_run(caller, run.id, agents) for caller in callers):
             return
         raise Refused(
@@ -147,7 +131,7 @@ class SpawnService:
 
     def _agent(self, run: Run) -> Caller:
         spawn = self._lineage.spawn_behind(run.id)
-        settings = self._home_settings()
+        settings = self._deps.home_settings
         if spawn is None:  # it was started from a command line
             return Caller(
                 run=run,
@@ -188,7 +172,7 @@ class SpawnService:
 
     def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
         """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
-        found = self._repositories.inspect(folder, base, ())
+        found = self._deps.repositories.inspect(folder, base, ())
         if not found.is_plain:
             raise Refused(
                 f"{folder!r} has its git folder elsewhere, in {found.git_dir}",
@@ -198,7 +182,7 @@ class SpawnService:
         return Admission(folder=found.top, base=found.base_sha)
 
     def _kept_places(self) -> Iterator[str]:
-        yield str(self._home.resolve())
+        yield str(self._deps.home.resolve())
         yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
@@ -240,7 +224,7 @@ class SpawnService:
             return replace(task, budget_usd=max(LEAST_USD, budget - usd))
 
         self._tasks.update(run.task, changed)
-        QueueState(self._store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
+        QueueState(self._deps.store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
 
     def give_back(self, name: str) -> None:
         """Return the money of a spawn that nothing came of; if something did, it has nothing to spend."""
@@ -273,7 +257,7 @@ class SpawnService:
         now = time.time()
         day = time.strftime("%Y-%m-%d", time.gmtime(now))
         depth = None if caller is None else caller.depth
-        self._store.append(f"mcp/{day}", [{"at": now, "run": who, "depth": depth, **event}])
+        self._deps.store.append(f"mcp/{day}", [{"at": now, "run": who, "depth": depth, **event}])
 
 
 def _real(folders: Sequence[str]) -> tuple[str, ...]:

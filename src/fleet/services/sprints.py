@@ -15,8 +15,7 @@ from fleet.work.sprint.model import Sprint, cancel_sprint, read_plan
 from fleet.work.sprint.records import Sprints
 
 if TYPE_CHECKING:
-    from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
     from fleet.work.pair.model import Pair
     from fleet.work.sprint.model import Phase
 
@@ -35,11 +34,11 @@ class SprintDetail(NamedTuple):
 
 
 class SprintService:
-    def __init__(self, *, store: Store, pairs: PairService, link: SupervisorLink) -> None:
-        self._sprints = Sprints(store)
-        self._records = Pairs(store)
+    def __init__(self, deps: Deps, pairs: PairService) -> None:
+        self._deps = deps
+        self._sprints = Sprints(deps.store)
+        self._records = Pairs(deps.store)
         self._pairs = pairs
-        self._link = link
 
     def start(self, wish: PairWish) -> Sprint:
         """Record a sprint and wake the supervisor. All is checked before anything is recorded."""
@@ -65,7 +64,7 @@ class SprintService:
             origin=pair.origin,
         )
         self._sprints.add(sprint)
-        self._link.wake()
+        self._deps.link.wake()
         return sprint
 
     def check(self, text: str) -> tuple[Phase, ...]:
@@ -93,5 +92,5 @@ class SprintService:
         sprint = self._sprints.update(
             self.get(name).id, lambda sprint: replace(cancel_sprint(sprint), ended_at=now)
         )
-        self._link.wake()
+        self._deps.link.wake()
         return sprint

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.config import Settings
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, TaskId, new_task_id
 from fleet.domain.naming import refuse_option
@@ -19,9 +18,6 @@ from fleet.domain.task import Task, TaskState, check_task, find_cycle
 from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS
 from fleet.errors import CoderMissing, Conflict, Fenced, InvalidInput, Next, NotFound, Stale
 from fleet.files.untrusted import read_strictly
-from fleet.ports.coder import Coder
-from fleet.ports.store import Store
-from fleet.ports.supervisor_link import SupervisorLink
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, QueueState, Tasks
 from fleet.services.projects import project_at
@@ -29,6 +25,7 @@ from fleet.services.texts import check_text, texts_in
 from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
+    from fleet.services.deps import Deps
     from fleet.services.task_import import Draft, Imported
 
 SHORTEST_END = 3  # of an id, that stands for the whole of it
@@ -69,23 +66,12 @@ class Edit:
 
 
 class TaskService:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        settings: Callable[[], Settings],
-        store: Store,
-        check_coder: Callable[[str], Coder],
-        link: SupervisorLink,
-    ) -> None:
-        self._home = home
-        self._settings = settings
-        self._tasks = Tasks(store)
-        self._runs = Runs(store)
-        self._questions = Questions(store)
-        self._state = QueueState(store)
-        self._check_coder = check_coder
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._tasks = Tasks(deps.store)
+        self._runs = Runs(deps.store)
+        self._questions = Questions(deps.store)
+        self._state = QueueState(deps.store)
 
     # writing down
 
@@ -98,7 +84,7 @@ class TaskService:
     def add(self, task: Task) -> Task:
         """Record a task that is made already; the queue takes it up when it is ready."""
         added = self._add(task)
-        self._link.wake()
+        self._deps.link.wake()
         return added
 
     def peek(self, name: str) -> Task | None:
@@ -121,7 +107,7 @@ class TaskService:
         """Return the task that `create` would record, checked but not recorded."""
         check_text(title)
         cwd, project = self._own_place(folder)
-        self._settings()  # what would keep it from ever being started is told at once
+        _ = self._deps.settings  # a broken configuration would keep it from ever being started: say so now
         if edit.coder:
             self.check_coder(edit.coder)
         wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
@@ -140,7 +126,7 @@ class TaskService:
 
     def check_coder(self, name: str) -> None:
         """Raise `NotFound` if there is no such coder."""
-        self._check_coder(name)
+        self._deps.coder(name)
 
     def warnings_of(self, coder: str) -> list[str]:
         """Return a warning if the program of a coder is not on this machine; another host may have it."""
@@ -148,7 +134,7 @@ class TaskService:
 
         try:
             if coder:
-                require_binary(self._check_coder(coder).facts)
+                require_binary(self._deps.coder(coder).facts)
         except CoderMissing as missing:
             return [f"{missing.message}; {missing.hint}"]
         return []
@@ -274,7 +260,7 @@ class TaskService:
         run = self._runs.peek(task.run) if task.run else None
         if run is not None:
             self._runs.update(run.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP))
-            self._link.wake()
+            self._deps.link.wake()
 
     def block(self, name: str, reason: str, *, by: str = "") -> Task:
         """Keep a task from being started until somebody reopens it."""
@@ -300,7 +286,7 @@ class TaskService:
             self._look_again(dependent)
         if last_run is not None and self._runs.peek(last_run):
             self._runs.update(last_run, _cleaned)
-            self._link.wake()
+            self._deps.link.wake()
         return self._look_again(task)
 
     def _change(
@@ -310,7 +296,7 @@ class TaskService:
         task = self._tasks.update_noted(
             self.get(name).id, lambda task: replace(change(task), updated_at=now), kind, text, by=by
         )
-        self._link.wake()
+        self._deps.link.wake()
         return task
 
     def _withdraw_questions(self, task: Task) -> None:
@@ -435,7 +421,7 @@ class TaskService:
             raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
 
     def folder_of(self, task: Task) -> Path:
-        return self._home / "tasks" / task.id / "artifacts"
+        return self._deps.home / "tasks" / task.id / "artifacts"
 
     def dependents(self, task: Task) -> list[Task]:
         return [found for name in self._tasks.dependents(task.id) if (found := self._tasks.peek(name))]
@@ -454,7 +440,7 @@ class TaskService:
         for task in wanted:
             self._bring_in(task)
         if wanted:
-            self._link.wake()
+            self._deps.link.wake()
         return imported
 
     def _check_draft(self, draft: Draft) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,8 @@ from fleet.domain.ids import RunId, TaskId, new_train_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Argument, Conflict, FleetError, HintPart, InvalidInput, Next, NotFound
-from fleet.ports.forge import Draft, Forge, PullRequest
-from fleet.ports.merging import Clash, Merging
-from fleet.ports.repository import Repositories
-from fleet.ports.store import Store
+from fleet.ports.forge import Draft, PullRequest
+from fleet.ports.merging import Clash
 from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
@@ -27,8 +25,7 @@ from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by,
 from fleet.work.train.records import Trains, line_key
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 USUAL_TARGETS = ("main", "master")
 
@@ -72,28 +69,13 @@ class Forecast:
 
 
 class TrainService:
-    def __init__(
-        self,
-        *,
-        host: str,
-        settings: Callable[[], Settings],
-        store: Store,
-        merging: Merging,
-        repositories: Repositories,
-        forge: Callable[[], Forge],
-        link: SupervisorLink,
-    ) -> None:
-        self._host = host
-        self._settings = settings
-        self._trains = Trains(store)
-        self._results = Results(store)
-        self._lineage = Lineage(store)
-        self._runs = Runs(store)
-        self._tasks = Tasks(store)
-        self._merging = merging
-        self._repositories = repositories
-        self._forge = forge
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._trains = Trains(deps.store)
+        self._results = Results(deps.store)
+        self._lineage = Lineage(deps.store)
+        self._runs = Runs(deps.store)
+        self._tasks = Tasks(deps.store)
 
     # trains
 
@@ -102,15 +84,15 @@ class TrainService:
         project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
-        folder = self._merging.checked_out_in(project, f"refs/heads/{into}")
+        folder = self._deps.merging.checked_out_in(project, f"refs/heads/{into}")
         gates = self._gates(wish)
         _refuse_unready(gates, into, folder, wish)
         cars = self._with_protected(project, into, cars, gates)
-        for other in reversed(self._trains.find("line", line_key(self._host, project, into))):
+        for other in reversed(self._trains.find("line", line_key(self._deps.host, project, into))):
             if other.is_wanted:
                 return self._join(other, cars, gates, wish)
         # Not sooner: while another train lands, what it lands shows as a change.
-        if folder and self._merging.has_changes(folder):
+        if folder and self._deps.merging.has_changes(folder):
             raise Conflict(
                 f"{folder} has changes that are not committed, and {into!r} is checked out in it",
                 hint=f"commit them or put them aside with `git stash` in {folder}, then merge",
@@ -120,14 +102,14 @@ class TrainService:
             id=new_train_id(now),
             project=project,
             target=into,
-            host=self._host,
+            host=self._deps.host,
             created_at=now,
             cars=tuple(cars),
             gates=gates,
             with_checkout=wish.with_checkout,
         )
         self._trains.add(train)
-        self._link.wake()
+        self._deps.link.wake()
         return train
 
     def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
@@ -158,7 +140,7 @@ class TrainService:
             return replace(joined_by(newest, cars), with_checkout=with_checkout)
 
         train = self._trains.update(train.id, joined)
-        self._link.wake()
+        self._deps.link.wake()
         return train
 
     def _project_at(self, folder: str) -> str:
@@ -172,9 +154,9 @@ class TrainService:
 
     def _target(self, project: str, named: str) -> str:
         """Return the branch that is merged into; raise `NotFound` if there is none of that name."""
-        wanted = (named or self._settings().merge_into).removeprefix("refs/heads/")
+        wanted = (named or self._deps.settings.merge_into).removeprefix("refs/heads/")
         for name in (wanted,) if wanted else USUAL_TARGETS:
-            if self._merging.tip(project, f"refs/heads/{name}"):
+            if self._deps.merging.tip(project, f"refs/heads/{name}"):
                 return name
         told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
         raise NotFound(
@@ -184,7 +166,7 @@ class TrainService:
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
         if wish.gates and wish.is_ungated:
             raise InvalidInput("gates and no_gate exclude each other", hint="leave one of them out")
-        gates = () if wish.is_ungated else wish.gates or self._settings().merge_gates
+        gates = () if wish.is_ungated else wish.gates or self._deps.settings.merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is empty or contains a NUL character")
         if "…" in gates:
@@ -220,11 +202,11 @@ class TrainService:
         self, project: str, into: str, cars: Sequence[Car], gates: Sequence[str]
     ) -> list[Car]:
         """Return the cars with what each changes, as it is now, of what decides how work is judged."""
-        target = self._merging.tip(project, f"refs/heads/{into}")
+        target = self._deps.merging.tip(project, f"refs/heads/{into}")
         found: list[Car] = []
         for car in cars:
-            tip = self._merging.tip(project, f"refs/heads/{car.head}")
-            changed = self._merging.protected_changes(project, target, tip, gates) if tip else ()
+            tip = self._deps.merging.tip(project, f"refs/heads/{car.head}")
+            changed = self._deps.merging.protected_changes(project, target, tip, gates) if tip else ()
             found.append(replace(car, protected=changed))
         return found
 
@@ -234,7 +216,7 @@ class TrainService:
             return [*self._results.require(name, project)]
         branch = name.removeprefix("refs/heads/")
         for one in (branch, *self._branches_of(project, branch)):
-            if self._merging.tip(project, f"refs/heads/{one}"):
+            if self._deps.merging.tip(project, f"refs/heads/{one}"):
                 return [one]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
@@ -290,7 +272,7 @@ class TrainService:
     def cancel(self, name: str) -> Train:
         """End a train; what has landed stays."""
         train = self._trains.update(self.get(name).id, cancelled)
-        self._link.wake()
+        self._deps.link.wake()
         return train
 
     def resume(self, name: str, *, with_checkout: bool = False) -> Train:
@@ -298,7 +280,7 @@ class TrainService:
         train = self._trains.update(
             self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
         )
-        self._link.wake()
+        self._deps.link.wake()
         return train
 
     # forecasts
@@ -310,10 +292,10 @@ class TrainService:
         named = [branch for name in names for branch in self._named(project, name)]
         branches = named or self._live(project, target)
         branches = [branch for branch in dict.fromkeys(branches) if branch != target]
-        tips = {name: self._merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
+        tips = {name: self._deps.merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
         couples = [(one, two) for at, one in enumerate(branches) for two in branches[at + 1 :]]
         asked = [(target, branch) for branch in branches] + couples
-        told = self._merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
+        told = self._deps.merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
         clashes = dict(zip(asked, told, strict=True))
         prospects = [
             Prospect(branch=branch, run=self._owner(project, branch), clash=clashes[target, branch])
@@ -333,8 +315,8 @@ class TrainService:
         of_agents = {run.branch for run in found}
         merges = [branch for branch in self._results.without_agent(project) if branch not in of_agents]
         known = dict.fromkeys([*(run.branch for run in runs), *merges])
-        tips = {branch: self._merging.tip(project, f"refs/heads/{branch}") for branch in known}
-        contains = self._repositories.contains
+        tips = {branch: self._deps.merging.tip(project, f"refs/heads/{branch}") for branch in known}
+        contains = self._deps.repositories.contains
         return [
             branch
             for branch, tip in tips.items()
@@ -368,17 +350,17 @@ class TrainService:
         project = self._project_at(wish.folder)
         into = self._target(project, wish.into)
         cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
-        remote = self._settings().merge_remote
-        url = self._merging.remote_url(project, remote)
+        remote = self._deps.settings.merge_remote
+        url = self._deps.merging.remote_url(project, remote)
         if not url:
             raise NotFound(
                 f"there is no remote {remote!r} to push to",
                 hint="add it with `git remote add`, or name another one in merge.remote",
             )
-        forge = self._forge()
+        forge = self._deps.forge
         made: list[tuple[PullRequest, tuple[str, ...]]] = []
         for car in cars:
-            self._merging.push(project, remote, car.branch)
+            self._deps.merging.push(project, remote, car.branch)
             made.append((forge.ensure_request(self._draft(project, url, car, into)), car.protected))
         return made
 

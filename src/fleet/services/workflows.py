@@ -37,14 +37,10 @@ from fleet.work.workflow.model import (
 from fleet.work.workflow.records import Workflows
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
     from fleet.domain.task import Task
-    from fleet.ports.coder import Coder
-    from fleet.ports.repository import Repositories
-    from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 FORM_NAMES = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 FORMS = tuple(FORM_NAMES)
@@ -79,28 +75,13 @@ class CleanedUp(NamedTuple):
 
 
 class WorkflowService:
-    def __init__(
-        self,
-        *,
-        home: Path,
-        host: str,
-        settings: Callable[[], Settings],
-        store: Store,
-        repositories: Repositories,
-        coder: Callable[[str], Coder],
-        link: SupervisorLink,
-    ) -> None:
-        self._home = home
-        self._host = host
-        self._settings = settings
-        self._workflows = Workflows(store)
-        self._tasks = Tasks(store)
-        self._logs = StageLogs(store)
-        self._questions = Questions(store)
-        self._runs = Runs(store)
-        self._repositories = repositories
-        self._coder = coder
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._workflows = Workflows(deps.store)
+        self._tasks = Tasks(deps.store)
+        self._logs = StageLogs(deps.store)
+        self._questions = Questions(deps.store)
+        self._runs = Runs(deps.store)
 
     # starting
 
@@ -115,18 +96,18 @@ class WorkflowService:
         found = read_blueprint(
             _read(path), name=path.stem, within=lambda name: _read(self._find(name, nearby, folder))
         )
-        return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
+        return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
 
     def check(self, blueprint: Blueprint, wish: WorkflowWish) -> Blueprint:
         """Return the workflow as it would run, given a task; raise whatever prevents that."""
         stages = self._checked(blueprint, wish)
-        self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
         return replace(blueprint, stages=stages)
 
     def read(self, document: object, *, folder: str = ".") -> Blueprint:
         """Return the workflow of a document that came from elsewhere: it may name others, but no files."""
         found = read_blueprint(document, within=lambda name: _read(self._find(name, (), folder)))
-        return replace(found, stages=with_usual_coder(found.stages, self._settings().coder_default))
+        return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
         from fleet.services.texts import check_text
@@ -146,14 +127,14 @@ class WorkflowService:
                 f"workflow {blueprint.name!r} needs a task", hint="give it a prompt: what is to be done"
             )
         _refuse_shared_elsewhere(stages, wish.folder)
-        repository = self._repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        repository = self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
             id=new_workflow_id(now),
             name=blueprint.name,
             project=repository.top,
             base=repository.base_sha,
-            host=self._host,
+            host=self._deps.host,
             created_at=now,
             task_prompt=prompt,
             variables={**blueprint.variables, **wish.variables},
@@ -161,7 +142,7 @@ class WorkflowService:
             origin=wish.origin,
         )
         self._workflows.add(begin(workflow))
-        self._link.wake()
+        self._deps.link.wake()
         return self._workflows.get(workflow.id)
 
     def known(self, *, folder: str = ".") -> list[Known]:
@@ -178,10 +159,10 @@ class WorkflowService:
 
         project = project_at(folder)
         if project is None:
-            return (self._home / "workflows", BUILT_IN)
+            return (self._deps.home / "workflows", BUILT_IN)
         require_own_repository(self._runs, folder, project)
         own = project if (run := run_at(self._runs, folder)) is None else run.project
-        return (require_plain(Path(own), "workflows"), self._home / "workflows", BUILT_IN)
+        return (require_plain(Path(own), "workflows"), self._deps.home / "workflows", BUILT_IN)
 
     def _find(self, source: str, folders: Sequence[str], project: str) -> Path:
         """Return a file in one of the folders, or else the one of a workflow that has a name."""
@@ -205,7 +186,7 @@ class WorkflowService:
         for stage in stages:
             for name in _coders_of(stage):
                 try:
-                    require_binary(self._coder(name).facts)
+                    require_binary(self._deps.coder(name).facts)
                 except FleetError as problem:
                     problem.message = f"stage {stage.name!r}: {problem.message}"
                     raise
@@ -298,12 +279,12 @@ class WorkflowService:
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
 
         changed = self._workflows.update_noted(self.get(name).id, decided, told)
-        self._link.wake()
+        self._deps.link.wake()
         return changed
 
     def _change(self, name: str, change: Callable[[Workflow], Workflow]) -> Workflow:
         changed = self._workflows.update(self.get(name).id, change)
-        self._link.wake()
+        self._deps.link.wake()
         return changed
 
     def branches(self, workflow: Workflow) -> list[str]:
@@ -340,20 +321,20 @@ class WorkflowService:
         for branch in self.branches(workflow):
             if tip := self._tip_of(workflow, branch):  # it is still there
                 safe = ["HEAD"] + [f"refs/heads/{one}" for one in results if branch not in results]
-                is_merged = any(self._repositories.contains(workflow.project, tip, ref) for ref in safe)
+                is_merged = any(self._deps.repositories.contains(workflow.project, tip, ref) for ref in safe)
                 is_gone = is_merged and self._drop(workflow, branch, tip)
                 (deleted if is_gone else kept).append(branch)
         return CleanedUp(tuple(deleted), tuple(kept))
 
     def _tip_of(self, workflow: Workflow, branch: str) -> str:
         try:
-            return self._repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
+            return self._deps.repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
         except FleetError:
             return ""
 
     def _drop(self, workflow: Workflow, branch: str, tip: str) -> bool:
         try:
-            self._repositories.drop_branch(workflow.project, branch, tip)
+            self._deps.repositories.drop_branch(workflow.project, branch, tip)
         except (Conflict, GitFailed):
             return False
         return True

@@ -39,10 +39,10 @@ GUIDE: dict[str, Json] = {
 
 
 def _health(call: Call) -> Answer:
-    from fleet.bootstrap import doctor_of, version
+    from fleet.bootstrap import version
 
     settings, home = call.fleet.settings, call.fleet.home
-    doctor = doctor_of(call.fleet)
+    doctor = call.fleet.doctor
     coders = {facts.name: (facts, found) for facts, found in doctor.coders()}
     git = doctor.git()
     steps = [*doctor.login_steps(coders.values()), *call.fleet.prompt_tasks.holds()]

@@ -382,11 +382,10 @@ def carry_out(operation: type[Operation], given: Mapping[str, Any]) -> tuple[Any
 
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
     def reopened(folder: str | None) -> Fleet:
-        from dataclasses import replace
 
         from fleet.bootstrap import open_fleet
 
-        return replace(open_fleet(fleet.home, folder, {}), make_store=lambda: fleet.store)
+        return open_fleet(fleet.home, folder, {}).with_store(lambda: fleet.store)
 
     try:
         call = admit(request, fleet, identify, reopen=reopened, from_conversation=False)

@@ -30,7 +30,7 @@ def opened() -> Generator[Fleet]:
 
     with open_fleet() as fleet:
         yield fleet
-        if "settings" in vars(fleet):
+        if fleet.has_settings:
             for warning in fleet.settings.warnings:
                 render.say(f"warning: {warning}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +24,7 @@ from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
-    from fleet.ports.coder import Coder
-    from fleet.ports.repository import Repositories
-    from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 
 class RaceWish(NamedTuple):
@@ -59,25 +55,11 @@ class RaceDetail(NamedTuple):
 
 
 class RaceService:
-    def __init__(
-        self,
-        *,
-        host: str,
-        settings: Callable[[], Settings],
-        store: Store,
-        repositories: Repositories,
-        coder: Callable[[str], Coder],
-        link: SupervisorLink,
-    ) -> None:
-        self._host = host
-        self._settings = settings
-        self._store = store
-        self._races = Races(store)
-        self._tasks = Tasks(store)
-        self._trials = Trials(store)
-        self._repositories = repositories
-        self._coder = coder
-        self._link = link
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._races = Races(deps.store)
+        self._tasks = Tasks(deps.store)
+        self._trials = Trials(deps.store)
 
     # starting
 
@@ -85,20 +67,20 @@ class RaceService:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
         race = self.draft(wish)
         self._races.add(race)
-        self._link.wake()
+        self._deps.link.wake()
         return race
 
     def draft(self, wish: RaceWish) -> Race:
         """Return the race that `start` would record, checked but not recorded."""
         _check_wish(wish)
-        settings = self._settings()
+        settings = self._deps.settings
         coders = wish.coders or (settings.coder_default,)
         for name in coders:
-            require_binary(self._coder(name).facts)
+            require_binary(self._deps.coder(name).facts)
         if wish.judge:
             self._check_judge(wish.judge, coders)
         cwd, _ = place(wish.folder, option="")
-        repository = self._repositories.inspect(wish.folder, wish.base, ())
+        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()
         race = Race(
@@ -107,7 +89,7 @@ class RaceService:
             cwd=cwd,
             prompt=wish.prompt,
             base=repository.base_sha,
-            host=self._host,
+            host=self._deps.host,
             created_at=now,
             size=wish.size,
             gates=gates,
@@ -129,7 +111,7 @@ class RaceService:
             raise InvalidInput(
                 f"{name!r} cannot judge its own work", hint="name a judge that makes no candidate"
             )
-        coder = self._coder(name)
+        coder = self._deps.coder(name)
         require_binary(coder.facts)
         # Raises what keeps it from being kept from writing.
         coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
@@ -159,7 +141,7 @@ class RaceService:
     def cancel(self, name: str) -> Race:
         """End a race and its agents; what they did is kept."""
         race = self._races.update(self.get(name).id, _unwanted)
-        self._link.wake()
+        self._deps.link.wake()
         return race
 
 
