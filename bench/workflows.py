@@ -29,10 +29,10 @@ from fleet.bootstrap import open_fleet, supervisor_link_of
 from fleet.ports.store import Record
 from fleet.services.fleet import Fleet
 from fleet.services.waiting import wait_until
-from fleet.services.workflows import WorkflowWish
 from fleet.shim import SOURCE as SHIM
 from fleet.work.workflow.blueprint import read_blueprint
 from fleet.work.workflow.model import Workflow
+from fleet.work.workflow.service import WorkflowWish
 
 GOAL = 1.5
 ROUNDS = 3

@@ -17,9 +17,9 @@ from fleet.bootstrap import open_fleet, open_store
 from fleet.domain.run import Run
 from fleet.domain.task import TaskState
 from fleet.records.tasks import Tasks
-from fleet.services.pairs import PairWish
 from fleet.work.pair.model import Decision, Pair, PairState
 from fleet.work.pair.records import Pairs
+from fleet.work.pair.service import PairWish
 from tests.engine.agents import Critic, with_agents
 from tests.support import PATIENCE_SECONDS, System, git, wait_for
 

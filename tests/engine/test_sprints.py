@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fleet.bootstrap import open_fleet, open_store
-from fleet.services.pairs import PairWish
 from fleet.work.pair.model import Decision, PairState
 from fleet.work.pair.records import Pairs
+from fleet.work.pair.service import PairWish
 from fleet.work.sprint.model import Sprint, SprintState
 from fleet.work.sprint.records import Sprints
 from tests.engine.agents import Critic, with_agents

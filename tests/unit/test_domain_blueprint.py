@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from fleet.domain.template import FIELDS
 from fleet.errors import InvalidInput
-from fleet.services.workflows import BUILT_IN
 from fleet.work.workflow.blueprint import (
     DEEPEST,
     FACTS,
@@ -29,6 +28,7 @@ from fleet.work.workflow.blueprint import (
     with_usual_coder,
 )
 from fleet.work.workflow.model import OnFailure, Stage, StageKind, Strategy
+from fleet.work.workflow.service import BUILT_IN
 from tests.tables import for_each
 
 CODEFLEET = Path(__file__).parent.parent / "data" / "codefleet"

@@ -52,6 +52,7 @@ LAYER_OF_PART = {
     "reconciler": "engine",
     "stage_runners": "engine",
     "service": "services",
+    "stage_logs": "services",
     "operations": "operations",
 }
 MAY_IMPORT["kind"] = RECORDS | {"work", "engine"}
@@ -60,11 +61,6 @@ BUILT_ON = {"workflow": {"pair", "race"}, "sprint": {"pair"}}
 # Layers that may import a kind: they wire its services, and render its operations.
 USES_KINDS = {"bootstrap", "compat", "interfaces", "operations"}
 MAY_KNOW_KINDS = {  # other modules that do, and why
-    "fleet.services.stage_logs": "finds the logs of what stages started",
-    "fleet.services.trains": "its service",
-    "fleet.services.pairs": "its service",
-    "fleet.services.sprints": "its service",
-    "fleet.services.workflows": "its service",
     "fleet.services.fleet": "names the type of each service",
 }
 STANDARD_LIBRARY_ONLY = {"errors", "domain", "ports", "records", "files", "config"}

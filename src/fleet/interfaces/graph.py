@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from fleet.operations.workflows import StageRow, WorkflowView
+from fleet.work.workflow.operations import StageRow, WorkflowView
 
 MARKS = {
     "waiting": "○",

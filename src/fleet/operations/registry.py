@@ -15,17 +15,17 @@ NOUNS = {
     "boundary": "fleet.operations.boundary",
     "config": "fleet.operations.setup",
     "doctor": "fleet.operations.setup",
-    "merge": "fleet.operations.merges",
-    "pair": "fleet.operations.pairs",
+    "merge": "fleet.work.train.operations",
+    "pair": "fleet.work.pair.operations",
     "queue": "fleet.operations.queue",
     "question": "fleet.operations.questions",
     "race": "fleet.work.race.operations",
     "run": "fleet.operations.runs",
-    "sprint": "fleet.operations.sprints",
+    "sprint": "fleet.work.sprint.operations",
     "supervisor": "fleet.operations.setup",
     "task": "fleet.operations.tasks",
-    "train": "fleet.operations.merges",
-    "workflow": "fleet.operations.workflows",
+    "train": "fleet.work.train.operations",
+    "workflow": "fleet.work.workflow.operations",
 }
 
 

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from fleet.services.boundary import BoundaryService
     from fleet.services.deps import Deps
     from fleet.services.doctor import Doctor
-    from fleet.services.pairs import PairService
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
     from fleet.services.queue import QueueService
     from fleet.services.runs import RunService
     from fleet.services.setup import ConfigService
     from fleet.services.spawns import SpawnService
-    from fleet.services.sprints import SprintService
     from fleet.services.tasks import TaskService
-    from fleet.services.trains import TrainService
-    from fleet.services.workflows import WorkflowService
+    from fleet.work.pair.service import PairService
     from fleet.work.race.service import RaceService
+    from fleet.work.sprint.service import SprintService
+    from fleet.work.train.service import TrainService
+    from fleet.work.workflow.service import WorkflowService
 
 
 class Fleet:
@@ -96,13 +96,13 @@ class Fleet:
 
     @cached_property
     def workflows(self) -> WorkflowService:
-        from fleet.services.workflows import WorkflowService
+        from fleet.work.workflow.service import WorkflowService
 
         return WorkflowService(self.deps)
 
     @cached_property
     def pairs(self) -> PairService:
-        from fleet.services.pairs import PairService
+        from fleet.work.pair.service import PairService
 
         return PairService(self.deps)
 
@@ -114,13 +114,13 @@ class Fleet:
 
     @cached_property
     def trains(self) -> TrainService:
-        from fleet.services.trains import TrainService
+        from fleet.work.train.service import TrainService
 
         return TrainService(self.deps)
 
     @cached_property
     def sprints(self) -> SprintService:
-        from fleet.services.sprints import SprintService
+        from fleet.work.sprint.service import SprintService
 
         return SprintService(self.deps, self.pairs)
 

@@ -14,8 +14,8 @@ from fleet.operations.spec import iso_time, seconds_of
 
 if TYPE_CHECKING:
     from fleet.domain.run import Result, Run
-    from fleet.operations.workflows import OutcomeRow, StageRow, WorkflowView
     from fleet.services.prompt_tasks import PromptTaskDetail
+    from fleet.work.workflow.operations import OutcomeRow, StageRow, WorkflowView
 
 _STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
 

@@ -13,7 +13,7 @@ from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.operations import as_operation_call
 from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
 from fleet.operations.spec import Operation
-from fleet.operations.workflows import (
+from fleet.work.workflow.operations import (
     STATES,
     ApproveStage,
     CancelWorkflow,

@@ -10,7 +10,7 @@ from fleet.errors import InvalidInput, Next
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
 from fleet.interfaces.shell_syntax import shell_command
-from fleet.operations.merges import (
+from fleet.work.train.operations import (
     CancelTrain,
     ConflictRow,
     Forecast,

@@ -9,7 +9,7 @@ import click
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
 from fleet.interfaces.cli.common import first_line
-from fleet.operations.pairs import (
+from fleet.work.pair.operations import (
     CancelPair,
     DecidePair,
     FindingRow,

@@ -7,7 +7,7 @@ import click
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
 from fleet.interfaces.cli.common import first_line
-from fleet.operations.sprints import (
+from fleet.work.sprint.operations import (
     CancelSprint,
     CheckPlan,
     ListSprints,

@@ -20,7 +20,7 @@ from fleet.interfaces.cli.commands import (
     list_view,
 )
 from fleet.interfaces.cli.common import confirm, first_line
-from fleet.operations.workflows import (
+from fleet.work.workflow.operations import (
     ApproveStage,
     CancelWorkflow,
     CheckWorkflow,

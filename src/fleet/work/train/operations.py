@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.operations.call import Call
     from fleet.ports.merging import Clash
-    from fleet.services.trains import Prospect
     from fleet.work.train.model import Car, Train
+    from fleet.work.train.service import Prospect
 
 TRAIN_STATES = ("open", "halted", "done", "cancelled")
 BRANCH_STATES = ("waiting", "sent_back", "landed", "empty", "refused")
@@ -272,7 +272,7 @@ class StartMerge(
     )
 
     def __call__(self, call: Call) -> tuple[MergeStart, list[Next]]:
-        from fleet.services.trains import MergeWish
+        from fleet.work.train.service import MergeWish
 
         trains, wish = (
             call.fleet.trains,

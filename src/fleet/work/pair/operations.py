@@ -19,9 +19,9 @@ from fleet.operations.spec import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleet.operations.call import Call
-    from fleet.services.pairs import PairDetail, PairWish
     from fleet.work.pair.model import Round
     from fleet.work.pair.review import Finding
+    from fleet.work.pair.service import PairDetail, PairWish
 
 STATES = (
     *("doing", "reviewing", "undecided"),
@@ -117,7 +117,7 @@ class ReviewedWork(WorkStart):
     rounds: int = integer("Maximum number of reviews.", brief="", minimum=1, maximum=20, default=3)
 
     def wish(self, call: Call) -> PairWish:
-        from fleet.services.pairs import PairWish
+        from fleet.work.pair.service import PairWish
 
         call.refuse_agent("gates", given=any(self.gates))
         return PairWish(

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.task import Task
     from fleet.operations.call import Call
-    from fleet.services.stage_logs import StageEntry
-    from fleet.services.workflows import WorkflowWish
     from fleet.work.workflow.blueprint import Blueprint
     from fleet.work.workflow.model import Outcome, Stage, Workflow
+    from fleet.work.workflow.service import WorkflowWish
+    from fleet.work.workflow.stage_logs import StageEntry
 
 STATES = ("running", "succeeded", "failed", "cancelled")
 STAGE_STATES = ("waiting", "running", "asking", "done", "failed", "skipped", "cancelled")
@@ -298,7 +298,7 @@ class WorkflowSource(InRepository):
         return replace(found, name=self.name or found.name, stages=stages)
 
     def wish(self, call: Call, blueprint: Blueprint) -> WorkflowWish:
-        from fleet.services.workflows import WorkflowWish
+        from fleet.work.workflow.service import WorkflowWish
 
         return WorkflowWish(
             folder=self.repo_path,

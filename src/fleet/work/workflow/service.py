@@ -19,7 +19,6 @@ from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
-from fleet.services.stage_logs import StageEntry, StageLogs, told_of_approval
 from fleet.services.waiting import find_by_id
 from fleet.services.workspaces import require_own_repository, run_at
 from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
@@ -35,6 +34,7 @@ from fleet.work.workflow.model import (
     retried,
 )
 from fleet.work.workflow.records import Workflows
+from fleet.work.workflow.stage_logs import StageEntry, StageLogs, told_of_approval
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 FORM_NAMES = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 FORMS = tuple(FORM_NAMES)
 LONGEST_FILE = 4 << 20
-BUILT_IN = Path(__file__).resolve().parent.parent / "workflows"
+BUILT_IN = Path(__file__).resolve().parents[2] / "workflows"
 
 
 class WorkflowWish(NamedTuple):

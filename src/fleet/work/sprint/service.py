@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_sprint_id
 from fleet.errors import InvalidInput
-from fleet.services.pairs import PairService, PairWish
 from fleet.services.waiting import find_by_id
 from fleet.work.pair.records import Pairs
+from fleet.work.pair.service import PairService, PairWish
 from fleet.work.sprint.model import Sprint, cancel_sprint, read_plan
 from fleet.work.sprint.records import Sprints
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fleet.operations.common import ListAll
-from fleet.operations.pairs import ReviewedWork
 from fleet.operations.spec import (
     Next,
     Operation,
@@ -16,13 +15,14 @@ from fleet.operations.spec import (
     string,
     strings,
 )
+from fleet.work.pair.operations import ReviewedWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleet.operations.call import Call
-    from fleet.services.sprints import SprintDetail
     from fleet.work.pair.model import Pair
     from fleet.work.sprint.model import Phase, PlannedTask, Verified
+    from fleet.work.sprint.service import SprintDetail
 
 STATES = ("planning", "building", "done", "stopped", "cancelled")
 
