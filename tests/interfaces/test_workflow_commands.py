@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -716,7 +717,8 @@ def test_a_part_whose_branch_is_gone_is_missed_and_not_left_out(shared: System) 
     work = {**stage("work", {"run": "echo {item} > {item}.txt"}, {"say": "{item}"}), "foreach": ["x", "y"]}
     name = shared.json("workflow", "run", write(shared.home, "gone.json", work), "--wait")["id"]
     shared.fleet("clean", "--yes")
-    git(shared.repository, "branch", "-D", f"fleet/{name}-0-work-i0")
+    delete = ["git", "branch", "-D", f"fleet/{name}-0-work-i0"]  # once its workspace is really gone
+    wait_for(lambda: subprocess.run(delete, cwd=shared.repository, capture_output=True).returncode == 0)
     git(shared.repository, "branch", "not-all")
     assert f"has no branch fleet/{name}-0-work-i0 any more" in shared.fleet("diff", name, code=3).stderr
     refused = shared.json("merge", name, "--into", "not-all", "--no-gate", "--wait", code=5)

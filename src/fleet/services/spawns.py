@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,10 +51,24 @@ class Admission(NamedTuple):
 class SpawnService:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._spawns = Spawns(deps.store)
-        self._runs = Runs(deps.store)
-        self._tasks = Tasks(deps.store)
-        self._lineage = Lineage(deps.store)
+
+    # The store is opened when it is needed: who acts as a person may be about to say where it is.
+
+    @cached_property
+    def _spawns(self) -> Spawns:
+        return Spawns(self._deps.store)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        return Runs(self._deps.store)
+
+    @cached_property
+    def _tasks(self) -> Tasks:
+        return Tasks(self._deps.store)
+
+    @cached_property
+    def _lineage(self) -> Lineage:
+        return Lineage(self._deps.store)
 
     # who calls
 
