@@ -49,6 +49,23 @@ def contents(ground: Ground, ref: str) -> set[str]:
     }
 
 
+def lose(ground: Ground, workspace: Path, name: str) -> str:
+    """Delete an object as a gc beside does that began before anything led to it; return its id."""
+    sha = git(workspace, "rev-parse", name)
+    (ground.repository / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
+    return sha
+
+
+def commit_files(workspace: Path) -> None:
+    """Commit a new file, a changed one, and one in a folder."""
+    (workspace / "deep").mkdir()
+    (workspace / "deep" / "work.txt").write_text("deep\n")
+    (workspace / "work.txt").write_text("committed\n")
+    (workspace / "readme.md").write_text("changed\n")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-q", "-m", "work")
+
+
 def git_that(folder: Path, when: str, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a `git` first in PATH that runs a command once, after a git process whose arguments match."""
     folder.mkdir()
@@ -140,6 +157,133 @@ class TestObjectsThatAreLost:
         comes_back(ground, place, workspace)
         assert {"committed", "staged", "changed"} <= {text.strip() for text in contents(ground, SAVED)}
         assert "first" in git(workspace, "log", "--format=%s")
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    @pytest.mark.parametrize("on_disk", ["staged\n", "changed\n", None])
+    def test_a_staged_file_whose_object_was_deleted_is_saved_as_it_is_on_disk(
+        self, ground: Ground, on_disk: str | None, is_settled: bool
+    ) -> None:
+        place, workspace = ground.make()
+        for name in ("lost.txt", "other.txt"):
+            (workspace / name).write_text("staged\n" if name == "lost.txt" else "staged too\n")
+        git(workspace, "add", "-A")
+        (workspace / "other.txt").write_text("other\n")
+        if on_disk is None:
+            (workspace / "lost.txt").unlink()
+        else:
+            (workspace / "lost.txt").write_text(on_disk)
+        lose(ground, workspace, ":lost.txt")
+        if is_settled:
+            commit = ground.workspaces.save_uncommitted(place, "left over")
+            assert git(workspace, "show", f"{commit}:other.txt") == "other"
+            assert git(workspace, "status", "--porcelain") == ""
+            assert ground.workspaces.changes(place).files == (
+                ("lost.txt", "other.txt") if on_disk else ("other.txt",)
+            )
+        comes_back(ground, place, workspace)
+        assert {"staged too", "other"} <= contents(ground, SAVED)
+        git(ground.repository, "fsck", "--strict")
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    @pytest.mark.parametrize("name", ["HEAD:work.txt", "HEAD:deep", "HEAD^{tree}"])
+    def test_what_was_deleted_of_a_commit_comes_back_from_the_disk(
+        self, ground: Ground, name: str, is_settled: bool
+    ) -> None:
+        place, workspace = ground.make()
+        commit_files(workspace)
+        was, tip = lose(ground, workspace, name), git(workspace, "rev-parse", "HEAD")
+        (workspace / "new.txt").write_text("new\n")
+        if is_settled:
+            ground.workspaces.save_uncommitted(place, "left over")
+            done = ground.workspaces.changes(place)
+            assert set(done.files) == {"deep/work.txt", "new.txt", "readme.md", "work.txt"}
+            assert done.diff.added == 4
+        comes_back(ground, place, workspace)
+        git(workspace, "merge-base", "--is-ancestor", tip, "HEAD")
+        git(workspace, "cat-file", "-e", was)
+        git(ground.repository, "fsck", "--strict")
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    @pytest.mark.parametrize("name", ["HEAD:work.txt", "HEAD:deep", "HEAD^{tree}"])
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_a_commit_of_which_something_was_deleted_for_good_keeps_no_file_from_being_saved(
+        self, ground: Ground, name: str, is_deleted: bool, is_settled: bool
+    ) -> None:
+        place, workspace = ground.make()
+        commit_files(workspace)
+        lose(ground, workspace, name)
+        for path in (workspace / "work.txt", workspace / "deep" / "work.txt"):
+            if is_deleted:
+                path.unlink()
+            else:
+                path.write_text("changed since\n")
+        if is_settled:
+            ground.workspaces.save_uncommitted(place, "left over")
+            assert "readme.md" in ground.workspaces.changes(place).files
+            assert git(workspace, "status", "--porcelain") == ""
+        tip = git(workspace, "rev-parse", "HEAD")
+        comes_back(ground, place, workspace)
+        assert git(workspace, "show", f"{SAVED}:readme.md") == "changed"
+        if is_settled:
+            assert git(workspace, "rev-parse", "HEAD") == tip
+        again = fingerprint(workspace)
+        ground.workspaces.remove(place)
+        ground.workspaces.restore(place, SAVED)
+        assert fingerprint(workspace) == again
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    def test_a_commit_whose_parent_was_deleted_keeps_no_file_from_being_saved(
+        self, ground: Ground, is_settled: bool
+    ) -> None:
+        place, workspace = ground.make()
+        commit_files(workspace)
+        (workspace / "work.txt").write_text("second\n")
+        git(workspace, "commit", "-q", "-a", "-m", "upon what will be gone")
+        lose(ground, workspace, "HEAD~1")
+        (workspace / "work.txt").write_text("third\n")
+        if is_settled:
+            ground.workspaces.save_uncommitted(place, "left over")
+            done = ground.workspaces.changes(place)
+            assert set(done.files) == {"deep/work.txt", "readme.md", "work.txt"}
+        comes_back(ground, place, workspace)
+        assert {"deep", "changed", "second", "third"} <= contents(ground, SAVED)
+        assert "upon what will be gone" in git(workspace, "log", "--format=%B", SAVED)
+        git(ground.repository, "fsck", "--strict")
+
+    @pytest.mark.parametrize("is_staged", [False, True])
+    def test_a_file_that_a_sparse_checkout_omits_and_that_was_deleted_keeps_nothing_from_being_saved(
+        self, ground: Ground, is_staged: bool
+    ) -> None:
+        place, workspace = ground.make()
+        commit_files(workspace)
+        if is_staged:
+            (workspace / "work.txt").write_text("staged\n")
+            git(workspace, "add", "work.txt")
+        git(workspace, "update-index", "--skip-worktree", "work.txt")
+        (workspace / "work.txt").unlink()
+        lose(ground, workspace, ":work.txt")
+        (workspace / "new.txt").write_text("new\n")
+        ground.workspaces.save_uncommitted(place, "left over")
+        assert git(workspace, "diff", "--name-status", "HEAD~1", "HEAD") == "A\tnew.txt"
+        comes_back(ground, place, workspace)
+
+    def test_a_folder_without_the_objects_of_its_snapshot_is_not_removed(
+        self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place, workspace = ground.make()
+        commit_files(workspace)
+        lose(ground, workspace, "HEAD:work.txt")
+        (workspace / "work.txt").write_text("changed\n")
+        (workspace / "new.txt").write_text("on disk alone\n")
+        before = fingerprint(workspace)
+        # The object that only `.kept` has of it is deleted each time that it was written there.
+        sha = git(workspace, "hash-object", "new.txt")
+        file = workspace.parent / ".kept" / place.run / "objects" / sha[:2] / sha[2:]
+        again = f"rm -f {file}; rmdir {tmp_path}/bin/done"
+        git_that(tmp_path / "bin", "*commit-tree*", again, monkeypatch)
+        with pytest.raises(FleetError, match=f"unable to read {sha}"):
+            ground.workspaces.remove(place)
+        assert fingerprint(workspace) == before
 
     def test_what_is_committed_for_an_agent_survives_a_prune_beside(
         self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,9 @@ _FORCED = {
 _CONTENTION = (
     r"\.lock': File exists|could not lock config file|failed to read .*commondir|unable to write new index"
 )
+_LOST_OBJECT = (
+    r"(?i)object|unable to read|could not read|missing (?!a byte)|bad (?:tree|revision)|traverse parents"
+)
 _DISK_FULL = r"No space left on device|Disk quota exceeded"
 _PATIENCE_SECONDS = 20.0
 
@@ -188,6 +191,11 @@ def git_patiently(
                 raise
         time.sleep(vary(pause))
         pause = min(pause * 2, 0.2)
+
+
+def is_loss(problem: GitFailed) -> bool:
+    """Tell whether git may have failed because an object is gone."""
+    return bool(re.search(_LOST_OBJECT, problem.reason))
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces import (
     copying,
+    mending,
     removal,
     restoring,
     snapshots,
@@ -14,13 +15,13 @@ from fleet.adapters.workspaces import (
     workspace_diff,
     worktrees,
 )
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect
 from fleet.adapters.workspaces.worktrees import Site, site_of
 from fleet.domain.run import Diff
-from fleet.errors import UnusableRepository
+from fleet.errors import GitFailed, UnusableRepository
 from fleet.ports.workspace import Changes, Place
 
 __all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect"]
@@ -61,7 +62,17 @@ class GitWorkspaces:
             return uncommitted_work.save_uncommitted(site, message)
 
     def changes(self, place: Place) -> Changes:
-        return workspace_diff.changes(site_of(place))
+        site = site_of(place)
+        try:
+            return workspace_diff.changes(site)
+        except GitFailed as exc:
+            git_dir = site.git_dir()
+            if not (git_dir and site.has_folder() and is_loss(exc)):
+                raise
+        with hold(site.run_lock), in_our_words("committing what was left"):
+            mending.mend(site, git_dir)
+            uncommitted_work.save_uncommitted(site, "Save what was in commits that are gone")
+        return workspace_diff.changes(site)
 
     def measure(self, place: Place) -> Diff:
         return workspace_diff.measure(site_of(place))

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import DURABLE, is_ancestor, point, read_commits
 from fleet.adapters.workspaces.folders import delete_tree, read_text, remove_file, write_whole
 from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
@@ -59,16 +59,19 @@ def _quoted(path: Path) -> str:
     return f'"{escaped}"'
 
 
-def keep(site: Site, sha: str, *, is_new: bool) -> None:
+def keep(site: Site, sha: str, *, is_new: bool, needed: Collection[str] | None = None) -> None:
     """Pack a snapshot in `.kept`, and point its ref at it. Raises `GitFailed` if an object cannot be read.
 
-    `is_new` says that its commit was written to `.kept`, and is not in the repository yet.
+    `is_new` says that its commit was written to `.kept`, and is not in the repository yet. `needed` are the
+    trees of which nothing may be missing, if others may lack what is gone.
     """
     packs = kept_objects(site) / "pack"
     if kept_snapshot(site) != sha or not (sha == site.place.base_sha or any(packs.glob("pack-*.idx"))):
         older = {*packs.iterdir()} if packs.is_dir() else set[Path]()
         made = (
-            _pack(site, kept_objects(site), sha, [site.place.base_sha]) if sha != site.place.base_sha else ""
+            _pack(site, kept_objects(site), sha, [site.place.base_sha], needed)
+            if sha != site.place.base_sha
+            else ""
         )
         write_whole(site.kept / "saved", f"{sha}\n")
         for file in older:
@@ -79,13 +82,41 @@ def keep(site: Site, sha: str, *, is_new: bool) -> None:
     _publish(site, sha, is_new=is_new)
 
 
-def _pack(site: Site, objects: Path, sha: str, known: Iterable[str]) -> str:
+def _pack(
+    site: Site, objects: Path, sha: str, known: Iterable[str], needed: Collection[str] | None = None
+) -> str:
     """Pack what leads to a commit from those that are known, in a folder of objects; return its name."""
-    options = ("--revs", "--non-empty", "--quiet", "--window=0", "--delta-base-offset")
-    command = (*DURABLE, *_QUICKLY, "pack-objects", *options, str(objects / "pack" / "pack"))
-    wanted = "".join(f"{line}\n" for line in (sha, *(f"^{one}" for one in known)))
-    made = git(*command, cwd=site.common, env=writing_to(objects, site), input=wanted.encode())
+    command = (*DURABLE, *_QUICKLY, "pack-objects", "--non-empty", "--quiet", "--window=0")
+    target = ("--delta-base-offset", str(objects / "pack" / "pack"))
+    env = writing_to(objects, site)
+    wanted = "".join(f"{line}\n" for line in (sha, *(f"^{one}" for one in known))).encode()
+    try:
+        made = git(*command, "--revs", *target, cwd=site.common, env=env, input=wanted)
+    except GitFailed as exc:
+        if needed is None or not is_loss(exc):
+            raise
+        listed = _readable(site, env, wanted, needed)
+        made = git(*command, *target, cwd=site.common, env=env, input=listed)
     return made.decode().strip()
+
+
+def _readable(site: Site, env: Mapping[str, str], wanted: bytes, needed: Collection[str]) -> bytes:
+    """List the objects to pack without those that are gone. Raises `GitFailed` if one of the needed trees is.
+
+    An agent's commit is kept though somebody has deleted a file of it: with all that it has besides.
+    """
+    command = ("rev-list", "--objects", "--missing=print", "--stdin")
+    trees = "".join(f"{tree}\n" for tree in needed).encode()
+    if needed and (gone := _gone(git(*command, cwd=site.common, env=env, input=trees))):
+        raise GitFailed("rev-list --objects …", f"unable to read {gone[0]}")
+    listed = git(*command, cwd=site.common, env=env, input=wanted)
+    gone = _gone(listed)
+    log.warning("workspace.objects_gone", extra={"run_id": site.place.run, "objects": gone[:20]})
+    return b"".join(line + b"\n" for line in listed.splitlines() if not line.startswith(b"?"))
+
+
+def _gone(listed: bytes) -> list[str]:
+    return [line[1:].decode() for line in listed.splitlines() if line.startswith(b"?")]
 
 
 @contextmanager

@@ -22,12 +22,11 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import (
     DURABLE,
     CommitObject,
     commits_made_in,
-    point,
     read_commits,
     unreachable_heads,
     write_commit,
@@ -36,6 +35,7 @@ from fleet.adapters.workspaces.commits import (
 from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.mending import has_history, mend, without_object
 from fleet.adapters.workspaces.readback import Stamp, compare, is_below
 from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
 from fleet.adapters.workspaces.refs import has_ref, read_ref
@@ -46,7 +46,6 @@ from fleet.adapters.workspaces.status import (
     is_readable_index,
     read_names,
     read_status,
-    renew_index,
     stage,
 )
 from fleet.adapters.workspaces.survey import Opened, Survey, close_left_open, open_folders, survey
@@ -70,7 +69,6 @@ TITLE = "fleet: snapshot of a workspace"
 _TO_DO = ("rebase-apply", "rebase-merge", "sequencer")
 _SHA_OR_NOTHING = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})?")
 _TRIES = 4
-_LOST_OBJECT = r"object|unable to read|could not read|missing|bad (?:tree|revision)"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,39 +171,17 @@ def save_all(site: Site) -> Saved | None:
     for attempt in range(_TRIES):
         try:
             if git_dir is None:
-                return _save_commits(site, site.git_dir())
+                return _save_commits(site, site.git_dir(), may_lack=attempt > 0)
             with in_our_words("saving the workspace"):
-                return _save_folder(site, git_dir)
+                return _save_folder(site, git_dir, may_lack=attempt > 0)
         except GitFailed as exc:
-            if attempt == _TRIES - 1 or not re.search(_LOST_OBJECT, exc.reason):
+            if attempt == _TRIES - 1 or not is_loss(exc):
                 raise
-            # A prune that had begun before may have deleted what was just written.
+            # A prune that had begun before may have deleted what was just written, by us or by the agent.
             if git_dir:
-                mend_head(site, git_dir)
+                mend(site, git_dir)
             log.warning("workspace.save_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
     raise AssertionError("the last attempt returns or raises")
-
-
-def mend_head(site: Site, git_dir: Path) -> bool:
-    """If the commit is gone that a workspace stands on, go back to the last one that is there; tell if so.
-
-    A prune deletes a commit that it saw before a ref led to it. The files are in the workspace all the same.
-    """
-    env = in_worktree(git_dir)
-    stands_on = read_text(git_dir / "HEAD").strip()
-    ref = stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "HEAD"
-    lost = stands_on if ref == "HEAD" else read_ref(site.common, ref)
-    if not lost:
-        return False
-    logged = [sha for sha in reversed(commits_made_in(git_dir)) if sha != lost]
-    head, *others = read_commits(site.common, {}, lost, *logged, site.place.base_sha)
-    found = next((commit.sha for commit in others if commit), "")
-    if head or not found:
-        return False
-    point(site.common, env, ref, to=found, before=lost, why="fleet: the commit is gone")
-    renew_index(site.path, environment(git_dir, site.path), git_dir / "index")
-    log.warning("workspace.commit_gone", extra={"run_id": site.place.run, "was": lost, "now": found})
-    return True
 
 
 def read_snapshot(site: Site, ref: str) -> Snapshot:
@@ -275,7 +251,7 @@ def _look(site: Site, env: Mapping[str, str]) -> _Known:
     return _Known(head=head, tip=tip, previous=previous)
 
 
-def _save_commits(site: Site, git_dir: Path | None) -> Saved | None:
+def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved | None:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
     known = _look(site, in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
@@ -287,7 +263,8 @@ def _save_commits(site: Site, git_dir: Path | None) -> Saved | None:
         )
     known = _Known(head=head, tip=known.tip, previous=known.previous)
     contents = _Contents(tree=head.tree, index=head.tree)
-    return Saved(manifest=_record(site, git_dir, known, contents), is_of_files=False)
+    needed = () if may_lack else None
+    return Saved(manifest=_record(site, git_dir, known, contents, needed), is_of_files=False)
 
 
 def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
@@ -304,7 +281,8 @@ def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, 
         return False
 
 
-def _save_folder(site: Site, git_dir: Path) -> Saved:
+def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
+    """Keep all files, and all commits; those `may_lack` what was deleted and is not on disk any more."""
     index = git_dir / "fleet-index"
     close_left_open(git_dir)
     objects = writing_aside(site)
@@ -312,6 +290,9 @@ def _save_folder(site: Site, git_dir: Path) -> Saved:
     left = recall(git_dir)
     copied = find_unchanged(Path(site.place.repository), site.path, left)
     absent = _copy_index(site, git_dir, env, index)
+    if may_lack and absent and (gone := without_object(site, env, omitted=True)):
+        stage(site.path, env, add=(), delete=gone)
+        absent = [name for name in absent if name not in gone]
     opened = Opened(git_dir)
     try:
         status = _read_status(site, env)
@@ -322,9 +303,8 @@ def _save_folder(site: Site, git_dir: Path) -> Saved:
         if status == Status() and seen.is_plain and not left and (tip := _only_tip(site, git_dir)):
             found = compare(site.common, tip, site.path, required=seen.files)
             if found.is_equal:
-                return Saved(
-                    manifest=_save_plain(site, tip), stamps=found.stamps, folder_times=seen.folder_times
-                )
+                manifest = _save_plain(site, tip, may_lack=may_lack)
+                return Saved(manifest=manifest, stamps=found.stamps, folder_times=seen.folder_times)
         repeated = find_repeated(site.path, (*status.untracked, *status.added, *seen.ignored), left)
         seen.leave_out(repeated)
         outdated = find_outdated(Path(site.place.repository), site.path, repeated)
@@ -352,9 +332,8 @@ def _save_folder(site: Site, git_dir: Path) -> Saved:
         filtered=writer.filtered,
         absent=absent,
     )
-    return Saved(
-        manifest=_record(site, git_dir, known, contents), stamps=stamps, folder_times=seen.folder_times
-    )
+    manifest = _record(site, git_dir, known, contents, (tree, index_tree) if may_lack else None)
+    return Saved(manifest=manifest, stamps=stamps, folder_times=seen.folder_times)
 
 
 def _without_closed(site: Site, stamps: Mapping[str, Stamp], opened: Collection[Path]) -> Mapping[str, Stamp]:
@@ -384,12 +363,13 @@ def _only_tip(site: Site, git_dir: Path) -> str:
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
     if not (tip and on_branch) or unfinished_files(git_dir) or has_ref(site.common, site.saved_ref):
         return ""
-    return "" if unreachable_heads(site.common, _commits_of(site, git_dir), [tip]) else tip
+    heads, cut_off = _not_reached(site, git_dir, [tip])
+    return "" if heads or cut_off else tip
 
 
-def _save_plain(site: Site, tip: str) -> Manifest:
+def _save_plain(site: Site, tip: str, *, may_lack: bool) -> Manifest:
     """Keep a workspace that has nothing but a commit: the commit is the snapshot."""
-    keep(site, tip, is_new=False)
+    keep(site, tip, is_new=False, needed=(f"{tip}^{{tree}}",) if may_lack else None)
     return _plain(site, tip)
 
 
@@ -422,7 +402,9 @@ def _index_tree(
     return write_tree(site.path, env)
 
 
-def _record(site: Site, git_dir: Path | None, known: _Known, contents: _Contents) -> Manifest:
+def _record(
+    site: Site, git_dir: Path | None, known: _Known, contents: _Contents, needed: Collection[str] | None
+) -> Manifest:
     """Point the ref at the snapshot's commit, a new one if anything has changed, and keep a copy of it."""
     head, tip, previous = known.head, known.tip, known.previous
     stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
@@ -450,25 +432,47 @@ def _record(site: Site, git_dir: Path | None, known: _Known, contents: _Contents
     message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
     parents = _parents(site, git_dir, known, index, tree)
     if previous and _is_same(previous, tree, parents, message):
-        keep(site, previous.sha, is_new=False)
+        keep(site, previous.sha, is_new=False, needed=needed)
         return manifest
     before = previous.sha if previous else ""
     parents += filter(None, [before])
     sha = write_commit(site.common, tree, parents, message, env=writing_aside(site))
-    keep(site, sha, is_new=True)
+    keep(site, sha, is_new=True, needed=needed)
     return manifest
 
 
 def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:
     reached = [commit.sha for commit in (known.head, known.tip) if commit]
-    lost = unreachable_heads(site.common, _commits_of(site, git_dir), reached)
-    parents = list(dict.fromkeys([*reached, *lost]))
+    heads, cut_off = _not_reached(site, git_dir, reached)
+    note = "fleet: files of a commit in a workspace, of which an earlier one is gone"
+    parents = list(dict.fromkeys([*reached, *heads]))
+    for one in cut_off:
+        message = f"{note}\n\n{one.sha}\n\n{one.message}"
+        parents.append(_side_commit(site, known, one.tree, message))
     if index not in (tree, known.head.tree if known.head else ""):
         parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
     if git_dir and (names := unfinished_files(git_dir)):
         unfinished = _unfinished_tree(site, git_dir, names)
         parents.append(_side_commit(site, known, unfinished, "fleet: unfinished business of a workspace\n"))
     return parents
+
+
+def _not_reached(
+    site: Site, git_dir: Path | None, reached: list[str]
+) -> tuple[list[str], list[CommitObject]]:
+    """Return the commits that lead to all others made in a workspace which are not reached already.
+
+    And those that cannot be anybody's parents: git cannot follow them to the run's base.
+    """
+    made = _commits_of(site, git_dir)
+    try:
+        return unreachable_heads(site.common, made, reached), []
+    except GitFailed as exc:
+        if not is_loss(exc):
+            raise
+    whole = [sha for sha in made if has_history(site, sha)]
+    rest = read_commits(site.common, {}, *(sha for sha in made if sha not in whole))
+    return unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]
 
 
 def _commits_of(site: Site, git_dir: Path | None) -> list[str]:

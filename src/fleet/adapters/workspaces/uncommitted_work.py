@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import (
     CommitObject,
     is_ancestor,
@@ -26,8 +26,9 @@ from fleet.adapters.workspaces.commits import (
 )
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
+from fleet.adapters.workspaces.mending import mend
 from fleet.adapters.workspaces.recovery import publishing, writing_to
-from fleet.adapters.workspaces.snapshots import mend_head, save, unfinished_files, usable_git_dir
+from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
 from fleet.adapters.workspaces.status import (
     Status,
     clear_flags,
@@ -42,6 +43,7 @@ from fleet.errors import GitFailed
 log = logging.getLogger(__name__)
 
 _DEAD_AFTER_SECONDS = 3.0
+_TRIES = 3
 _OUR_LOCK = "fleet-index-lock"  # another name of index.lock, when it is ours
 _UNFINISHED = (
     *("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "MERGE_AUTOSTASH", "SQUASH_MSG", "AUTO_MERGE"),
@@ -70,12 +72,19 @@ def save_uncommitted(site: Site, message: str) -> str:
     if git_dir is None:
         return ""
     break_dead_locks(site, git_dir)
-    try:
-        status = _status(site, git_dir)
-    except GitFailed:
-        if not mend_head(site, git_dir):
-            raise
-        status = _status(site, git_dir)
+    for _ in range(_TRIES - 1):
+        try:
+            return _save_uncommitted(site, git_dir, message)
+        except GitFailed as exc:
+            if not is_loss(exc):
+                raise
+            log.warning("workspace.commit_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
+            mend(site, git_dir)
+    return _save_uncommitted(site, git_dir, message)
+
+
+def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
+    status = _status(site, git_dir)
     _note_refused(git_dir, status.nested)
     if status.staged_only:
         # Committing what is on disk would leave nothing that leads to it.
