@@ -1823,6 +1823,12 @@ class TestKills:
                 return
         raise AssertionError("it never got through")
 
+    def test_a_folder_that_was_just_made_can_be_removed(self, ground: Ground) -> None:
+        victim = _Victim(ground, "make")
+        victim.workspace.mkdir(parents=True)
+        ground.workspaces.remove(victim.place, delete_branch=True)
+        assert not victim.workspace.exists()
+
     @pytest.mark.parametrize("link", [".git", ".git.new"])
     @pytest.mark.parametrize("call", ["make", "restore"])
     def test_right_after_the_link_was_written(self, ground: Ground, call: str, link: str) -> None:

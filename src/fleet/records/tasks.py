@@ -243,12 +243,16 @@ class QueueState:
             self._store.put(replace(record, body=_encode_hold(replace(_decode_hold(record), is_told=True))))
 
     def release(self, coder: str) -> bool:
-        record = self._store.get(HOLD, coder)
-        if record is None:
-            return False
-        self._store.remove(record)
-        self.change_ledger(lambda ledger: ledger.count_end(coder, is_crash=False))
-        return True
+        while True:
+            record = self._store.get(HOLD, coder)
+            if record is None:
+                return False
+            try:
+                self._store.remove(record)
+            except Stale:  # it was extended meanwhile
+                continue
+            self.change_ledger(lambda ledger: ledger.count_end(coder, is_crash=False))
+            return True
 
     # pausing
 

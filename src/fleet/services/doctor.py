@@ -118,11 +118,7 @@ class Doctor:
         if not database and not (self._deps.home / "fleet.db").exists():
             return [Check(name="store", verdict=Verdict.OK, found="not made yet", is_needed=True)]
         try:
-            store = self._deps.make_store()
-            try:
-                runs = Runs(store).find()
-            finally:
-                store.close()
+            runs = Runs(self._deps.store).find()
         except FleetError as error:
             return [_failed("store", error)]
         found = f"{database or 'fleet.db'} opens, {len(runs)} runs"

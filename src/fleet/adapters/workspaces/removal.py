@@ -47,6 +47,8 @@ def remove(site: Site, *, delete_branch: bool) -> str:
         try:
             saved = _save_and_move(site)
         except NotFound:
+            with suppress(OSError):
+                site.path.rmdir()  # which only does something where a make was killed right after it made it
             remove_file(site.run_lock)
             return ""
     _finish(site, saved.manifest if saved else None, delete_branch=delete_branch)

@@ -144,6 +144,8 @@ def usable_git_dir(site: Site) -> Path | None:
         return git_dir if site.was_used(git_dir) else None
     lost = linked_git_dir(site)
     if lost is None:
+        if not any(site.path.iterdir()):  # a make that was killed before it wrote the link
+            return None
         raise _not_ours(site)
     if has_link_alone(site):  # a make or restore that was killed: its files are still to come
         return None
