@@ -547,14 +547,13 @@ def test_a_broken_configuration_is_told_and_stops_nothing(system: System) -> Non
 
 
 def test_a_hot_limit_counts_from_the_next_task_on(system: System, tmp_path: Path) -> None:
-    config = system.home / "config.toml"
-    kept = config.read_text()
     configure(system, "[limits]\nmax_concurrent = 1\n")
     gate = tmp_path / "gate"
     ids = [wish(system, f"Task {number}", {"wait_for": str(gate)}, DONE) for number in range(2)]
     until(system, ids[0], lambda task: task.state is TaskState.IN_PROGRESS)
     assert look(system, ids[1]).state is TaskState.OPEN
-    config.write_text(f"{kept}[limits]\nmax_concurrent = 2\n")
+    # The command says whose change it is: one by hand would hold the agent at work.
+    system.fleet("config", "set", "limits.max_concurrent", "2", "--user")
     system.link.wake()
     until(system, ids[1], lambda task: task.state is TaskState.IN_PROGRESS)
     gate.touch()
