@@ -647,7 +647,7 @@ def test_a_coder_that_keeps_crashing_is_held_back_until_a_person_says_so(system:
     spared = wish(system, "Spared", EDIT, DONE)
     for task_id in broken:
         until(system, task_id, is_blocked)
-    (hold,) = wait_for(lambda: system.json("tasks")["holds"], what="the coder is held back")
+    (hold,) = wait_for(lambda: system.json("tasks")["holds"], what="the coder is paused")
     assert (hold["coder"], "crashed 2 times in a row" in hold["reason"]) == ("scripted", True)
     assert look(system, spared).state is TaskState.OPEN
     system.fleet("resume", "scripted")

@@ -232,7 +232,7 @@ def test_a_hold_within_a_race_is_one_of_its_workflow(paused: System, tmp_path: P
         Tasks(fleet.store).add(replace(racer(race, 1, now), id=TaskId("r-1-1"), coder="scripted"))
         QueueState(fleet.store).hold(Hold(coder="scripted", until=0.0, reason="it crashed"))
         for name in ("w-1", "r-1", "r-1-1"):
-            assert "scripted is held back" in fleet.prompt_tasks.hold_on({name})
+            assert "scripted is paused" in fleet.prompt_tasks.hold_on({name})
         assert not fleet.prompt_tasks.hold_on({"w-2", "a-1"})
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,13 @@ def test_the_total_budget_of_a_sprint_bounds_everything_that_comes_of_it(paused:
         assert Sprints(store).get(typed["id"]).budget_usd == 0.5
     finally:
         store.close()
+
+
+def test_the_allowed_repositories_do_not_bind_a_person_at_a_terminal(paused: System, tmp_path: Path) -> None:
+    start = ("sprint", "scripted", "-p", "x", "--gate", "true")
+    bound = replace(paused, env=paused.env | {"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")})
+    for budget in ((), ("--budget", "2.5")):
+        assert bound.json(*start, *budget)["state"] == "planning"
 
 
 @pytest.mark.parametrize("has_file", [True, False])

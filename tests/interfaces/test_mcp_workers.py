@@ -112,7 +112,7 @@ def test_a_coder_that_is_held_back_is_told_of_and_a_person_lets_it_go_on(
     configure(system, "[limits]\nmax_concurrent = 1\n")
     lost = {"once": {"mark": str(tmp_path / "mark"), "steps": [{"login": "please log in"}]}}
     first = start(talk, system, "first", lost, {"say": "here again"})
-    # That its coder is held back is told a moment before what comes of it.
+    # That its coder is paused is told a moment before what comes of it.
     wait_for(lambda: finish(talk, first)["status"] == "pending", what="it goes on where it was, once it may")
     told = finish(talk, first)
     second = start(talk, system, "second")
@@ -124,10 +124,10 @@ def test_a_coder_that_is_held_back_is_told_of_and_a_person_lets_it_go_on(
         finish(talk, second),
         talk.call("get_workflow_status", workflow_id=workflow, wait_seconds=60),
     ):
-        assert "scripted is held back: scripted is not logged in: please log in" in held["hold"]
+        assert "scripted is paused: scripted is not logged in: please log in" in held["hold"]
         assert "then `resume_queue`" in held["hold"]
     assert told["error_message"] == told["hold"]
-    assert "held back" in talk.call("get_worker_status", worker_id=second)["status_label"]
+    assert "paused" in talk.call("get_worker_status", worker_id=second)["status_label"]
     assert told["hold"] in talk.call("healthcheck")["next_steps"]
     with (
         agent_elsewhere(system, "a", "key") as run,
@@ -206,7 +206,7 @@ def test_health_tells_of_a_held_coder_that_only_another_project_knows(system: Sy
     finally:
         store.close()
     steps = talk.call("healthcheck")["next_steps"]
-    assert "mine is held back: it crashed; mend that, then `resume_queue`" in steps
+    assert "mine is paused: it crashed; mend that, then `resume_queue`" in steps
 
 
 # what it is called

@@ -178,7 +178,7 @@ class Settings:
     )
     max_failures = Setting("tasks.max_failures", WHOLE, 3, "a task that failed so often is left to a person")
     max_crashes = Setting(
-        "tasks.max_crashes", WHOLE, 10, "a coder that crashed so often in a row is held back; 0: never"
+        "tasks.max_crashes", WHOLE, 10, "a coder that crashed so often in a row is paused; 0: never"
     )
     backoff_seconds = Setting(
         "tasks.backoff_seconds", SECONDS, 10, "pause after a task's first failure; it doubles with each"

@@ -57,7 +57,7 @@ class Caller:
     depth: int = 0  # of that run
     repositories: tuple[str, ...] = ()  # a person's: (): all; an agent's: what there is besides its own
     most_depth: int = 0
-    user: str = ""  # a person's name on this machine, where it is known
+    user: str = ""  # the name of a person at a terminal
 
     @property
     def name(self) -> str:
@@ -69,8 +69,8 @@ class Caller:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there are repositories that it may not work in."""
-        return self.run is not None or bool(self.repositories)
+        """Whether there are repositories that it may not work in: not for a person at a terminal."""
+        return self.run is not None or (bool(self.repositories) and not self.user)
 
     @property
     def left_usd(self) -> float | None:

@@ -38,7 +38,7 @@ class CoderPauses:
         return hold if hold and (not hold.until or self.left(hold)) else None
 
     def left(self, hold: Hold) -> float:
-        """Return for how many seconds a coder is still held back."""
+        """Return for how many seconds a coder is still paused."""
         return self._waits.left(hold.coder, hold.wait)
 
     def put(self, coder: str, wait: Wait | None, reason: str) -> None:

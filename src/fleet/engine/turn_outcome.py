@@ -72,7 +72,7 @@ class TurnOutcomes:
         return self.apply(task, decision, question=asked.id if asked else "", run=run)
 
     def _settle_up(self, task: Task, run: Run) -> None:
-        """Free the task's slot and book its cost; a coder that keeps crashing is held back."""
+        """Free the task's slot and book its cost; a coder that keeps crashing is paused."""
         crashes, most = self._admission.settle_up(task, run), self._context.settings_for("").max_crashes
         if most and crashes >= most:
             self._pauses.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")

@@ -28,10 +28,8 @@ class Call:
         identify: Callable[[Fleet], Caller],
         *,
         origin: str = "",
-        from_conversation: bool = True,
     ) -> None:
         self.fleet = fleet
-        self.from_conversation = from_conversation  # `limits.allowed_repos` also holds for a person there
         self.origin = origin  # id of the spawn that what is started belongs to
         self.base = ""  # commit that `base_ref`, or HEAD, is in the caller's folder, where that was checked
         self._identify = identify
@@ -77,8 +75,7 @@ class Call:
 
     def require_repository(self, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository."""
-        if self.from_conversation or self.caller.run:
-            self.fleet.spawns.require_repository(self.caller, project)
+        self.fleet.spawns.require_repository(self.caller, project)
 
     def refuse_agent(self, what: str, *, given: object) -> None:
         """Raise `Refused` if an agent names something that would let it out of its own bounds."""
@@ -102,7 +99,7 @@ def admit(
     everything that is started: both are recorded as a spawn. `reopen` opens the fleet of another folder
     with no variable of the caller's environment: an agent has no say in the settings its work is judged by.
     """
-    call = Call(fleet, identify, from_conversation=from_conversation)
+    call = Call(fleet, identify)
     if operation.meta.access == "read" and not from_conversation:
         return call
     from fleet.domain.spawn import Access  # takes as long to load as the rest of `fleet list`

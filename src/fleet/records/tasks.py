@@ -216,7 +216,7 @@ class QueueState:
         return moved
 
     def hold(self, hold: Hold) -> None:
-        """Hold a coder back. One that is held back until a person says so stays so."""
+        """Pause a coder. One that is paused until a person says so stays so."""
         while True:
             record = self._store.get(HOLD, hold.coder)
             held = _decode_hold(record) if record else None

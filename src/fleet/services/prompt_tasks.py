@@ -252,12 +252,12 @@ class PromptTaskService:
         return self._told_of(hold) if hold else ""
 
     def holds(self) -> list[str]:
-        """Return the coders that are held back, each with why and what to do."""
+        """Return the coders that are paused, each with why and what to do."""
         return [self._told_of(hold) for hold in self._queue.holds()]
 
     def _told_of(self, hold: Hold) -> str:
-        """Return why a coder is held back, and what to do about it."""
-        told = f"{hold.coder} is held back: {hold.reason}"
+        """Return why a coder is paused, and what to do about it."""
+        told = f"{hold.coder} is paused: {hold.reason}"
         if hold.until:
             return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
         return f"{told}; {self._mending(hold.coder)}, then `fleet resume {hold.coder}`"

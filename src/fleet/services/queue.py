@@ -114,7 +114,7 @@ class QueueService:
         return was_paused
 
     def resume_coder(self, coder: str) -> bool:
-        """Let tasks be started with a coder again; tell whether it was held back."""
+        """Let tasks be started with a coder again; tell whether it was paused."""
         was_held = any(hold.coder == coder for hold in self.holds())
         if not self._state.release(coder):
             self._tasks.check_coder(coder)

@@ -370,7 +370,7 @@ def identify(fleet: Fleet) -> Caller:
 
     from fleet.bootstrap import own_ancestry
 
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or ""
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
     return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), user)
 
 
