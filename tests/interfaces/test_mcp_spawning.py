@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -35,6 +36,17 @@ from tests.talking import Talk, talk_within
 TOKEN = "the-token-of-a-run"
 
 
+@pytest.fixture
+def quiet(paused: System) -> Iterator[System]:
+    """A home for which no supervisor can start: it would end the runs that are only recorded."""
+    lock = paused.link.take(is_background=True, version="none")
+    fifo = paused.link.open()
+    paused.link.mark_up()
+    yield paused
+    os.close(fifo)
+    os.close(lock)
+
+
 def live_run(system: System, branch: str, **changes: object) -> str:
     """Record a run that is at work, with a token that is known."""
     at_work = {"state": RunState.RUNNING, "result": None, "ended_at": None, "keys": (hash_of(TOKEN),)}
@@ -58,45 +70,45 @@ def worker(repository: Path) -> Mapping[str, Any]:
 # who it is
 
 
-def test_an_agent_is_known_by_its_token(paused: System) -> None:
-    run = live_run(paused, "a")
-    with talk_as(paused, run) as talk:
+def test_an_agent_is_known_by_its_token(quiet: System) -> None:
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run) as talk:
         health = talk.call("healthcheck")
         assert (health["caller"], health["depth"]) == (f"run {run}", 0)
 
 
 @pytest.mark.parametrize("token", ["", "forged", hash_of(TOKEN), TOKEN + " "])
-def test_a_token_that_is_forged_or_missing_is_refused_for_every_tool(paused: System, token: str) -> None:
-    run = live_run(paused, "a")
-    with talk_as(paused, run, token) as talk:
+def test_a_token_that_is_forged_or_missing_is_refused_for_every_tool(quiet: System, token: str) -> None:
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run, token) as talk:
         for tool, arguments in (
             ("healthcheck", {}),
             ("list_workers", {}),
-            ("create_worker", worker(paused.repository)),
+            ("create_worker", worker(quiet.repository)),
         ):
             told = talk.refuse(tool, **arguments)
             assert told["error"] == "Refused"
             assert TOKEN not in json.dumps(told)
-        assert paused.all_runs()[0].id == run
+        assert quiet.all_runs()[0].id == run
         with pytest.raises(Exception, match="cannot prove it"):
             talk.ask("list_resources")
 
 
-def test_the_mark_of_a_run_that_is_not_there_is_refused(paused: System) -> None:
-    with talk_as(paused, "1m7hqdeyfgt62w") as talk:
+def test_the_mark_of_a_run_that_is_not_there_is_refused(quiet: System) -> None:
+    with talk_as(quiet, "1m7hqdeyfgt62w") as talk:
         assert talk.refuse("healthcheck")["error"] == "Refused"
 
 
-def test_the_token_of_a_run_that_has_ended_counts_no_more(paused: System) -> None:
-    run = live_run(paused, "a", state=RunState.COMPLETED)
-    with talk_as(paused, run) as talk:
+def test_the_token_of_a_run_that_has_ended_counts_no_more(quiet: System) -> None:
+    run = live_run(quiet, "a", state=RunState.COMPLETED)
+    with talk_as(quiet, run) as talk:
         assert "has ended" in talk.refuse("list_runs")["details"]
 
 
-def test_the_token_of_one_run_does_not_prove_another(paused: System) -> None:
-    live_run(paused, "mine")
-    other = live_run(paused, "other", keys=(hash_of("another"),))
-    with talk_as(paused, other) as talk:
+def test_the_token_of_one_run_does_not_prove_another(quiet: System) -> None:
+    live_run(quiet, "mine")
+    other = live_run(quiet, "other", keys=(hash_of("another"),))
+    with talk_as(quiet, other) as talk:
         assert talk.refuse("list_runs")["error"] == "Refused"
 
 
@@ -117,32 +129,32 @@ def child_of(system: System, talk: Talk, branch: str) -> str:
     return live_run(system, branch, task=made["worker_id"])
 
 
-def test_each_generation_is_one_deeper_until_the_limit(paused: System) -> None:
-    with talk_within(paused) as person:
-        made = person.call("create_worker", **worker(paused.repository))
-        assert origin_of(paused, made).depth == 0
-        run = live_run(paused, "generation-0", task=made["worker_id"])
+def test_each_generation_is_one_deeper_until_the_limit(quiet: System) -> None:
+    with talk_within(quiet) as person:
+        made = person.call("create_worker", **worker(quiet.repository))
+        assert origin_of(quiet, made).depth == 0
+        run = live_run(quiet, "generation-0", task=made["worker_id"])
     for depth in range(2):
-        with talk_as(paused, run) as talk:
+        with talk_as(quiet, run) as talk:
             assert talk.call("healthcheck")["depth"] == depth
-            run = child_of(paused, talk, f"generation-{depth + 1}")
-    with talk_as(paused, run, FLEET_MAX_SPAWN_DEPTH="99", FLEET_LIMITS_MAX_SPAWN_DEPTH="99") as talk:
-        told = talk.refuse("create_worker", **worker(paused.repository), parent_worker_id="")
+            run = child_of(quiet, talk, f"generation-{depth + 1}")
+    with talk_as(quiet, run, FLEET_MAX_SPAWN_DEPTH="99", FLEET_LIMITS_MAX_SPAWN_DEPTH="99") as talk:
+        told = talk.refuse("create_worker", **worker(quiet.repository), parent_worker_id="")
         assert "depth 2" in told["details"]
         stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
-        folder = str(paused.repository)
+        folder = str(quiet.repository)
         assert talk.refuse("create_workflow", name="w", repo_path=folder, task_prompt="x", stages=stages)
         assert talk.refuse("create_task", repo_path=folder, title="t")["error"] == "Refused"
         assert talk.refuse("start_pair", repo_path=folder, prompt="x", doer="scripted")["error"] == "Refused"
         assert talk.call("list_runs")["runs"], "it may look"
 
 
-def test_a_person_sets_the_limits_for_all_that_comes_of_it(paused: System) -> None:
-    with talk_within(paused, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
-        made = person.call("create_worker", **worker(paused.repository))
-    run = live_run(paused, "childless", task=made["worker_id"])
-    with talk_as(paused, run) as talk:
-        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "Refused"
+def test_a_person_sets_the_limits_for_all_that_comes_of_it(quiet: System) -> None:
+    with talk_within(quiet, env={"FLEET_MAX_SPAWN_DEPTH": "0"}) as person:
+        made = person.call("create_worker", **worker(quiet.repository))
+    run = live_run(quiet, "childless", task=made["worker_id"])
+    with talk_as(quiet, run) as talk:
+        assert talk.refuse("create_worker", **worker(quiet.repository))["error"] == "Refused"
 
 
 def test_an_agent_of_a_workflow_is_as_deep_as_its_workflow(paused: System) -> None:
@@ -161,10 +173,10 @@ def test_an_agent_of_a_workflow_is_as_deep_as_its_workflow(paused: System) -> No
         assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "Refused"
 
 
-def test_a_person_is_held_to_the_repositories_that_are_allowed(paused: System, tmp_path: Path) -> None:
+def test_a_person_is_held_to_the_repositories_that_are_allowed(quiet: System, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": f"{tmp_path}/nowhere:{paused.repository}"}) as talk:
-        assert talk.call("create_worker", **worker(paused.repository))["worker_id"]
+    with talk_within(quiet, env={"FLEET_ALLOWED_REPOS": f"{tmp_path}/nowhere:{quiet.repository}"}) as talk:
+        assert talk.call("create_worker", **worker(quiet.repository))["worker_id"]
         told = talk.refuse("create_worker", **worker(other))
         assert told["error"] == "Refused"
         assert "allowed_repos" in told["hint"]
@@ -173,53 +185,51 @@ def test_a_person_is_held_to_the_repositories_that_are_allowed(paused: System, t
         assert talk.refuse("create_worker", **worker(link))["error"] == "Refused"
         merge = {"repo_path": str(other), "names": ["main"], "no_gate": True}
         assert talk.refuse("merge_branches", **merge)["error"] == "Refused"
-    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as talk:
+    with talk_within(quiet, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as talk:
         assert talk.call("create_worker", **worker(other))["worker_id"], "a folder above it is enough"
 
 
 def test_an_agent_is_held_to_its_own_repository_whatever_its_environment_says(
-    paused: System, tmp_path: Path
+    quiet: System, tmp_path: Path
 ) -> None:
     other = make_repository(tmp_path / "other")
-    run = live_run(paused, "a")
-    with talk_as(paused, run, FLEET_ALLOWED_REPOS=str(tmp_path)) as talk:
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run, FLEET_ALLOWED_REPOS=str(tmp_path)) as talk:
         assert talk.refuse("create_worker", **worker(other))["error"] == "Refused"
-        assert talk.call("create_worker", **worker(paused.repository))["worker_id"]
+        assert talk.call("create_worker", **worker(quiet.repository))["worker_id"]
 
 
-def test_an_agent_may_go_where_the_person_behind_it_may(paused: System, tmp_path: Path) -> None:
+def test_an_agent_may_go_where_the_person_behind_it_may(quiet: System, tmp_path: Path) -> None:
     other = make_repository(tmp_path / "other")
-    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
-        made = person.call("create_worker", **worker(paused.repository))
-    run = live_run(paused, "far", task=made["worker_id"])
-    with talk_as(paused, run) as talk:
+    with talk_within(quiet, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
+        made = person.call("create_worker", **worker(quiet.repository))
+    run = live_run(quiet, "far", task=made["worker_id"])
+    with talk_as(quiet, run) as talk:
         assert talk.call("create_worker", **worker(other))["worker_id"]
 
 
-def test_a_repository_that_an_agent_made_within_its_own_is_not_its_own(
-    paused: System, tmp_path: Path
-) -> None:
-    run = live_run(paused, "a", workspace=str(tmp_path / "workspace"))
-    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
-        made = person.call("create_worker", **worker(paused.repository))
-    far = live_run(paused, "far", task=made["worker_id"])
+def test_a_repository_that_an_agent_made_within_its_own_is_not_its_own(quiet: System, tmp_path: Path) -> None:
+    run = live_run(quiet, "a", workspace=str(tmp_path / "workspace"))
+    with talk_within(quiet, env={"FLEET_ALLOWED_REPOS": str(tmp_path)}) as person:
+        made = person.call("create_worker", **worker(quiet.repository))
+    far = live_run(quiet, "far", task=made["worker_id"])
     for place in (
-        paused.repository / ".git/logs/made",
-        paused.repository / "sub/made",
-        paused.home / "workspaces/made",
+        quiet.repository / ".git/logs/made",
+        quiet.repository / "sub/made",
+        quiet.home / "workspaces/made",
         tmp_path / "workspace/made",
     ):
         repository = make_repository(place)
-        with talk_as(paused, run) as talk:
+        with talk_as(quiet, run) as talk:
             assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
         if place.parent.name != "sub":
-            with talk_as(paused, far) as talk:
+            with talk_as(quiet, far) as talk:
                 assert talk.refuse("create_worker", **worker(repository))["error"] == "Refused", place
 
 
-def test_a_folder_that_only_looks_like_its_own_repository_is_refused(paused: System, tmp_path: Path) -> None:
-    own, other = paused.repository, make_repository(tmp_path / "other")
-    run = live_run(paused, "a")
+def test_a_folder_that_only_looks_like_its_own_repository_is_refused(quiet: System, tmp_path: Path) -> None:
+    own, other = quiet.repository, make_repository(tmp_path / "other")
+    run = live_run(quiet, "a")
     linked = own / ".git/linked"
     linked.mkdir()
     (linked / ".git").symlink_to(other / ".git")
@@ -230,31 +240,34 @@ def test_a_folder_that_only_looks_like_its_own_repository_is_refused(paused: Sys
     (private / "HEAD").write_text("ref: refs/heads/main\n")
     (private / "gitdir").write_text(f"{crooked}/.git\n")
     (crooked / ".git").write_text(f"gitdir: {private}\n")
-    with talk_as(paused, run) as talk, talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(own)}) as person:
+    with (
+        talk_as(quiet, run) as talk,
+        talk_within(quiet, env={"FLEET_ALLOWED_REPOS": str(own)}) as person,
+    ):
         for place in (linked, crooked):
             assert talk.refuse("create_worker", **worker(place))["error"] == "Refused"
             assert person.refuse("create_worker", **worker(place))["error"] == "Refused"
 
 
 def test_what_an_agent_starts_from_its_workspace_begins_where_it_stands(
-    paused: System, tmp_path: Path
+    quiet: System, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "workspace"
-    git(paused.repository, "worktree", "add", "-q", "-b", "mine", str(workspace))
+    git(quiet.repository, "worktree", "add", "-q", "-b", "mine", str(workspace))
     git(workspace, "commit", "-q", "--allow-empty", "-m", "a step")
-    run = live_run(paused, "a", workspace=str(workspace))
-    with talk_as(paused, run) as talk:
+    run = live_run(quiet, "a", workspace=str(workspace))
+    with talk_as(quiet, run) as talk:
         made = talk.call("create_worker", **worker(workspace))
-    store = open_store(paused.home)
+    store = open_store(quiet.home)
     try:
         task = Tasks(store).get(made["worker_id"])
     finally:
         store.close()
     assert task.base == git(workspace, "rev-parse", "HEAD").strip()
-    assert task.project == str(paused.repository)
+    assert task.project == str(quiet.repository)
 
 
-def test_an_agent_looks_at_no_conflicts_of_another_repository(paused: System, tmp_path: Path) -> None:
+def test_an_agent_looks_at_no_conflicts_of_another_repository(quiet: System, tmp_path: Path) -> None:
     """Git runs the merge drivers that a repository names."""
     other = make_repository(tmp_path / "other", {"f": "a\n", ".gitattributes": "* merge=x\n"})
     for branch in ("one", "two"):
@@ -262,11 +275,11 @@ def test_an_agent_looks_at_no_conflicts_of_another_repository(paused: System, tm
         (other / "f").write_text(branch)
         git(other, "commit", "-qam", branch)
     git(other, "config", "merge.x.driver", f"touch {tmp_path}/ran; false")
-    run = live_run(paused, "a", role=Role.REVIEWER)
-    with talk_as(paused, run) as talk:
+    run = live_run(quiet, "a", role=Role.REVIEWER)
+    with talk_as(quiet, run) as talk:
         told = talk.refuse("check_conflicts", repo_path=str(other), names=["one"], into="two")
         assert told["error"] == "Refused"
-        assert talk.call("check_conflicts", repo_path=str(paused.repository), into="main")["branches"] == []
+        assert talk.call("check_conflicts", repo_path=str(quiet.repository), into="main")["branches"] == []
     assert not (tmp_path / "ran").exists()
 
 
@@ -277,74 +290,79 @@ def budget_of(system: System, run: str) -> float:
     return next(one.budget_usd for one in system.all_runs() if one.id == run)
 
 
-def test_what_an_agent_starts_is_paid_from_its_own_budget(paused: System) -> None:
-    run = live_run(paused, "a", budget_usd=8.25)  # of which 0.25 is spent
-    with talk_as(paused, run, FLEET_BUDGET_TASK_USD="99") as talk:
+def test_what_an_agent_starts_is_paid_from_its_own_budget(quiet: System) -> None:
+    run = live_run(quiet, "a", budget_usd=8.25)  # of which 0.25 is spent
+    with talk_as(quiet, run, FLEET_BUDGET_TASK_USD="99") as talk:
         assert talk.call("healthcheck")["budget_left_usd"] == 8.0
-        first = talk.call("create_worker", **worker(paused.repository))
-        assert (origin_of(paused, first).budget_usd, budget_of(paused, run)) == (4.0, 4.25)
-        second = talk.call("create_worker", **worker(paused.repository), budget_usd=3.0)
-        assert (origin_of(paused, second).budget_usd, budget_of(paused, run)) == (3.0, 1.25)
-        told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=1.5)
+        first = talk.call("create_worker", **worker(quiet.repository))
+        assert (origin_of(quiet, first).budget_usd, budget_of(quiet, run)) == (4.0, 4.25)
+        second = talk.call("create_worker", **worker(quiet.repository), budget_usd=3.0)
+        assert (origin_of(quiet, second).budget_usd, budget_of(quiet, run)) == (3.0, 1.25)
+        told = talk.refuse("create_worker", **worker(quiet.repository), budget_usd=1.5)
         assert told["error"] == "OverLimit"
         assert "$1.00 of its budget left" in told["details"]
-        assert budget_of(paused, run) == 1.25
+        assert budget_of(quiet, run) == 1.25
 
 
-def test_a_budget_that_nothing_could_be_started_with_is_refused_at_once(paused: System) -> None:
-    run = live_run(paused, "a")
-    with talk_within(paused) as person, talk_as(paused, run) as agent:
+def test_a_budget_that_nothing_could_be_started_with_is_refused_at_once(quiet: System) -> None:
+    run = live_run(quiet, "a")
+    with talk_within(quiet) as person, talk_as(quiet, run) as agent:
         for talk in (person, agent):
-            told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=0.001)
+            told = talk.refuse("create_worker", **worker(quiet.repository), budget_usd=0.001)
             assert (told["error"], "at least 0.01" in told["hint"]) == ("InvalidInput", True)
-        assert person.call("create_worker", **worker(paused.repository), budget_usd=0.01)["worker_id"]
+        assert person.call("create_worker", **worker(quiet.repository), budget_usd=0.01)["worker_id"]
         assert person.call("list_workers")["count"] == 1
 
 
-def test_an_agent_that_has_nothing_left_starts_nothing(paused: System) -> None:
-    run = live_run(paused, "a", budget_usd=0.255)
-    with talk_as(paused, run) as talk:
-        assert talk.refuse("create_worker", **worker(paused.repository))["error"] == "OverLimit"
+def test_an_agent_that_has_nothing_left_starts_nothing(quiet: System) -> None:
+    run = live_run(quiet, "a", budget_usd=0.255)
+    with talk_as(quiet, run) as talk:
+        assert talk.refuse("create_worker", **worker(quiet.repository))["error"] == "OverLimit"
         stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
-        wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x", "stages": stages}
+        wish = {"name": "w", "repo_path": str(quiet.repository), "task_prompt": "x", "stages": stages}
         assert talk.refuse("create_workflow", **wish)["error"] == "OverLimit"
         assert talk.call("list_workers")["count"] == 0
 
 
-def test_what_comes_to_nothing_costs_an_agent_nothing(paused: System) -> None:
-    run = live_run(paused, "a", budget_usd=8.25)
-    with talk_as(paused, run) as talk:
-        assert talk.refuse("create_worker", **{**worker(paused.repository), "base_ref": "nowhere"})
-        assert talk.refuse("create_worker", **worker(paused.repository), extra_args=["--x"])
-    assert budget_of(paused, run) == 8.25
+def test_what_comes_to_nothing_costs_an_agent_nothing(quiet: System) -> None:
+    run = live_run(quiet, "a", budget_usd=8.25)
+    with talk_as(quiet, run) as talk:
+        assert talk.refuse("create_worker", **{**worker(quiet.repository), "base_ref": "nowhere"})
+        assert talk.refuse("create_worker", **worker(quiet.repository), extra_args=["--x"])
+    assert budget_of(quiet, run) == 8.25
 
 
-def test_an_agent_that_has_handed_on_everything_has_a_limit_still(paused: System) -> None:
-    run = live_run(paused, "a", budget_usd=1.0, usage=Usage())
-    with talk_as(paused, run) as talk:
-        talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
+def test_an_agent_that_has_handed_on_everything_has_a_limit_still(quiet: System) -> None:
+    run = live_run(quiet, "a", budget_usd=1.0, usage=Usage())
+    with talk_as(quiet, run) as talk:
+        talk.call("create_worker", **worker(quiet.repository), budget_usd=1.0)
         assert talk.call("healthcheck")["budget_left_usd"] == pytest.approx(0.0, abs=1e-5)
-        told = talk.refuse("create_worker", **worker(paused.repository), budget_usd=500.0)
+        told = talk.refuse("create_worker", **worker(quiet.repository), budget_usd=500.0)
         assert told["error"] == "OverLimit"
-    assert 0 < budget_of(paused, run) < 0.01
+    assert 0 < budget_of(quiet, run) < 0.01
 
 
-def test_what_an_agent_gives_to_a_pair_is_what_it_asked_for(paused: System) -> None:
-    run = live_run(paused, "a", budget_usd=8.25)
-    pair = {"repo_path": str(paused.repository), "prompt": "x", "doer": "scripted", "reviewer": "scripted"}
-    with talk_as(paused, run) as talk:
+def test_what_an_agent_gives_to_a_pair_is_what_it_asked_for(quiet: System) -> None:
+    run = live_run(quiet, "a", budget_usd=8.25)
+    pair = {
+        "repo_path": str(quiet.repository),
+        "prompt": "x",
+        "doer": "scripted",
+        "reviewer": "scripted",
+    }
+    with talk_as(quiet, run) as talk:
         talk.call("start_pair", **pair, budget_usd=1.0)
-    assert budget_of(paused, run) == 7.25
+    assert budget_of(quiet, run) == 7.25
 
 
-def test_the_total_budget_of_a_sprint_bounds_everything_that_comes_of_it(paused: System) -> None:
-    folder = str(paused.repository)
+def test_the_total_budget_of_a_sprint_bounds_everything_that_comes_of_it(quiet: System) -> None:
+    folder = str(quiet.repository)
     wish = {"repo_path": folder, "prompt": "x", "doer": "scripted", "gates": ["true"]}
-    with talk_within(paused) as talk:
+    with talk_within(quiet) as talk:
         sprint = talk.call("start_sprint", **wish, budget_usd=1.5)
     words = ("sprint", "scripted", "-p", "x", "--gate", "true", "--budget", "2.5")
-    typed = paused.json(*words, "--budget-each", "0.5")
-    store = open_store(paused.home)
+    typed = quiet.json(*words, "--budget-each", "0.5")
+    store = open_store(quiet.home)
     try:
         for name, usd in ((sprint["id"], 1.5), (typed["id"], 2.5)):
             plan = pair_for(Sprints(store).get(name), now=1.0)
@@ -357,54 +375,54 @@ def test_the_total_budget_of_a_sprint_bounds_everything_that_comes_of_it(paused:
         store.close()
 
 
-def test_the_allowed_repositories_do_not_bind_a_person_at_a_terminal(paused: System, tmp_path: Path) -> None:
+def test_the_allowed_repositories_do_not_bind_a_person_at_a_terminal(quiet: System, tmp_path: Path) -> None:
     start = ("sprint", "scripted", "-p", "x", "--gate", "true")
-    bound = replace(paused, env=paused.env | {"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")})
+    bound = replace(quiet, env=quiet.env | {"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")})
     for budget in ((), ("--budget", "2.5")):
         assert bound.json(*start, *budget)["state"] == "planning"
 
 
 @pytest.mark.parametrize("has_file", [True, False])
 def test_no_setting_within_its_reach_raises_the_budget_of_an_agents_task(
-    paused: System, tmp_path: Path, *, has_file: bool
+    quiet: System, tmp_path: Path, *, has_file: bool
 ) -> None:
-    task = Task(id=TaskId("t-1"), title="t", created_at=time.time(), project=str(paused.repository))
-    run = live_run(paused, "a", task=task.id, budget_usd=1.25)
+    task = Task(id=TaskId("t-1"), title="t", created_at=time.time(), project=str(quiet.repository))
+    run = live_run(quiet, "a", task=task.id, budget_usd=1.25)
     workspace = tmp_path / "workspace"
-    git(paused.repository, "worktree", "add", "-q", "--detach", str(workspace))
+    git(quiet.repository, "worktree", "add", "-q", "--detach", str(workspace))
     if has_file:
         (workspace / ".fleet").mkdir()
         (workspace / ".fleet/config.toml").write_text("[budget]\ntask_usd = 1000\n")
-    store = open_store(paused.home)
+    store = open_store(quiet.home)
     try:
         Tasks(store).add(task)
         more = {} if has_file else {"FLEET_BUDGET_TASK_USD": "1000"}
-        with talk_as(paused, run, **more) as talk:
+        with talk_as(quiet, run, **more) as talk:
             talk.call("create_worker", **worker(workspace), budget_usd=0.25)
         assert Tasks(store).get("t-1").budget_usd == 1.0
     finally:
         store.close()
 
 
-def test_an_agent_without_a_budget_hands_on_what_it_says_and_no_limit_else(paused: System) -> None:
-    run = live_run(paused, "a")
-    with talk_as(paused, run) as talk:
-        made = talk.call("create_worker", **worker(paused.repository))
-        assert origin_of(paused, made).budget_usd == 0.0
-        bounded = talk.call("create_worker", **worker(paused.repository), budget_usd=1.0)
-        assert origin_of(paused, bounded).budget_usd == 1.0
-        assert talk.refuse("create_worker", **{**worker(paused.repository), "base_ref": "x"}, budget_usd=1.0)
+def test_an_agent_without_a_budget_hands_on_what_it_says_and_no_limit_else(quiet: System) -> None:
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run) as talk:
+        made = talk.call("create_worker", **worker(quiet.repository))
+        assert origin_of(quiet, made).budget_usd == 0.0
+        bounded = talk.call("create_worker", **worker(quiet.repository), budget_usd=1.0)
+        assert origin_of(quiet, bounded).budget_usd == 1.0
+        assert talk.refuse("create_worker", **{**worker(quiet.repository), "base_ref": "x"}, budget_usd=1.0)
         assert talk.call("healthcheck")["budget_left_usd"] is None
 
 
 # what it may not do
 
 
-def test_an_agent_changes_only_what_it_started(paused: System) -> None:
-    with talk_within(paused) as person:
-        foreign = person.call("create_worker", **worker(paused.repository))["worker_id"]
-    run = live_run(paused, "a")
-    with talk_as(paused, run) as talk:
+def test_an_agent_changes_only_what_it_started(quiet: System) -> None:
+    with talk_within(quiet) as person:
+        foreign = person.call("create_worker", **worker(quiet.repository))["worker_id"]
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run) as talk:
         assert talk.refuse("cancel_worker", worker_id=foreign)["error"] == "Refused"
         for tool, more in (
             ("close_tasks", {"task_ids": [foreign]}),
@@ -414,20 +432,20 @@ def test_an_agent_changes_only_what_it_started(paused: System) -> None:
         ):
             assert talk.refuse(tool, **more)["error"] == "Refused", tool
         assert talk.refuse("prompt_run", run=run, prompt="x")["error"] == "Refused"
-        own = talk.call("create_worker", **worker(paused.repository))["worker_id"]
+        own = talk.call("create_worker", **worker(quiet.repository))["worker_id"]
         assert talk.call("cancel_worker", worker_id=own)["status"] == "cancelled"
 
 
-def test_work_goes_on_only_where_it_may_be_started(paused: System, tmp_path: Path) -> None:
-    run = live_run(paused, "a")
+def test_work_goes_on_only_where_it_may_be_started(quiet: System, tmp_path: Path) -> None:
+    run = live_run(quiet, "a")
     stages = [{"name": "s", "executor": "scripted", "prompt_template": "x"}]
-    wish = {"name": "w", "repo_path": str(paused.repository), "task_prompt": "x", "stages": stages}
-    with talk_within(paused) as person:
-        task = person.call("create_worker", **worker(paused.repository))["worker_id"]
+    wish = {"name": "w", "repo_path": str(quiet.repository), "task_prompt": "x", "stages": stages}
+    with talk_within(quiet) as person:
+        task = person.call("create_worker", **worker(quiet.repository))["worker_id"]
         workflow = person.call("create_workflow", **wish)["workflow_id"]
         pair = person.call("start_pair", repo_path=wish["repo_path"], prompt="x", doer="scripted")["id"]
-    paused.fleet("ask", "red?", "--task", task)
-    with talk_within(paused, env={"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")}) as person:
+    quiet.fleet("ask", "red?", "--task", task)
+    with talk_within(quiet, env={"FLEET_ALLOWED_REPOS": str(tmp_path / "elsewhere")}) as person:
         for tool, arguments in (
             ("prompt_run", {"run": run, "prompt": "x"}),
             ("reopen_task", {"task_id": task}),
@@ -439,22 +457,22 @@ def test_work_goes_on_only_where_it_may_be_started(paused: System, tmp_path: Pat
             assert "may not be started" in told["details"], tool
 
 
-def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused: System) -> None:
-    run = live_run(paused, "a", task="t-1", token=1)
+def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(quiet: System) -> None:
+    run = live_run(quiet, "a", task="t-1", token=1)
     task = Task(
         id=TaskId("t-1"),
         title="t",
         created_at=time.time(),
-        project=str(paused.repository),
+        project=str(quiet.repository),
         state=TaskState.IN_PROGRESS,
         owner="elsewhere",
         token=1,
         run=RunId(run),
     )
-    store = open_store(paused.home)
+    store = open_store(quiet.home)
     try:
         Tasks(store).add(task)
-        with talk_as(paused, run) as talk:
+        with talk_as(quiet, run) as talk:
             talk.call("close_tasks", task_ids=["t-1"], reason="it is done")
             assert talk.refuse("reopen_task", task_id="t-1")["error"] == "Refused"
         asked = Tasks(store).get("t-1")
@@ -477,23 +495,23 @@ def test_an_agent_asks_for_its_own_task_to_be_closed_and_cannot_reopen_it(paused
     ],
 )
 def test_an_agent_decides_nothing_that_is_a_persons_to_decide(
-    paused: System, tool: str, arguments: Mapping[str, Any]
+    quiet: System, tool: str, arguments: Mapping[str, Any]
 ) -> None:
-    run = live_run(paused, "a")
-    with talk_as(paused, run) as talk:
+    run = live_run(quiet, "a")
+    with talk_as(quiet, run) as talk:
         told = talk.refuse(tool, **arguments)
         assert told["error"] == "Refused"
         assert "fleet ask" in told["hint"]
 
 
-def test_an_agent_names_no_commands_and_no_flags(paused: System) -> None:
-    run = live_run(paused, "a")
-    folder = str(paused.repository)
+def test_an_agent_names_no_commands_and_no_flags(quiet: System) -> None:
+    run = live_run(quiet, "a")
+    folder = str(quiet.repository)
     gate = {"name": "g", "kind": "gate", "gates": ["id > /tmp/out"]}
     flagged = {"name": "s", "executor": "scripted", "prompt_template": "x", "extra_args": ["--model=x"]}
     nested = {"name": "n", "kind": "workflow", "stages": [gate]}
-    with talk_as(paused, run) as talk:
-        flags = {**worker(paused.repository), "extra_args": ["--model=x"]}
+    with talk_as(quiet, run) as talk:
+        flags = {**worker(quiet.repository), "extra_args": ["--model=x"]}
         assert talk.refuse("create_worker", **flags)["error"] == "Refused"
         for stage in (gate, flagged, nested):
             wish = {"name": "w", "repo_path": folder, "task_prompt": "x", "stages": [stage]}
@@ -505,11 +523,11 @@ def test_an_agent_names_no_commands_and_no_flags(paused: System) -> None:
             assert talk.refuse(tool, **wish)["error"] == "Refused", tool
 
 
-def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:
-    run = live_run(paused, "a", role=Role.REVIEWER)
-    with talk_as(paused, run) as talk:
+def test_a_reviewer_looks_and_starts_nothing(quiet: System) -> None:
+    run = live_run(quiet, "a", role=Role.REVIEWER)
+    with talk_as(quiet, run) as talk:
         assert talk.call("list_workers")["count"] == 0
-        assert "reviewer" in talk.refuse("create_worker", **worker(paused.repository))["details"]
+        assert "reviewer" in talk.refuse("create_worker", **worker(quiet.repository))["details"]
 
 
 @pytest.mark.parametrize(
@@ -529,11 +547,11 @@ def test_a_reviewer_looks_and_starts_nothing(paused: System) -> None:
     ],
 )
 def test_a_refused_call_stays_refused_when_it_brings_a_reply_along(
-    paused: System, tool: str, arguments: Mapping[str, Any]
+    quiet: System, tool: str, arguments: Mapping[str, Any]
 ) -> None:
-    run = live_run(paused, "a", role=Role.REVIEWER)
+    run = live_run(quiet, "a", role=Role.REVIEWER)
     reply = types.ElicitResult(action="accept", content={"answer": "x"})
-    with talk_as(paused, run) as talk:
+    with talk_as(quiet, run) as talk:
         told = talk.answer_with({"q-none": reply}, tool, **arguments)
         assert told.is_error
         assert (told.structured_content or {})["error"] == "Refused"
