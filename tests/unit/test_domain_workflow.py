@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.domain.ids import WorkflowId
 from fleet.errors import Conflict, NotFound
+from fleet.records.collection import decode_item, encode_item
 from fleet.work.workflow.model import (
     OnFailure,
     Outcome,
@@ -37,7 +38,7 @@ from fleet.work.workflow.model import (
     startable,
     started,
 )
-from fleet.work.workflow.records import WORKFLOW_CODEC
+from fleet.work.workflow.records import Workflows
 
 GOOD = Outcome(status="completed", summary="fine", head="h")
 BAD = Outcome(status="failed", reason="broken")
@@ -164,7 +165,7 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
         workflow(Stage(name="a", kind=StageKind.APPROVAL), Stage(name="b", needs=(0,))), 0, (), 1.0
     )
     assert work.needs_person
-    assert "work" not in WORKFLOW_CODEC.index(work)
+    assert "work" not in Workflows.index(work)
     yes = approved(work, 0, Outcome(status="approved"), 2.0)
     assert startable(yes) == (1,)
     with pytest.raises(Conflict):
@@ -174,13 +175,13 @@ def test_an_approval_waits_for_a_person_and_needs_nobody_else() -> None:
 def test_a_workflow_that_a_person_wants_ended_waits_for_nobody() -> None:
     work = started(workflow(Stage(name="a", kind=StageKind.APPROVAL)), 0, (), 1.0)
     assert not replace(work, is_cancelled=True).needs_person
-    assert "work" in WORKFLOW_CODEC.index(replace(work, is_cancelled=True))
+    assert "work" in Workflows.index(replace(work, is_cancelled=True))
 
 
 def test_a_workflow_that_waits_for_a_person_and_has_work_besides_is_looked_after() -> None:
     work = started(workflow(Stage(name="a", kind=StageKind.APPROVAL), Stage(name="b")), 0, (), 1.0)
     assert not work.needs_person
-    assert WORKFLOW_CODEC.index(work)["work"] == "h"
+    assert Workflows.index(work)["work"] == "h"
 
 
 def test_a_stage_is_done_again_with_all_that_builds_on_it_under_a_new_name() -> None:
@@ -349,7 +350,7 @@ def test_the_same_record_gives_the_same_decisions_also_after_it_was_written_down
 ) -> None:
     player = Player(work, Random(seed))
     while player.step():
-        read = WORKFLOW_CODEC.decode(WORKFLOW_CODEC.encode(player.work))
+        read = decode_item(Workflow, encode_item(player.work))
         assert read == player.work
         assert (startable(read), skippable(read)) == (startable(player.work), skippable(player.work))
         assert concluded(read, 5.0) == concluded(player.work, 5.0)

@@ -20,7 +20,7 @@ from fleet.engine.reconcilers import Reconcilers
 from fleet.engine.supervisor import wish_prefixes
 from fleet.errors import Next
 from fleet.ports.store import Store
-from fleet.records.collection import Codec, Collection
+from fleet.records.collection import Collection
 from fleet.records.lineage import Lineage
 from fleet.services.decisions import decisions_due
 from fleet.services.results import Results
@@ -46,15 +46,13 @@ class Relay:
     is_told: bool = False
 
 
-def _index_of(relay: Relay) -> dict[str, str]:
-    return {"state": relay.state, "project": relay.project} | (
-        {} if relay.is_told else {"untold": relay.host}
-    )
-
-
 class Relays(Collection[Relay]):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, Codec(kind="relay", make=Relay, decoders={}, index=_index_of))
+    kind, make = "relay", Relay
+
+    @staticmethod
+    def index(relay: Relay) -> dict[str, str]:
+        untold = {} if relay.is_told else {"untold": relay.host}
+        return {"state": relay.state, "project": relay.project, **untold}
 
 
 class RelayReconciler:
@@ -158,9 +156,9 @@ def test_a_kind_is_declared_in_full(name: str) -> None:
     kind = next(one for one in registry.kinds() if one.name == name)
     assert registry.KINDS[name] == f"fleet.work.{name}.kind"
     assert getattr(ids, f"new_{name}_id")(0.0).startswith(kind.id_prefix)
-    codec: Codec[Any] = vars(kind.collection(MemoryStore()))["_codec"]
-    assert codec.kind == name
-    missing = [one for one in PLAIN if not hasattr(codec.make, one)]
+    collection = kind.collection(MemoryStore())
+    assert collection.kind == name
+    missing = [one for one in PLAIN if not hasattr(collection.make, one)]
     assert not missing, f"a {name} is no Work without {missing}"
     own = vars(type(kind))
     assert (kind.asking is not None) == ("decisions" in own), "decisions are found by `asking`"

@@ -16,10 +16,8 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import cast
 
 from fleet.domain.boundary import Content, Guarded, Known, Outside, OutsideKind, Weight, compare
-from fleet.domain.event import Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.context import EngineContext
@@ -128,7 +126,7 @@ def _load(context: EngineContext, run: Run, turn: int) -> Guarded | None:
     if sha256(content).hexdigest() != run.guard:
         return None
     try:
-        return decode_guarded(cast("dict[str, Json]", json.loads(content)))
+        return decode_guarded(json.loads(content))
     except (LookupError, TypeError):  # of another version
         return None
 

@@ -34,7 +34,8 @@ from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.store import Store
 from fleet.ports.workspace import Place
-from fleet.records.runs import RUN_CODEC, Runs
+from fleet.records.collection import encode_item
+from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 
@@ -167,7 +168,7 @@ class EngineContext:
 
     async def note(self, run: Run) -> Run:
         """Write a run's record into its folder, too."""
-        text = json.dumps(RUN_CODEC.encode(run), ensure_ascii=False)
+        text = json.dumps(encode_item(run), ensure_ascii=False)
         path = f"{self.member.run_folder(run.id)}/{RUN_FILE}"
         await self.member.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
         return run

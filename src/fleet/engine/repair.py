@@ -24,7 +24,8 @@ from fleet.engine.context import RUN_FILE
 from fleet.engine.follow import turn_start
 from fleet.ports.store import Record, Store
 from fleet.ports.traces import Trace, Traces
-from fleet.records.runs import BRANCH, RUN_CODEC, Runs, branch_key, decode_result, encode_event
+from fleet.records.collection import decode_item
+from fleet.records.runs import BRANCH, Runs, branch_key, encode_event
 from fleet.records.tasks import QueueState, Tasks
 from fleet.shim.client import Shim
 
@@ -122,7 +123,7 @@ class Rebuilder:
         for folder in self._folders():
             body = _read_json(folder / RUN_FILE)
             with contextlib.suppress(ValueError, KeyError, TypeError):  # what somebody else has put there
-                run = RUN_CODEC.decode(body)
+                run = decode_item(Run, body)
                 if run.id == folder.name:
                     yield run
 
@@ -264,7 +265,7 @@ def _session(events: Iterable[Mapping[str, Json]]) -> str:
 
 def _read_result(folder: Path) -> Result | None:
     try:
-        return decode_result(_read_json(folder / "result.json"))
+        return decode_item(Result, _read_json(folder / "result.json"))
     except (ValueError, KeyError, TypeError, AttributeError):  # there is none, or nothing like one
         return None
 

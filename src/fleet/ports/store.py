@@ -97,3 +97,10 @@ def find_all(store: Store, kind: str, field: str = "", value: str = "") -> Itera
     while page := store.find(kind, field, value, after=after):
         yield from page
         after = page[-1].key
+
+
+def read_all(store: Store, stream: str, *, after: int = 0) -> Iterator[tuple[int, Mapping[str, Json]]]:
+    """Yield every event that `read` would, however many there are."""
+    while page := store.read(stream, after=after):
+        yield from page
+        after = page[-1][0]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 from fleet.domain.boundary import Content, Guarded, Outside
 from fleet.domain.event import Json
-from fleet.errors import Stale
 from fleet.ports.store import Record, Store
+from fleet.records.collection import overwrite
 
 ACCEPTED = "accepted_change"
 
@@ -35,15 +38,7 @@ class AcceptedChanges:
         return any(one is not None and _made_at(one) >= since for one in made)
 
     def _put(self, key: str, body: dict[str, Json]) -> None:
-        while True:
-            before = self._store.get(ACCEPTED, key)
-            try:
-                self._store.put(
-                    Record(kind=ACCEPTED, key=key, body=body, version=before.version if before else "")
-                )
-            except Stale:
-                continue  # somebody else accepts it as well
-            return
+        overwrite(self._store, ACCEPTED, key, body)
 
 
 def _made_at(record: Record) -> float:
@@ -51,48 +46,25 @@ def _made_at(record: Record) -> float:
     return at if isinstance(at, float) else 0.0
 
 
-def encode_guarded(guarded: Guarded) -> dict[str, Json]:
+def encode_guarded(guarded: Guarded) -> dict[str, Any]:
     """Return a state as a JSON document."""
     from base64 import b64encode
 
-    return {
-        "at": guarded.at,
-        "is_report_only": guarded.is_report_only,
-        "refs": dict(guarded.refs),
-        "head": guarded.head,
-        "commit": guarded.commit,
-        "stashes": list(guarded.stashes),
-        "config_files": list(guarded.config_files),
-        "filters": dict(guarded.filters),
-        "files": {
-            name: [one.stamp, one.mode, None if one.data is None else b64encode(one.data).decode()]
-            for name, one in guarded.files.items()
-        },
-        "entries": dict(guarded.entries),
-        "worktrees": {name: list(one) for name, one in guarded.worktrees.items()},
-        "runs": dict(guarded.runs),
+    files = {
+        name: [one.stamp, one.mode, None if one.data is None else b64encode(one.data).decode()]
+        for name, one in guarded.files.items()
     }
+    return {spec.name: getattr(guarded, spec.name) for spec in fields(Guarded)} | {"files": files}
 
 
-def decode_guarded(body: dict[str, Json]) -> Guarded:
+def decode_guarded(body: Mapping[str, Any]) -> Guarded:
+    """Return the state of a document; raise `LookupError` if a part of it is not there."""
     from base64 import b64decode
-    from typing import Any, cast
 
-    found = cast("dict[str, Any]", body)
-    return Guarded(
-        at=found["at"],
-        is_report_only=found["is_report_only"],
-        refs=found["refs"],
-        head=found["head"],
-        commit=found["commit"],
-        stashes=found["stashes"],
-        config_files=found["config_files"],
-        filters=found["filters"],
-        files={
-            name: Content(stamp, mode, None if data is None else b64decode(data))
-            for name, (stamp, mode, data) in found["files"].items()
-        },
-        entries=found["entries"],
-        worktrees={name: (owner, head) for name, (owner, head) in found["worktrees"].items()},
-        runs=found["runs"],
-    )
+    values = {spec.name: body[spec.name] for spec in fields(Guarded)}
+    values["files"] = {
+        name: Content(stamp, mode, None if data is None else b64decode(data))
+        for name, (stamp, mode, data) in body["files"].items()
+    }
+    values["worktrees"] = {name: (owner, head) for name, (owner, head) in body["worktrees"].items()}
+    return Guarded(**values)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from functools import cache, partial
+from types import NoneType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
+from fleet.domain.cause import Cause
 from fleet.domain.event import Json
 from fleet.errors import NotFound, Stale
 from fleet.ports.store import STREAM, Record, Store, find_all
@@ -25,69 +29,46 @@ class Entity(Protocol):
 
 Item = TypeVar("Item", bound=Entity)
 Part = TypeVar("Part")
-Decoder: TypeAlias = Callable[[Any], object]
 MOST_READ = 200  # items of a kind that are remembered
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codec(Generic[Item]):
-    """How items of a kind are written down and found again."""
-
-    kind: str
-    make: type[Item]
-    decoders: Mapping[str, Decoder]  # for fields that are not plain JSON
-    index: Callable[[Item], Mapping[str, str]]  # what an item can be found by
-    missing_hint: str = ""
-
-    def encode(self, item: Item) -> dict[str, Json]:
-        """Return an item as a JSON document; what has its default value is left out."""
-        return {"id": item.id, **_encode_unusual(item)}
-
-    def decode(self, body: Mapping[str, Json]) -> Item:
-        return _decode(self.make, body, self.decoders)
-
-
-def value_of(make: type[Part], **decoders: Decoder) -> Callable[[Mapping[str, Any]], Part]:
-    """Return what decodes a dataclass within an item, given decoders for what is not plain JSON in it."""
-    return lambda body: _decode(make, body, decoders)
-
-
-def tuple_of(
-    make: type[Part], **decoders: Decoder
-) -> Callable[[Iterable[Mapping[str, Any]]], tuple[Part, ...]]:
-    """Return what decodes several of them."""
-    return lambda bodies: tuple(_decode(make, body, decoders) for body in bodies)
-
-
-def _decode(make: type[Part], body: Mapping[str, Any], decoders: Mapping[str, Decoder]) -> Part:
-    known = _defaults(make)  # a newer fleet may have written more
-    values = {
-        name: decoders[name](value) if name in decoders and value is not None else value
-        for name, value in body.items()
-        if name in known
-    }
-    return make(**values)
+_PLAIN = frozenset({str, int, float, bool, NoneType})
+_CAUSES = frozenset(Cause)
 
 
 class Collection(Generic[Item]):
-    """The items of one kind in a store."""
+    """The items of one kind in a store. A subclass names the kind and the type."""
 
-    def __init__(self, store: Store, codec: Codec[Item]) -> None:
+    kind: ClassVar[str]
+    make: type[Item]
+    missing_hint: ClassVar[str] = ""
+
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._codec = codec
-        self._read: OrderedDict[str, tuple[str, Item]] = _memory_of(store, codec.kind)
+        memories = _memories.setdefault(store, {})
+        self._read: OrderedDict[str, tuple[str, Item]] = memories.setdefault(self.kind, OrderedDict())
+
+    @staticmethod
+    def index(item: Any, /) -> Mapping[str, str]:
+        """What an item can be found by."""
+        return {}
 
     def get(self, key: str) -> Item:
         return self.decode(self._record(key))
 
     def peek(self, key: str) -> Item | None:
-        record = self._store.get(self._codec.kind, key)
+        record = self._store.get(self.kind, key)
         return self.decode(record) if record else None
 
     def add(self, item: Item) -> None:
         """Write a new item; raise `Stale` if there is one of its id."""
         self._remember(self._store.put(self._record_of(item)), item)
+
+    def ensure(self, item: Item) -> Item:
+        """Return the item of that id, added now if it was not there before."""
+        if (known := self.peek(item.id)) is not None:
+            return known
+        with suppress(Stale):  # somebody else was first
+            self.add(item)
+        return self.get(item.id)
 
     def update(
         self,
@@ -133,17 +114,17 @@ class Collection(Generic[Item]):
         return list(self.each(field, value))
 
     def each(self, field: str = "", value: str = "") -> Iterator[Item]:
-        return (self.decode(record) for record in find_all(self._store, self._codec.kind, field, value))
+        return (self.decode(record) for record in find_all(self._store, self.kind, field, value))
 
     def page(self, field: str, value: str, *, after: str = "", limit: int = 100) -> Sequence[Item]:
-        records = self._store.find(self._codec.kind, field, value, after=after, limit=limit)
+        records = self._store.find(self.kind, field, value, after=after, limit=limit)
         return [self.decode(record) for record in records]
 
     def decode(self, record: Record) -> Item:
         """Return the item of a record; one of the same version is the same item, which nothing can change."""
         version, item = self._read.get(record.key, ("", None))
         if item is None or version != record.version:
-            item = self._codec.decode(record.body)
+            item = decode_item(self.make, record.body)
             self._remember(record, item)
         return item
 
@@ -154,22 +135,69 @@ class Collection(Generic[Item]):
             self._read.popitem(last=False)
 
     def _record(self, key: str) -> Record:
-        record = self._store.get(self._codec.kind, key)
+        record = self._store.get(self.kind, key)
         if record is None:
-            raise NotFound(f"there is no {self._codec.kind} {key!r}", hint=self._codec.missing_hint)
+            raise NotFound(f"there is no {self.kind} {key!r}", hint=self.missing_hint)
         return record
 
     def _record_of(self, item: Item) -> Record:
-        codec = self._codec
-        return Record(kind=codec.kind, key=item.id, body=codec.encode(item), fields=codec.index(item))
+        return Record(kind=self.kind, key=item.id, body=encode_item(item), fields=self.index(item))
 
 
 # Decoded items by store and kind, with their versions; all collections of a kind share them.
 _memories: WeakKeyDictionary[Store, dict[str, OrderedDict[str, Any]]] = WeakKeyDictionary()
 
 
-def _memory_of(store: Store, kind: str) -> OrderedDict[str, Any]:
-    return _memories.setdefault(store, {}).setdefault(kind, OrderedDict())
+def overwrite(store: Store, kind: str, key: str, body: Mapping[str, Json]) -> None:
+    """Write a record, whatever it says until now and however many others write to it."""
+    while True:
+        record = store.get(kind, key)
+        version = record.version if record else ""
+        with suppress(Stale):
+            store.put(Record(kind=kind, key=key, body=body, version=version))
+            return
+
+
+def encode_item(item: object) -> dict[str, Json]:
+    """Return a dataclass as a JSON document; what has its default value is left out."""
+    unusual = dict[str, Json]()
+    for name, default in _defaults(type(item)).items():
+        own = getattr(item, name)
+        if own is not default and own != default:
+            unusual[name] = _encode(own, encode_item)
+    return unusual
+
+
+def decode_item(make: type[Part], body: Mapping[str, Any]) -> Part:
+    """Return the dataclass that a JSON document stands for; its annotations tell how values are read."""
+    known, decoders = _defaults(make), _decoders(make)
+    values = {
+        name: decoders[name](value) if name in decoders and value is not None else value
+        for name, value in body.items()
+        if name in known  # a newer fleet may have written more
+    }
+    return make(**values)
+
+
+@cache
+def _decoders(make: type[Any]) -> Mapping[str, Callable[[Any], object]]:
+    found = {name: _decoder_of(hint) for name, hint in get_type_hints(make).items()}
+    return {name: decoder for name, decoder in found.items() if decoder}
+
+
+def _decoder_of(hint: Any) -> Callable[[Any], object] | None:
+    """Return what makes a value of a type from JSON; None where JSON has such values itself."""
+    if hint is Cause:
+        return lambda word: Cause(word) if word in _CAUSES else Cause.CRASH  # a newer fleet may know more
+    if is_dataclass(hint):
+        return partial(decode_item, cast("type[Any]", hint))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    parts = [_decoder_of(part) for part in get_args(hint) if part is not NoneType]
+    if get_origin(hint) is tuple:
+        decode = parts[0]
+        return (lambda values: tuple(map(decode, values))) if decode else tuple
+    return parts[0] if len(parts) == 1 else None  # of an optional value
 
 
 def encode_value(value: object) -> Json:
@@ -194,16 +222,6 @@ def _encode(value: object, encode: Callable[[object], dict[str, Json]]) -> Json:
 
 def _encode_all(value: object) -> dict[str, Json]:
     return {name: _encode(getattr(value, name), _encode_all) for name in _defaults(type(value))}
-
-
-def _encode_unusual(value: object) -> dict[str, Json]:
-    """Leave out what has its default value."""
-    unusual = dict[str, Json]()
-    for name, default in _defaults(type(value)).items():
-        own = getattr(value, name)
-        if own is not default and own != default:
-            unusual[name] = _encode(own, _encode_unusual)
-    return unusual
 
 
 @cache

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from fleet.domain.event import Json
-from fleet.domain.ids import QuestionId, RunId, TaskId
-from fleet.domain.question import Question, QuestionState
+from fleet.domain.ids import TaskId
+from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Reservation
-from fleet.domain.run import Role
-from fleet.domain.task import Claim, Input, Task, TaskState
+from fleet.domain.task import Claim, Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.errors import Fenced, Stale
-from fleet.ports.store import Record, Store, find_all
-from fleet.records.collection import Codec, Collection, encode_value, tuple_of, value_of
+from fleet.ports.store import Record, Store, find_all, read_all
+from fleet.records.collection import Collection, decode_item, encode_value, overwrite
 
 TASK = "task"
 QUESTION = "question"
@@ -27,63 +26,30 @@ LEDGER, GRAPH, PAUSE = "ledger", "graph", "pause"
 HOLD = "hold"  # one per coder that no task may be started with for now
 
 
-def _index_of(task: Task) -> dict[str, str]:
-    found_by = {"state": str(task.state), "project": task.project}
-    if task.is_ready:
-        found_by["ready"] = str(task.priority)
-    if task.state is TaskState.IN_PROGRESS:
-        found_by["owner"] = task.owner
-    if task.state is TaskState.BLOCKED and task.question:
-        found_by["asks"] = task.owner
-    if (task.state is TaskState.BLOCKED or task.is_held) and not task.is_told:
-        found_by["untold"] = task.owner
-    if task.base_host and task.state in (TaskState.OPEN, TaskState.BLOCKED):
-        found_by["stands"] = task.base_host
-    if task.state is TaskState.CLOSED and not task.is_announced:
-        found_by["unannounced"] = "yes"
-    if task.is_ready and (task.origin or task.part_of):
-        found_by["wanted"] = "yes"  # somebody may wait for it: an agent, if one is behind it
-    return found_by
-
-
-def _task_ids(values: Iterable[str]) -> tuple[TaskId, ...]:
-    return tuple(TaskId(value) for value in values)
-
-
-TASK_CODEC = Codec(
-    kind=TASK,
-    make=Task,
-    decoders={
-        "id": TaskId,
-        "deps": _task_ids,
-        "unmet": _task_ids,
-        "gates": tuple,
-        "labels": tuple,
-        "needs": tuple,
-        "role": Role,
-        "flags": tuple,
-        "inputs": tuple_of(Input),
-        "state": TaskState,
-        "run": RunId,
-    },
-    index=_index_of,
-    missing_hint="see them all with `fleet task list`",
-)
-
-QUESTION_CODEC = Codec(
-    kind=QUESTION,
-    make=Question,
-    decoders={"id": QuestionId, "task": TaskId, "options": tuple, "state": QuestionState},
-    index=lambda question: {"state": str(question.state), "task": question.task},
-    missing_hint="see them with `fleet questions`",
-)
-
-
 class Tasks(Collection[Task]):
     """The tasks in a store, what they wait for, and what happened to each."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, TASK_CODEC)
+    kind, make = TASK, Task
+    missing_hint = "see them all with `fleet task list`"
+
+    @staticmethod
+    def index(task: Task) -> dict[str, str]:
+        found_by = {"state": str(task.state), "project": task.project}
+        if task.is_ready:
+            found_by["ready"] = str(task.priority)
+        if task.state is TaskState.IN_PROGRESS:
+            found_by["owner"] = task.owner
+        if task.state is TaskState.BLOCKED and task.question:
+            found_by["asks"] = task.owner
+        if (task.state is TaskState.BLOCKED or task.is_held) and not task.is_told:
+            found_by["untold"] = task.owner
+        if task.base_host and task.state in (TaskState.OPEN, TaskState.BLOCKED):
+            found_by["stands"] = task.base_host
+        if task.state is TaskState.CLOSED and not task.is_announced:
+            found_by["unannounced"] = "yes"
+        if task.is_ready and (task.origin or task.part_of):
+            found_by["wanted"] = "yes"  # somebody may wait for it: an agent, if one is behind it
+        return found_by
 
     def update_noted(
         self, task_id: TaskId, change: Callable[[Task], Task], kind: str, text: str, *, by: str = ""
@@ -129,12 +95,7 @@ class Tasks(Collection[Task]):
         self._store.append(_stream(task_id), [_entry(kind, text, by)])
 
     def log(self, task_id: TaskId) -> list[Mapping[str, Json]]:
-        entries: list[Mapping[str, Json]] = []
-        after = 0
-        while page := self._store.read(_stream(task_id), after=after):
-            entries += [body for _, body in page]
-            after = page[-1][0]
-        return entries
+        return [body for _, body in read_all(self._store, _stream(task_id))]
 
 
 def _stream(task_id: TaskId) -> str:
@@ -147,8 +108,12 @@ def _entry(kind: str, text: str, by: str) -> dict[str, Json]:
 
 
 class Questions(Collection[Question]):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, QUESTION_CODEC)
+    kind, make = QUESTION, Question
+    missing_hint = "see them with `fleet questions`"
+
+    @staticmethod
+    def index(question: Question) -> dict[str, str]:
+        return {"state": str(question.state), "task": question.task}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +222,7 @@ class QueueState:
     # pausing
 
     def pause(self, reason: str) -> None:
-        self._put(STATE, PAUSE, {"reason": reason, "at": time.time()})
+        overwrite(self._store, STATE, PAUSE, {"reason": reason, "at": time.time()})
 
     def resume(self) -> bool:
         record = self._store.get(STATE, PAUSE)
@@ -281,26 +246,14 @@ class QueueState:
         try:
             self._store.put(replace(seen, body={"at": time.time()}))
         except Stale:
-            self._put(STATE, GRAPH, {"at": time.time()})
+            overwrite(self._store, STATE, GRAPH, {"at": time.time()})
             return False
         return True
-
-    def _put(self, kind: str, key: str, body: dict[str, Json]) -> None:
-        while True:
-            record = self._store.get(kind, key)
-            try:
-                self._store.put(
-                    Record(kind=kind, key=key, body=body, version=record.version if record else "")
-                )
-            except Stale:
-                continue
-            return
 
 
 # What a spawn and all that comes of it share is stored under a shorter name.
 _STORED_NAMES = {"shared_budget": "purse", "shared_budget_usd": "purse_usd"}
 _OWN_NAMES = {stored: own for own, stored in _STORED_NAMES.items()}
-_decode_value = value_of(Reservation)
 
 
 def _encode_ledger(ledger: Ledger) -> dict[str, Json]:
@@ -310,16 +263,11 @@ def _encode_ledger(ledger: Ledger) -> dict[str, Json]:
 
 
 def _decode_ledger(body: Mapping[str, Any]) -> Ledger:
-    return Ledger(
-        running={
-            name: _decode_value(_renamed(one, _OWN_NAMES)) for name, one in body.get("running", {}).items()
-        },
-        day=body.get("day", ""),
-        spent_usd=body.get("spent_usd", {}),
-        batch_usd=body.get("batch_usd", {}),
-        crashes=body.get("crashes", {}),
-        shared_budget_usd=body.get("purse_usd", {}),
-    )
+    running = {
+        name: decode_item(Reservation, _renamed(one, _OWN_NAMES))
+        for name, one in body.get("running", {}).items()
+    }
+    return decode_item(Ledger, {**_renamed(body, _OWN_NAMES), "running": running})
 
 
 def _renamed(body: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Json]:
@@ -327,22 +275,10 @@ def _renamed(body: Mapping[str, Json], names: Mapping[str, str]) -> dict[str, Js
 
 
 def _decode_hold(record: Record) -> Hold:
-    body = cast("Mapping[str, Any]", record.body)
-    return Hold(
-        coder=record.key,
-        until=body["until"],
-        reason=body["reason"],
-        is_told=body["is_told"],
-        since=body.get("since", 0.0),
-        is_stated=body.get("is_stated", False),
-    )
+    return decode_item(Hold, {**record.body, "coder": record.key})
 
 
 def _encode_hold(hold: Hold) -> dict[str, Json]:
-    return {
-        "until": hold.until,
-        "reason": hold.reason,
-        "is_told": hold.is_told,
-        "since": hold.since,
-        "is_stated": hold.is_stated,
-    }
+    body = cast("dict[str, Json]", encode_value(hold))
+    del body["coder"]  # the key tells it
+    return body
