@@ -248,7 +248,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     store = open_store(home, url)
     require_integrity = _start_check(store)
     from fleet import plugins
-    from fleet.adapters.coders.models import resolve_model
+    from fleet.adapters.coders.launching import resolve_model
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.boundary import GitBoundary

@@ -11,7 +11,7 @@ import pytest
 from fleet.adapters.coders.claude import ClaudeCoder
 from fleet.adapters.coders.codex import CodexCoder
 from fleet.adapters.coders.copilot import CopilotCoder
-from fleet.adapters.coders.hooks import hook_command
+from fleet.adapters.coders.launching import hook_command
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode

@@ -20,7 +20,7 @@ from fleet.adapters.coders.codex import CodexCoder
 from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.custom import CustomCoder
 from fleet.adapters.coders.gemini import GeminiCoder
-from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, fields_in
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, LONGEST_TEXT, Fields, fields_in
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.cause import Cause
@@ -86,8 +86,9 @@ def captured_lines() -> list[bytes]:
     shapes: dict[str, bytes] = {}
     for path in sorted(TRANSCRIPTS.glob("*/*.jsonl")):
         for line in path.read_bytes().splitlines():
-            fields = fields_in(line) or {}
-            shape = f"{path.parent.name} {fields.get('type')} {fields.get('subtype')} {sorted(fields)}"
+            fields = fields_in(line) or Fields({})
+            names = sorted(fields.members())
+            shape = f"{path.parent.name} {fields.at('type')} {fields.at('subtype')} {names}"
             shapes.setdefault(shape, line)
     own = [json.dumps(fields).encode() for fields in (*HOOKS, *SCRIPTED)]
     return [line for line in shapes.values() if len(line) < 20_000] + own

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleet.adapters.coders.models import resolve_model
-from fleet.adapters.coders.plaintext import read_text
-from fleet.adapters.coders.prompts import demand_argument
+from fleet.adapters.coders.events import read_text
+from fleet.adapters.coders.launching import demand_argument, model_options
 from fleet.domain.event import Event
 from fleet.domain.run import Role
 from fleet.errors import InvalidInput
@@ -28,14 +27,10 @@ class AgyCoder:
     def launch(self, turn: Turn) -> Launch:
         if turn.role is Role.REVIEWER and not turn.skip_permissions:
             raise InvalidInput("agy has no mode that only reads", hint="choose another coder for the review")
-        model = resolve_model(turn.model, self.facts.tiers)
-        permission = (
-            ("--dangerously-skip-permissions",) if turn.skip_permissions else ("--mode", "accept-edits")
-        )
         argv = (
             "agy",
-            *(("--model", model) if model else ()),
-            *permission,
+            *model_options(turn, self.facts.tiers),
+            *(("--dangerously-skip-permissions",) if turn.skip_permissions else ("--mode", "accept-edits")),
             *(("--conversation", turn.session) if turn.session else ()),
             *turn.flags,
             *("-p", demand_argument(turn.prompt, "agy")),

@@ -6,25 +6,18 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, prompted, read_approval, read_tool
-from fleet.adapters.coders.jsonlines import (
-    LONGEST_LAST_WORD,
-    Fields,
-    count_at,
-    dig,
-    fields_at,
-    fields_in,
-    items_at,
-    text_at,
-    unread,
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in
+from fleet.adapters.coders.launching import (
+    HOOK_SECONDS,
+    demand_argument,
+    hook_command,
+    model_options,
+    toml_value,
 )
-from fleet.adapters.coders.models import resolve_model
-from fleet.adapters.coders.prompts import demand_argument
-from fleet.adapters.coders.toml import toml_value
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
@@ -59,7 +52,7 @@ _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b")
 _RECONNECTING = re.compile(r"Reconnecting\.\.\. \d+/\d+")
 
 
-class CodexCoder:
+class CodexCoder(JsonCoder):
     facts = Facts(
         name="codex",
         binary="codex",
@@ -80,66 +73,56 @@ class CodexCoder:
         self._now = now  # its lines carry no time, and a limit that ends today is told without the day
 
     def launch(self, turn: Turn) -> Launch:
-        if turn.mode is Mode.HEADLESS:
-            # --skip-git-repo-check: the workspace is fleet's own choice, not an accident.
-            start = ("codex", "exec", "--json", "--skip-git-repo-check")
-            resume = ("resume", turn.session) if turn.session else ()
-            argv = (*start, *self._options(turn), *turn.flags, *resume, "-")
-            return Launch(argv=argv, stdin=turn.prompt.encode(), session=turn.session)
-        start = ("codex", "resume", turn.session) if turn.session else ("codex",)
-        prompt = ("--", demand_argument(turn.prompt, "codex")) if turn.prompt else ()
-        argv = (*start, "--no-daemon", *self._options(turn), *_terminal_options(turn), *turn.flags, *prompt)
-        return Launch(argv=argv, session=turn.session)
-
-    def _options(self, turn: Turn) -> tuple[str, ...]:
-        model = resolve_model(turn.model, self.facts.tiers)
-        return (
+        options = (
             *_sandbox(turn),
-            *(("-m", model) if model else ()),
+            *model_options(turn, self.facts.tiers, "-m"),
             *("-c", "check_for_update_on_startup=false"),
             # Else a refused connection is retried for ever.
             *("-c", "features.unbounded_connection_retries=false"),
         )
+        if turn.mode is Mode.HEADLESS:
+            # --skip-git-repo-check: the workspace is fleet's own choice, not an accident.
+            start = ("codex", "exec", "--json", "--skip-git-repo-check")
+            resume = ("resume", turn.session) if turn.session else ()
+            argv = (*start, *options, *turn.flags, *resume, "-")
+            return Launch(argv=argv, stdin=turn.prompt.encode(), session=turn.session)
+        start = ("codex", "resume", turn.session) if turn.session else ("codex",)
+        prompt = ("--", demand_argument(turn.prompt, "codex")) if turn.prompt else ()
+        argv = (*start, "--no-daemon", *options, *_terminal_options(turn), *turn.flags, *prompt)
+        return Launch(argv=argv, session=turn.session)
 
-    def read(self, line: bytes) -> Sequence[Event]:
-        fields = fields_in(line)
-        if fields is None:
-            return unread(line)
-        match text_at(fields, "type"):
+    def read_fields(self, line: Fields) -> list[Event]:
+        message = line.text("message")
+        match line.text("type"):
             case "thread.started":
-                return events.session(text_at(fields, "thread_id"))
+                return events.session(line.text("thread_id"))
             case "item.started":
-                return _read_start(fields_at(fields, "item"))
+                return _read_start(line.fields("item"))
             case "item.completed":
-                return _read_item(fields_at(fields, "item"))
+                return _read_item(line.fields("item"))
+            case "error" if _RECONNECTING.match(message):
+                return events.retry(message, _status(message))
             case "error":
-                return _read_error(text_at(fields, "message"))
+                return events.error(_plain(message), _status(message))
             case "turn.completed":
-                return [*_read_usage(fields_at(fields, "usage")), *events.well_ended()]
+                # The sum over the thread so far, resumed turns included.
+                usage = line.fields("usage")
+                names = {"every": "input_tokens", "output": "output_tokens", "cached": "cached_input_tokens"}
+                spent = events.tokens_used("session", events.tokens_of(usage, **names)) if usage else []
+                return [*spent, *events.well_ended()]
             case "turn.failed":
-                return _read_failure(text_at(fields, "error", "message"), self._now())
+                return _read_failure(line.text("error", "message"), self._now())
             case _:
                 return []
 
-    def read_hook(self, payload: bytes) -> Sequence[Event]:
-        fields = fields_in(payload)
-        if fields is None:
-            return unread(payload)
-        match text_at(fields, "hook_event_name"):
+    def read_hook_fields(self, payload: Fields) -> list[Event]:
+        match payload.text("hook_event_name"):
             case "SessionStart":  # comes with the first prompt, so it does not mean READY
-                return events.session(text_at(fields, "session_id"), text_at(fields, "model"))
-            case "UserPromptSubmit":
-                return prompted(text_at(fields, "prompt"))
-            case "PermissionRequest":
-                return read_approval(fields)
-            case "PostToolUse":
-                return read_tool(fields)
-            case "Stop":
-                return events.well_ended(text_at(fields, "last_assistant_message", limit=LONGEST_LAST_WORD))
+                return events.session(payload.text("session_id"), payload.text("model"))
             case "Interrupt":
                 return events.failed("it was interrupted", cause=Cause.NONE)  # a person pressed Escape
             case _:
-                return []
+                return events.read_turn_hook(payload)
 
 
 def _sandbox(turn: Turn) -> tuple[str, ...]:
@@ -164,31 +147,30 @@ def _commit_folders(turn: Turn) -> tuple[str, ...]:
 
 
 def _terminal_options(turn: Turn) -> tuple[str, ...]:
-    approval = (
-        () if turn.skip_permissions else ("-a", "never" if turn.role is Role.REVIEWER else "on-request")
-    )
+    approval = "never" if turn.role is Role.REVIEWER else "on-request"
     trust = f'projects={{{toml_value(turn.workspace)}={{trust_level="trusted"}}}}'
-    return (*approval, "-c", trust, *(_hook_options(turn.hook) if turn.hook else ()))
+    return (
+        *(() if turn.skip_permissions else ("-a", approval)),
+        *("-c", trust),
+        *(_hook_options(hook_command(turn.hook)) if turn.hook else ()),
+    )
 
 
-def _hook_options(hook: tuple[str, ...]) -> tuple[str, ...]:
+def _hook_options(command: str) -> tuple[str, ...]:
     """Our hooks, and that they are trusted: for this session, and no other hook along with them."""
-    command = hook_command(hook)
-    tables = [f"hooks.{name}=[{{hooks=[{_handler(event, command)}]}}]" for name, event in HOOKS.items()]
-    trusted = ",".join(_trust_entry(event, trusted_hash(event, command)) for event in HOOKS.values())
-    return tuple(word for value in (*tables, f"hooks.state={{{trusted}}}") for word in ("-c", value))
-
-
-def _handler(event: str, command: str) -> str:
-    return f'{{type="command",command={toml_value(command)},timeout={_seconds(event)}}}'
+    values: list[str] = []
+    trusted: list[str] = []
+    for name, event in HOOKS.items():
+        handler = f'{{type="command",command={toml_value(command)},timeout={_seconds(event)}}}'
+        values.append(f"hooks.{name}=[{{hooks=[{handler}]}}]")
+        place = toml_value(f"/<session-flags>/config.toml:{event}:0:0")
+        trusted.append(f"{place}={{trusted_hash={toml_value(trusted_hash(event, command))}}}")
+    values.append(f"hooks.state={{{','.join(trusted)}}}")
+    return tuple(word for value in values for word in ("-c", value))
 
 
 def _seconds(event: str) -> int:
     return 3 if event == "interrupt" else HOOK_SECONDS  # Codex gives the hook of an interrupted turn no more
-
-
-def _trust_entry(event: str, digest: str) -> str:
-    return f"{toml_value(f'/<session-flags>/config.toml:{event}:0:0')}={{trusted_hash={toml_value(digest)}}}"
 
 
 def trusted_hash(event: str, command: str) -> str:
@@ -204,59 +186,41 @@ def trusted_hash(event: str, command: str) -> str:
 
 
 def _read_start(item: Fields) -> list[Event]:
-    call = text_at(item, "id")
-    match text_at(item, "type"):
+    call = item.text("id")
+    match item.text("type"):
         case "command_execution":
-            return events.tool("shell", call, item)
+            return events.tool("shell", call, item.value)
         case "file_change":
-            paths = [text_at(change, "path") for change in items_at(item, "changes")]
+            paths = [change.text("path") for change in item.items("changes")]
             return events.tool("edit", call, ", ".join(paths))
         case "mcp_tool_call":
-            name = f"{text_at(item, 'server')}.{text_at(item, 'tool')}"
-            return events.tool(name, call, dig(item, "arguments"))
+            return events.tool(f"{item.text('server')}.{item.text('tool')}", call, item.at("arguments"))
         case "web_search":
-            return events.tool("web_search", call, item)
+            return events.tool("web_search", call, item.value)
         case _:
             return []
 
 
 def _read_item(item: Fields) -> list[Event]:
-    match text_at(item, "type"):
+    match item.text("type"):
         case "agent_message":
-            return events.said(text_at(item, "text", limit=LONGEST_LAST_WORD))
+            return events.said(item.text("text", limit=LONGEST_LAST_WORD))
         case "reasoning":
-            return events.thought(text_at(item, "text"))
+            return events.thought(item.text("text"))
         case "error":  # a warning: what ends a turn comes as turn.failed
-            return events.note(text_at(item, "message"))
+            return events.note(item.text("message"))
         case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
-            ok = text_at(item, "status") not in ("failed", "declined")
-            return events.tool_done(text_at(item, "id"), ok=ok)
+            return events.tool_done(item.text("id"), ok=item.text("status") not in ("failed", "declined"))
         case _:
             return []
 
 
-def _read_error(message: str) -> list[Event]:
-    if _RECONNECTING.match(message):
-        return events.retry(message, _status(message))
-    return events.error(_plain(message), _status(message))
-
-
-def _read_usage(usage: Fields) -> list[Event]:
-    """The sum over the thread so far, resumed turns included; cached tokens are counted in by Codex."""
-    if not usage:
-        return []
-    return events.usage(
-        "session",
-        input=events.fresh_input(usage, every="input_tokens", cached="cached_input_tokens"),
-        output=count_at(usage, "output_tokens"),
-        cached=count_at(usage, "cached_input_tokens"),
-    )
-
-
 def _read_failure(message: str, now: float) -> list[Event]:
-    status, cause = _status(message), _cause(message)
-    told = _read_limit(message, now) if cause is Cause.LIMIT else []
-    return [*told, *events.failed(events.reason_of(_plain(message), status), code=status, cause=cause)]
+    cause, status = _cause(message), _status(message)
+    used_up = _USAGE_LIMIT.fullmatch(message)
+    when = used_up["when"] if used_up else None
+    ends = events.limited(cause, _resets_at(when, now), resets_text=when) if when else events.limited(cause)
+    return [*ends, *events.failed(events.reason_of(_plain(message), status), code=status, cause=cause)]
 
 
 def _cause(message: str) -> Cause:
@@ -266,14 +230,6 @@ def _cause(message: str) -> Cause:
     answered = _ANSWERED.fullmatch(message)
     status = int(answered["status"]) if answered else None
     return events.cause_of(*events.names_in(_answer(message)), status=status)
-
-
-def _read_limit(message: str, now: float) -> list[Event]:
-    used_up = _USAGE_LIMIT.fullmatch(message)
-    when = used_up["when"] if used_up else None
-    if not when:
-        return events.limit(rejected=True)
-    return events.limit(rejected=True, resets_at=_resets_at(when, now), resets_text=when)
 
 
 def _resets_at(when: str, now: float) -> float | None:
@@ -293,8 +249,8 @@ def _status(message: str) -> int | None:
 
 def _plain(message: str) -> str:
     """The provider's own sentence, where Codex hands on the raw JSON of its answer."""
-    return text_at(_answer(message), "error", "message") or message
+    return _answer(message).text("error", "message") or message
 
 
-def _answer(message: str) -> Fields | None:
-    return fields_in(message.encode()) if message.startswith("{") else None
+def _answer(message: str) -> Fields:
+    return (fields_in(message.encode()) if message.startswith("{") else None) or Fields({})

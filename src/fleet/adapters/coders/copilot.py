@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.hooks import HOOK_SECONDS, hook_command, needs_approval, prompted, tool_used
-from fleet.adapters.coders.jsonlines import (
-    LONGEST_LAST_WORD,
-    Fields,
-    count_at,
-    dig,
-    fields_at,
-    fields_in,
-    number_at,
-    text_at,
-    unread,
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder
+from fleet.adapters.coders.launching import (
+    HOOK_SECONDS,
+    demand_argument,
+    hook_command,
+    model_options,
+    session_options,
 )
-from fleet.adapters.coders.models import resolve_model
 from fleet.adapters.coders.permissions import doer_commands
-from fleet.adapters.coders.prices import price
-from fleet.adapters.coders.prompts import demand_argument
+from fleet.adapters.coders.prices import price_of_all
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
@@ -50,7 +43,7 @@ _TOO_LONG = re.compile(
 )
 
 
-class CopilotCoder:
+class CopilotCoder(JsonCoder):
     facts = Facts(
         name="copilot",
         binary="copilot",
@@ -69,7 +62,16 @@ class CopilotCoder:
 
     def launch(self, turn: Turn) -> Launch:
         session = turn.session or turn.new_session
-        argv = ("copilot", "--no-auto-update", *self._options(turn), *turn.flags)
+        # An unknown session fails with --resume; --session-id would quietly start anew.
+        resume = (f"--resume={turn.session}",) if turn.session else session_options(turn)
+        argv = (
+            *("copilot", "--no-auto-update"),
+            *_permissions(turn),
+            *model_options(turn, self.facts.tiers),
+            *resume,
+            *("--usage-output-file", f"{turn.folder}/{USAGE_FILE}"),
+            *turn.flags,
+        )
         if turn.mode is Mode.HEADLESS:
             # Without -p the prompt is read from stdin; --no-ask-user: nobody is there to answer.
             argv = (*argv, "--output-format", "json", "--no-ask-user")
@@ -82,98 +84,54 @@ class CopilotCoder:
         env = {"COPILOT_ALLOW_ALL": "true"} if turn.skip_permissions else {}
         return Launch(argv=argv, env=env, files=files, session=session)
 
-    def _options(self, turn: Turn) -> tuple[str, ...]:
-        model = resolve_model(turn.model, self.facts.tiers)
-        return (
-            *_permissions(turn),
-            *(("--model", model) if model else ()),
-            *_session_options(turn),
-            *("--usage-output-file", f"{turn.folder}/{USAGE_FILE}"),
-        )
-
-    def read(self, line: bytes) -> Sequence[Event]:
-        fields = fields_in(line)
-        if fields is None:
-            return unread(line)
-        data = fields_at(fields, "data")
-        match text_at(fields, "type"):
+    def read_fields(self, line: Fields) -> list[Event]:
+        data = line.fields("data")
+        match line.text("type"):
             case "assistant.message":
-                return events.said(text_at(data, "content", limit=LONGEST_LAST_WORD))
+                return events.said(data.text("content", limit=LONGEST_LAST_WORD))
             case "assistant.reasoning":
-                return events.thought(text_at(data, "content"))
+                return events.thought(data.text("content"))
             case "tool.execution_start":
-                call = text_at(data, "toolCallId")
-                return events.tool(text_at(data, "toolName"), call, dig(data, "arguments"))
+                return events.tool(data.text("toolName"), data.text("toolCallId"), data.at("arguments"))
             case "tool.execution_complete":
-                return _read_tool_done(data)
+                ok = data.at("success") is True
+                is_denied = not ok and data.text("error", "code") == "denied"
+                told = events.denied(data.text("error", "message")) if is_denied else []
+                return [*told, *events.tool_done(data.text("toolCallId"), ok=ok)]
             case "assistant.turn_retry":
-                return events.retry(text_at(data, "reason"))
+                return events.retry(data.text("reason"))
             case "session.error":
                 return _read_error(data)
             case "abort":
-                return events.failed("it was interrupted", code=text_at(data, "reason"), final=True)
-            case "assistant.idle" if dig(data, "aborted") is True:
+                return events.failed("it was interrupted", code=data.text("reason"), final=True)
+            case "assistant.idle" if data.at("aborted") is True:
                 return events.failed("it was interrupted", final=True)
             case "result":
-                return _read_result(fields)
-            case "" if "modelMetrics" in fields:  # the report, which is read after the last line
-                return _read_usage(fields)
+                # A failed turn has said why in session.error; its result adds nothing to that.
+                ending = events.well_ended() if line.number("exitCode") == 0 else []
+                return [*events.session(line.text("sessionId")), *ending]
+            case "" if line.at("modelMetrics") is not None:  # the report, which is read after the last line
+                return _read_usage(line)
             case _:
                 return []
 
-    def read_hook(self, payload: bytes) -> Sequence[Event]:
-        fields = fields_in(payload)
-        if fields is None:
-            return unread(payload)
-        data = fields_at(fields, "payload")
-        match text_at(fields, "hook"):
+    def read_hook_fields(self, payload: Fields) -> list[Event]:
+        data = payload.fields("payload")
+        match payload.text("hook"):
             case "sessionStart":  # comes with the first prompt, so it does not mean READY
-                return events.session(text_at(data, "sessionId"))
+                return events.session(data.text("sessionId"))
             case "userPromptSubmitted":
-                return prompted(text_at(data, "prompt"))
+                return events.prompted(data.text("prompt"))
             case "postToolUse":
-                return tool_used(text_at(data, "toolName"), "", dig(data, "toolArgs"))
-            case "notification" if text_at(data, "notification_type") == "permission_prompt":
-                return needs_approval(text_at(data, "message"))
+                return events.tool_used(data.text("toolName"), "", data.at("toolArgs"))
+            case "notification" if data.text("notification_type") == "permission_prompt":
+                return events.needs_approval(data.text("message"))
             case "agentStop":
                 return events.well_ended()
             case "sessionEnd":
-                return events.note(f"session ended: {text_at(data, 'reason')}")
+                return events.note(f"session ended: {data.text('reason')}")
             case _:
                 return []
-
-
-def _read_usage(fields: Fields) -> list[Event]:
-    """What `--usage-output-file` holds after a turn: the tokens of the whole session."""
-    models = {
-        name: fields_at(metrics, "usage") for name, metrics in fields_at(fields, "modelMetrics").items()
-    }
-    spent = {name: _tokens(usage) for name, usage in models.items()}
-    whole = sum(spent.values(), Usage())
-    costs = [price(name, usage) for name, usage in spent.items()]
-    known = [cost for cost in costs if cost is not None]
-    return events.usage(
-        "session",
-        input=whole.input_tokens,
-        output=whole.output_tokens,
-        cached=whole.cached_tokens,
-        cost_usd=sum(known) if known and len(known) == len(costs) else None,
-        context=count_at(fields, "lastCallInputTokens") or None,
-    )
-
-
-def _tokens(usage: Fields) -> Usage:
-    return Usage(
-        input_tokens=events.fresh_input(usage, every="inputTokens", cached="cacheReadTokens"),
-        output_tokens=count_at(usage, "outputTokens"),
-        cached_tokens=count_at(usage, "cacheReadTokens"),
-    )
-
-
-def _session_options(turn: Turn) -> tuple[str, ...]:
-    if turn.session:
-        return (f"--resume={turn.session}",)  # an unknown one fails; --session-id would quietly start anew
-    return ("--session-id", turn.new_session) if turn.new_session else ()
 
 
 def _permissions(turn: Turn) -> tuple[str, ...]:
@@ -181,58 +139,43 @@ def _permissions(turn: Turn) -> tuple[str, ...]:
         return ("--allow-all",)
     if turn.role is Role.REVIEWER:
         return ("--deny-tool=write",)  # reading, and commands that only look, need no rule
-    allowed = (f"--allow-tool=shell({_pattern(prefix)})" for prefix in doer_commands(turn.allow_commands))
+    # Copilot knows git by its first subcommand; of other commands a prefix needs the star.
+    prefixes = doer_commands(turn.allow_commands)
+    patterns = (prefix if prefix.startswith("git ") else f"{prefix}:*" for prefix in prefixes)
+    allowed = (f"--allow-tool=shell({pattern})" for pattern in patterns)
     folders = (word for folder in turn.git_folders for word in ("--add-dir", folder))
     return ("--allow-tool=write", *allowed, "--deny-tool=shell(git push)", *folders)
 
 
-def _pattern(prefix: str) -> str:
-    """Copilot knows git by its first subcommand; of other commands a prefix needs the star."""
-    return prefix if prefix.startswith("git ") else f"{prefix}:*"
-
-
 def _plugin(hook: tuple[str, ...]) -> dict[str, bytes]:
     """A plugin for this session alone: hooks that hand each payload on together with its hook's name."""
+
+    def handler(name: str) -> dict[str, str | int]:
+        wrapped = f"""{{ printf '{{"hook":"{name}","payload":'; cat; printf '}}'; }} | {hook_command(hook)}"""
+        return {"type": "command", "bash": wrapped, "timeoutSec": HOOK_SECONDS}
+
     manifest = {"name": "fleet-turns", "version": "1.0.0", "hooks": PLUGIN_HOOKS}
-    command = hook_command(hook)
-    handlers = {
-        name: [{"type": "command", "bash": _wrapped(name, command), "timeoutSec": HOOK_SECONDS}]
-        for name in HOOKS
-    }
-    return {
-        PLUGIN: json.dumps(manifest).encode(),
-        PLUGIN_HOOKS: json.dumps({"version": 1, "hooks": handlers}).encode(),
-    }
+    hooks = {"version": 1, "hooks": {name: [handler(name)] for name in HOOKS}}
+    return {PLUGIN: json.dumps(manifest).encode(), PLUGIN_HOOKS: json.dumps(hooks).encode()}
 
 
-def _wrapped(name: str, command: str) -> str:
-    return f"""{{ printf '{{"hook":"{name}","payload":'; cat; printf '}}'; }} | {command}"""
-
-
-def _read_tool_done(data: Fields) -> list[Event]:
-    ok = dig(data, "success") is True
-    is_denied = not ok and text_at(data, "error", "code") == "denied"
-    told = events.denied(text_at(data, "error", "message")) if is_denied else []
-    return [*told, *events.tool_done(text_at(data, "toolCallId"), ok=ok)]
+def _read_usage(report: Fields) -> list[Event]:
+    """What `--usage-output-file` holds after a turn: the tokens of the whole session."""
+    names = {"every": "inputTokens", "output": "outputTokens", "cached": "cacheReadTokens"}
+    models = report.members("modelMetrics")
+    spent = {model: events.tokens_of(told.fields("usage"), **names) for model, told in models.items()}
+    whole = sum(spent.values(), Usage())
+    context = report.count("lastCallInputTokens") or None
+    return events.tokens_used("session", whole, cost_usd=price_of_all(spent), context=context)
 
 
 def _read_error(data: Fields) -> list[Event]:
-    message, status = text_at(data, "message"), number_at(data, "statusCode")
-    name, cause = text_at(data, "errorType"), _cause(data)
-    told = events.limit(rejected=True) if cause is Cause.LIMIT else []
-    code = status if status is not None else name
+    message, status, kind = data.text("message"), data.number("statusCode"), data.text("errorType")
+    if kind == "query" and _TOO_LONG.fullmatch(message):
+        cause = Cause.CONTEXT
+    else:
+        names = (data.text("errorCode"), kind, data.text("providerErrorType"))
+        cause = events.cause_of(*names, status=status, own=_CAUSES)
+    code = kind if status is None else status
     ending = events.failed(events.reason_of(message, status), code=code, cause=cause)
-    return [*told, *events.error(message, code), *ending]
-
-
-def _cause(data: Fields) -> Cause:
-    if text_at(data, "errorType") == "query" and _TOO_LONG.fullmatch(text_at(data, "message")):
-        return Cause.CONTEXT
-    names = (text_at(data, name) for name in ("errorCode", "errorType", "providerErrorType"))
-    return events.cause_of(*names, status=number_at(data, "statusCode"), own=_CAUSES)
-
-
-def _read_result(fields: Fields) -> list[Event]:
-    told = events.session(text_at(fields, "sessionId"))
-    # A failed turn has said why in session.error; its result adds nothing to that.
-    return [*told, *(events.well_ended() if number_at(fields, "exitCode") == 0 else [])]
+    return [*events.limited(cause), *events.error(message, code), *ending]

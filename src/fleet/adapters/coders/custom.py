@@ -7,17 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.jsonlines import (
-    LONGEST_LAST_WORD,
-    Fields,
-    clip,
-    fields_in,
-    number_at,
-    unread,
-)
-from fleet.adapters.coders.models import resolve_model
-from fleet.adapters.coders.plaintext import read_text
-from fleet.adapters.coders.prompts import demand_argument
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, clip, fields_in, unread
+from fleet.adapters.coders.launching import demand_argument, resolve_model
 from fleet.domain.event import Event, Json
 from fleet.domain.naming import refuse_option
 from fleet.domain.run import Mode, Role
@@ -56,7 +47,7 @@ class Match(NamedTuple):
     field: str
     equals: str | bool | int | float
 
-    def fits(self, line: Fields) -> bool:
+    def fits(self, line: Json) -> bool:
         found = reach(line, self.field)
         return type(found) is type(self.equals) and found == self.equals
 
@@ -66,48 +57,21 @@ class CustomCoder:
 
     def __init__(self, name: str, definition: Mapping[str, object]) -> None:
         table = _Table(f"coders.{name}", definition)
-        table.refuse_unknown()
         self._command = table.words("command")
         self._resume = table.words("resume_command", required=False)
         self._interactive = table.words("interactive_command", required=False)
         self._interactive_resume = table.words("interactive_resume_command", required=False)
         self._reviewer_flags = table.optional_words("reviewer_flags")
         self._skip_flags = table.words("skip_permissions_flags", required=False)
-        self._prompt = table.choice("prompt", ("stdin", "argument", "file"), "stdin")
-        self._output = table.choice("output", ("text", "jsonl"), "text")
-        self._scope = table.choice("usage_scope", ("call", "run", "session"), "call")
+        self._prompt = table.choice("prompt", "stdin", "argument", "file")
+        self._output = table.choice("output", "text", "jsonl")
+        self._scope = table.choice("usage_scope", "call", "run", "session")
         self._env = table.texts("env")
         self._paths = {key: table.text(key) for key in _PATHS}
         self._final = table.match("final")
         self._failed = table.match("failed")
         self._check(table)
-        self._facts = self._make_facts(name, table)
-
-    def _check(self, table: _Table) -> None:
-        wanted = {"stdin": "", "argument": "{prompt}", "file": "{prompt_file}"}[self._prompt]
-        for key, words in (("command", self._command), ("resume_command", self._resume)):
-            for placeholder in ("{prompt}", "{prompt_file}"):
-                if words and _has(words, placeholder) != (placeholder == wanted):
-                    must = "must contain" if placeholder == wanted else "cannot contain"
-                    table.refuse(key, f'it {must} {placeholder} when prompt = "{self._prompt}"')
-        self._check_interactive(table)
-        if self._output == "text":
-            used = [key for key in (*self._paths, "final", "failed") if table.has(key)]
-            if used:
-                table.refuse(used[0], 'fields can be read only with output = "jsonl"')
-
-    def _check_interactive(self, table: _Table) -> None:
-        if self._interactive and not _has(self._interactive, "{prompt}"):
-            table.refuse("interactive_command", "it must contain {prompt}")
-        if self._interactive_resume and not self._interactive:
-            table.refuse("interactive_resume_command", "it needs an interactive_command beside it")
-        for placeholder in ("{prompt}", "{session}"):
-            if self._interactive_resume and not _has(self._interactive_resume, placeholder):
-                table.refuse("interactive_resume_command", f"it must contain {placeholder}")
-
-    def _make_facts(self, name: str, table: _Table) -> Facts:
-        modes = {Mode.HEADLESS, Mode.TMUX} if self._interactive else {Mode.HEADLESS}
-        return Facts(
+        self._facts = Facts(
             name=name,
             binary=self._command[0],
             install=table.text("install"),
@@ -116,36 +80,58 @@ class CustomCoder:
             login_variables=table.words("login_variables", required=False),
             login_files=table.words("login_files", required=False),
             login_hint=table.text("login_hint"),
-            modes=frozenset(modes),
+            modes=frozenset({Mode.HEADLESS, Mode.TMUX} if self._interactive else {Mode.HEADLESS}),
             resumes=bool(self._resume),
             closes_stream=self._final is not None,
             tiers=table.tiers(),
             context_window=table.count("context_window", 200_000),
         )
 
+    def _check(self, table: _Table) -> None:
+        wanted = {"stdin": "", "argument": "{prompt}", "file": "{prompt_file}"}[self._prompt]
+        for key, words in (("command", self._command), ("resume_command", self._resume)):
+            for placeholder in ("{prompt}", "{prompt_file}"):
+                if words and _has(words, placeholder) != (placeholder == wanted):
+                    must = "must contain" if placeholder == wanted else "cannot contain"
+                    raise table.problem(key, f'it {must} {placeholder} when prompt = "{self._prompt}"')
+        if self._interactive and not _has(self._interactive, "{prompt}"):
+            raise table.problem("interactive_command", "it must contain {prompt}")
+        if self._interactive_resume and not self._interactive:
+            raise table.problem("interactive_resume_command", "it needs an interactive_command beside it")
+        for placeholder in ("{prompt}", "{session}"):
+            if self._interactive_resume and not _has(self._interactive_resume, placeholder):
+                raise table.problem("interactive_resume_command", f"it must contain {placeholder}")
+        used = [key for key in (*self._paths, "final", "failed") if key in table.fields]
+        if self._output == "text" and used:
+            raise table.problem(used[0], 'fields can be read only with output = "jsonl"')
+
     @property
     def facts(self) -> Facts:
         return self._facts
 
     def launch(self, turn: Turn) -> Launch:
+        is_interactive = turn.mode is Mode.TMUX
         flags = (*self._role_flags(turn), *turn.flags)
-        if turn.mode is Mode.TMUX:
+        if is_interactive or self._prompt == "argument":
             demand_argument(turn.prompt, self.facts.name)
-            template = self._interactive_template(turn)
-            session = turn.session or _chosen_session(template, turn)
-            return Launch(
-                argv=(*self._fill(template, turn), *flags), env=self._fill_env(turn), session=session
-            )
-        if self._prompt == "argument":
-            demand_argument(turn.prompt, self.facts.name)
-        template = self._resume if turn.session else self._command
-        prompt = turn.prompt.encode()
+        if is_interactive:
+            template = chooses_session = self._interactive_template(turn)
+        else:
+            template, chooses_session = self._resume if turn.session else self._command, self._command
+        values = {
+            "prompt": turn.prompt,
+            "prompt_file": f"{turn.folder}/{PROMPT_FILE}",
+            "model": resolve_model(turn.model, self.facts.tiers),
+            "session": refuse_option(turn.session or turn.new_session, "session"),
+            "workspace": turn.workspace,
+        }
+        prompt = b"" if is_interactive else turn.prompt.encode()
         return Launch(
-            argv=(*self._fill(template, turn), *flags),
-            env=self._fill_env(turn),
-            files={PROMPT_FILE: prompt} if self._prompt == "file" else {},
+            argv=(*_fill(template, values), *flags),
+            env={name: _fill_word(text, values) for name, text in self._env.items()},
+            files={PROMPT_FILE: prompt} if self._prompt == "file" and not is_interactive else {},
             stdin=prompt if self._prompt == "stdin" else b"",
-            session=turn.session or _chosen_session(self._command, turn),
+            session=turn.session or (turn.new_session if _has(chooses_session, "{session}") else ""),
         )
 
     def _interactive_template(self, turn: Turn) -> tuple[str, ...]:
@@ -172,70 +158,46 @@ class CustomCoder:
             )
         return self._reviewer_flags
 
-    def _values(self, turn: Turn) -> dict[str, str]:
-        return {
-            "prompt": turn.prompt,
-            "prompt_file": f"{turn.folder}/{PROMPT_FILE}",
-            "model": resolve_model(turn.model, self.facts.tiers),
-            "session": refuse_option(turn.session or turn.new_session, "session"),
-            "workspace": turn.workspace,
-        }
-
-    def _fill(self, template: tuple[str, ...], turn: Turn) -> tuple[str, ...]:
-        """Fill the placeholders in. A word with nothing to hold goes, and so does a flag just before it."""
-        values = self._values(turn)
-        filled: list[str] = []
-        for word in template:
-            if all(values[name] for name in _PLACEHOLDER.findall(word)):
-                filled.append(_fill_word(word, values))
-            elif _PLACEHOLDER.fullmatch(word) and filled and _awaits_value(filled[-1]):
-                filled.pop()
-        return tuple(filled)
-
-    def _fill_env(self, turn: Turn) -> dict[str, str]:
-        values = self._values(turn)
-        return {name: _fill_word(text, values) for name, text in self._env.items()}
-
     def read(self, line: bytes) -> Sequence[Event]:
         if self._output == "text":
-            return read_text(line)
+            return events.read_text(line)
         fields = fields_in(line)
-        return unread(line) if fields is None else self._read_fields(fields)
+        return unread(line) if fields is None else self._read_value(fields.value)
 
     def read_hook(self, payload: bytes) -> Sequence[Event]:
         return unread(payload)
 
-    def _read_fields(self, line: Fields) -> list[Event]:
-        told = events.session(self._text(line, "session"), self._text(line, "session_model"))
-        told += events.usage(self._scope, **self._numbers(line))
-        text = self._text(line, "text")
+    def _read_value(self, line: Json) -> list[Event]:
+        found = {key: reach(line, path) if path else None for key, path in self._paths.items()}
+
+        def text(key: str) -> str:
+            value = found[key]
+            return clip(value, LONGEST_LAST_WORD) if isinstance(value, str) else ""
+
+        said, problem = text("text"), text("error")
+        numbers = {name: Fields(found[key]).number() for key, name in _USAGE.items()}
+        told = events.session(text("session"), text("session_model"))
+        told += events.usage(self._scope, **numbers)
         if self._failed is not None and self._failed.fits(line):
-            reason = self._text(line, "error") or text
-            return [*told, *events.failed(reason, last_word=text)]
+            return [*told, *events.failed(problem or said, last_word=said)]
         if self._final is not None and self._final.fits(line):
-            return [*told, *events.well_ended(text)]
-        problem = self._text(line, "error")
-        return [*told, *events.said(text), *(events.error(problem) if problem else [])]
-
-    def _text(self, line: Fields, key: str) -> str:
-        found = reach(line, self._paths[key]) if self._paths[key] else None
-        return clip(found, LONGEST_LAST_WORD) if isinstance(found, str) else ""
-
-    def _numbers(self, line: Fields) -> dict[str, float | None]:
-        paths = {name: self._paths[key] for key, name in _USAGE.items() if self._paths[key]}
-        return {name: number_at({"found": reach(line, path)}, "found") for name, path in paths.items()}
+            return [*told, *events.well_ended(said)]
+        return [*told, *events.said(said), *(events.error(problem) if problem else [])]
 
 
 def _has(template: tuple[str, ...], placeholder: str) -> bool:
     return any(placeholder in word for word in template)
 
 
-def _awaits_value(word: str) -> bool:
-    return word.startswith("-") and "=" not in word
-
-
-def _chosen_session(template: tuple[str, ...], turn: Turn) -> str:
-    return turn.new_session if _has(template, "{session}") else ""
+def _fill(template: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
+    """Fill the placeholders in. A word with nothing to hold goes, and so does a flag just before it."""
+    filled: list[str] = []
+    for word in template:
+        if all(values[name] for name in _PLACEHOLDER.findall(word)):
+            filled.append(_fill_word(word, values))
+        elif _PLACEHOLDER.fullmatch(word) and filled and filled[-1].startswith("-") and "=" not in filled[-1]:
+            filled.pop()
+    return filled
 
 
 def _fill_word(word: str, values: Mapping[str, str]) -> str:
@@ -260,25 +222,21 @@ class _Table:
 
     def __init__(self, path: str, fields: Mapping[str, object]) -> None:
         self._path = path
-        self._fields = fields
-
-    def refuse(self, key: str, reason: str) -> None:
-        raise BadConfig(f"{self._path}.{key}", reason)
-
-    def refuse_unknown(self) -> None:
-        for key in self._fields:
+        self.fields = fields
+        for key in fields:
             if key not in KNOWN_FIELDS | _COMMON:
-                self.refuse(key, f"there is no such field; known are {', '.join(sorted(KNOWN_FIELDS))}")
+                known = ", ".join(sorted(KNOWN_FIELDS))
+                raise self.problem(key, f"there is no such field; known are {known}")
 
-    def has(self, key: str) -> bool:
-        return key in self._fields
+    def problem(self, key: str, reason: str) -> BadConfig:
+        return BadConfig(f"{self._path}.{key}", reason)
 
     def _get(self, key: str, otherwise: T, wanted: str, read: Callable[[object], T | None]) -> T:
-        if key not in self._fields:
+        if key not in self.fields:
             return otherwise
-        value = read(self._fields[key])
+        value = read(self.fields[key])
         if value is None:
-            raise BadConfig(f"{self._path}.{key}", f"it must be {wanted}, not {self._fields[key]!r}")
+            raise self.problem(key, f"it must be {wanted}, not {self.fields[key]!r}")
         return value
 
     def text(self, key: str) -> str:
@@ -287,19 +245,18 @@ class _Table:
     def count(self, key: str, otherwise: int) -> int:
         return self._get(key, otherwise, "a number above 0", _as_count)
 
-    def choice(self, key: str, options: tuple[str, ...], otherwise: str) -> str:
+    def choice(self, key: str, *options: str) -> str:
+        """Return which of the options it is; the first one if it is not there."""
         wanted = "one of " + ", ".join(f'"{option}"' for option in options)
+        chosen = {option: option for option in options}
         return self._get(
-            key,
-            otherwise,
-            wanted,
-            lambda value: value if isinstance(value, str) and value in options else None,
+            key, options[0], wanted, lambda value: chosen.get(value) if isinstance(value, str) else None
         )
 
     def words(self, key: str, *, required: bool = True) -> tuple[str, ...]:
         found = self.optional_words(key)
         if required and not found:
-            raise BadConfig(f"{self._path}.{key}", 'it must be a list of words, e.g. ["mytool", "--json"]')
+            raise self.problem(key, 'it must be a list of words, e.g. ["mytool", "--json"]')
         return found or ()
 
     def optional_words(self, key: str) -> tuple[str, ...] | None:
@@ -310,8 +267,8 @@ class _Table:
 
     def tiers(self) -> Tiers:
         given = self.texts("tiers")
-        if not given.keys() <= {"cheap", "standard", "premium"}:
-            self.refuse("tiers", "it may contain cheap, standard and premium")
+        if not given.keys() <= set(Tiers._fields):
+            raise self.problem("tiers", "it may contain cheap, standard and premium")
         return Tiers(**given)
 
     def match(self, key: str) -> Match | None:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 
-from fleet.adapters.coders.jsonlines import (
-    LONGEST_LAST_WORD,
-    Fields,
-    clip,
-    count_at,
-    dig,
-    items_at,
-    number_at,
-    one_line,
-    text_at,
-)
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, clip, one_line
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event, EventKind, Json
+from fleet.domain.usage import Usage
 
 NO_REASON = "the agent gave no reason"
 
@@ -39,12 +30,7 @@ MEANING = {
     529: "the provider is overloaded",
 }
 
-_CAUSE_OF_STATUS = {
-    401: Cause.LOGIN,
-    402: Cause.LIMIT,
-    413: Cause.CONTEXT,
-    429: Cause.LIMIT,
-}
+_CAUSE_OF_STATUS = {401: Cause.LOGIN, 402: Cause.LIMIT, 413: Cause.CONTEXT, 429: Cause.LIMIT}
 
 # The names that the providers themselves give to errors; CLIs hand them on in fields of their own.
 _CAUSE_OF_NAME = {
@@ -61,20 +47,15 @@ _CAUSE_OF_NAME = {
     "context_length_exceeded": Cause.CONTEXT,
     "request_too_large": Cause.CONTEXT,
 }
-_NO_MORE_NAMES: Mapping[str, Cause] = MappingProxyType({})
 
 # Where the tools of all CLIs keep the one thing worth a line in a table.
 _TELLING = (
-    "command",
-    "cmd",
-    "file_path",
-    "filePath",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "description",
-    "prompt",
+    *("command", "cmd", "file_path", "filePath", "path"),
+    *("pattern", "query", "url", "description", "prompt"),
+)
+# Colours, cursor movements, window titles: what a terminal would have swallowed.
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]"
 )
 
 
@@ -82,15 +63,20 @@ def session(session_id: str, model: str = "") -> list[Event]:
     # One that begins with a dash is no CLI's, and resumed by it the next launch would have one more option.
     if not session_id or session_id.startswith("-"):
         return []
-    return [
-        Event(kind=EventKind.SESSION, data={"session_id": session_id, **({"model": model} if model else {})})
-    ]
+    named: dict[str, Json] = {"model": model} if model else {}
+    return [Event(kind=EventKind.SESSION, data={"session_id": session_id, **named})]
 
 
 def said(text: str, *, delta: bool = False) -> list[Event]:
     """Words of the agent. The last ones become the run's summary, so they are cut no shorter than that."""
-    data: Fields = {"delta": True} if delta else {}
+    data: dict[str, Json] = {"delta": True} if delta else {}
     return [Event(kind=EventKind.SAID, text=clip(text, LONGEST_LAST_WORD), data=data)] if text else []
+
+
+def read_text(line: bytes) -> list[Event]:
+    """A line of output that is text for people: something the agent said, unless it is empty."""
+    text = line[: 4 * LONGEST_LAST_WORD].decode("utf-8", "replace")
+    return said(_ESCAPES.sub("", text).rstrip())
 
 
 def thought(text: str) -> list[Event]:
@@ -101,16 +87,21 @@ def tool(name: str, call: str, arguments: Json) -> list[Event]:
     return [Event(kind=EventKind.TOOL, text=name, data={"id": call, "summary": summary_of(arguments)})]
 
 
+def tool_done(call: str, *, ok: bool) -> list[Event]:
+    return [Event(kind=EventKind.TOOL_DONE, data={"id": call, "ok": ok})]
+
+
+def tool_used(name: str, call: str, arguments: Json) -> list[Event]:
+    """A tool that has done its work: a sign of life, and that nobody is waited for any more."""
+    return [*tool(name, call, arguments), *tool_done(call, ok=True)]
+
+
 def summary_of(arguments: Json) -> str:
     """The one line that tells what a tool was called for: its command, its file, its question."""
     if isinstance(arguments, str):
         return one_line(arguments)
-    found = (text_at(arguments, name) for name in _TELLING)
+    found = (Fields(arguments).text(name) for name in _TELLING)
     return one_line(next((text for text in found if text), ""))
-
-
-def tool_done(call: str, *, ok: bool) -> list[Event]:
-    return [Event(kind=EventKind.TOOL_DONE, data={"id": call, "ok": ok})]
 
 
 def note(text: str) -> list[Event]:
@@ -121,21 +112,61 @@ def denied(what: str) -> list[Event]:
     return [Event(kind=EventKind.DENIED, text=clip(what))]
 
 
+def prompted(text: str) -> list[Event]:
+    return [Event(kind=EventKind.PROMPTED, text=text)]
+
+
+def ready() -> list[Event]:
+    return [Event(kind=EventKind.READY)]
+
+
+def needs_approval(what: str) -> list[Event]:
+    return [Event(kind=EventKind.NEEDS_APPROVAL, text=what)]
+
+
+def approval(name: str, wanted: Fields) -> list[Event]:
+    """A permission dialog of a tool, or a question of the agent's own, that waits for a person."""
+    if name == "AskUserQuestion":
+        questions = [question.text("question") for question in wanted.items("questions")]
+        return [Event(kind=EventKind.ASKED, text="\n".join(questions))]
+    summary = summary_of(wanted.value)
+    return needs_approval(f"{name}: {summary}" if summary else name)
+
+
+def read_turn_hook(payload: Fields) -> list[Event]:
+    """The hooks of a turn in Claude's form, which Codex has taken over."""
+    match payload.text("hook_event_name"):
+        case "UserPromptSubmit":
+            return prompted(payload.text("prompt"))
+        case "PermissionRequest":
+            return approval(payload.text("tool_name"), payload.fields("tool_input"))
+        case "PostToolUse":
+            name, call = payload.text("tool_name"), payload.text("tool_use_id")
+            return tool_used(name, call, payload.at("tool_input"))
+        case "Stop":
+            return well_ended(payload.text("last_assistant_message", limit=LONGEST_LAST_WORD))
+        case _:
+            return []
+
+
 def retry(cause: str, code: Json = None) -> list[Event]:
-    return [Event(kind=EventKind.RETRY, text=clip(cause), data={} if code is None else {"code": code})]
+    return [Event(kind=EventKind.RETRY, text=clip(cause), data=_known(code=code))]
 
 
 def limit(*, rejected: bool, resets_at: float | None = None, **more: Json) -> list[Event]:
-    data: Fields = {"rejected": rejected, **more}
-    if resets_at is not None:
-        data["resets_at"] = resets_at
+    data: dict[str, Json] = {"rejected": rejected, **more, **_known(resets_at=resets_at)}
     return [Event(kind=EventKind.LIMIT, data=data)]
+
+
+def limited(cause: Cause, resets_at: float | None = None, **more: Json) -> list[Event]:
+    """The limit that a turn ended at; nothing if it ended for another cause."""
+    return limit(rejected=True, resets_at=resets_at, **more) if cause is Cause.LIMIT else []
 
 
 def error(text: str, code: Json = None, *, cause: Cause = Cause.CRASH) -> list[Event]:
     """Something went wrong. A cause given here is that of a bad end which itself names none."""
-    data: Fields = {} if code is None else {"code": code}
-    return [Event(kind=EventKind.ERROR, text=clip(text), data={**data, **_told(cause)})]
+    data = _known(code=code, cause=None if cause is Cause.CRASH else cause.value)
+    return [Event(kind=EventKind.ERROR, text=clip(text), data=data)]
 
 
 def well_ended(last_word: str = "") -> list[Event]:
@@ -143,69 +174,69 @@ def well_ended(last_word: str = "") -> list[Event]:
 
 
 def failed(
-    reason: str,
-    *,
-    last_word: str = "",
-    code: Json = None,
-    final: bool = False,
-    cause: Cause = Cause.CRASH,
+    reason: str, *, last_word: str = "", code: Json = None, final: bool = False, cause: Cause = Cause.CRASH
 ) -> list[Event]:
     """A turn that ended badly. `final`: whatever good end the CLI may still claim for it."""
-    data: Fields = {"ok": False, "reason": clip(reason, 500) or NO_REASON, **_told(cause)}
-    if final:
-        data["final"] = True
-    if code is not None:
-        data["code"] = code
+    told = _known(cause=None if cause is Cause.CRASH else cause.value, final=final or None, code=code)
+    data: dict[str, Json] = {"ok": False, "reason": clip(reason, 500) or NO_REASON, **told}
     return [Event(kind=EventKind.TURN_END, text=clip(last_word, LONGEST_LAST_WORD), data=data)]
 
 
-def _told(cause: Cause) -> Fields:
-    return {} if cause is Cause.CRASH else {"cause": cause.value}
+def usage(scope: str, **numbers: float | None) -> list[Event]:
+    """Numbers that the CLI did not give are left out rather than told as nothing."""
+    known = _known(**numbers)
+    return [Event(kind=EventKind.USAGE, data={"scope": scope, **known})] if known else []
 
 
-def cause_of(*names: str, status: float | None = None, own: Mapping[str, Cause] = _NO_MORE_NAMES) -> Cause:
+def tokens_used(scope: str, tokens: Usage, **more: float | None) -> list[Event]:
+    counts = {"input": tokens.input_tokens, "output": tokens.output_tokens, "cached": tokens.cached_tokens}
+    return usage(scope, **counts, **more)
+
+
+def _known(**facts: Json) -> dict[str, Json]:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def cause_of(*names: str, status: float | None = None, own: Mapping[str, Cause] | None = None) -> Cause:
     """Why a turn failed: by the first name that says so (`own`: the CLI's own names), else by the status."""
-    known = {**_CAUSE_OF_NAME, **own}
+    known = {**_CAUSE_OF_NAME, **(own or {})}
     named = next((known[name] for name in names if name in known), None)
     if named is not None:
         return named
     return Cause.CRASH if status is None else _CAUSE_OF_STATUS.get(int(status), Cause.CRASH)
 
 
-def names_in(answer: Json) -> tuple[str, ...]:
+def names_in(answer: Fields) -> tuple[str, ...]:
     """What a provider calls the error in its answer, from the telling name to the general one."""
-    problem = dig(answer, "error")
-    details = (text_at(detail, "reason") for detail in items_at(problem, "details"))
-    return (*details, *(text_at(problem, name) for name in ("code", "type", "status")))
+    problem = answer.fields("error")
+    details = (detail.text("reason") for detail in problem.items("details"))
+    return (*details, *(problem.text(name) for name in ("code", "type", "status")))
 
 
 def reason_of(message: str, status: float | None = None) -> str:
     """Say in one line why the provider did not answer: what the status means, then its own words."""
-    meaning = MEANING.get(int(status)) if status is not None else None
-    if meaning is None:
+    number = 0 if status is None else int(status)
+    if number not in MEANING:
         return one_line(message, 400) or NO_REASON
     own_words = one_line(message, 300)
-    return f"{meaning} ({int(status or 0)}): {own_words}" if own_words else f"{meaning} ({int(status or 0)})"
-
-
-def usage(scope: str, **numbers: float | None) -> list[Event]:
-    """Numbers that the CLI did not give are left out rather than told as nothing."""
-    known: Fields = {name: value for name, value in numbers.items() if value is not None}
-    return [Event(kind=EventKind.USAGE, data={"scope": scope, **known})] if known else []
+    return f"{MEANING[number]} ({number}): {own_words}" if own_words else f"{MEANING[number]} ({number})"
 
 
 def seconds_of(line: Fields) -> float | None:
     """When a line was printed, where it says so: an ISO time or milliseconds in `timestamp`."""
-    written = text_at(line, "timestamp")
-    if written:
+    if written := line.text("timestamp"):
         try:
             return datetime.fromisoformat(written).timestamp()
         except (ValueError, OverflowError, OSError):
             return None
-    milliseconds = number_at(line, "timestamp")
+    milliseconds = line.number("timestamp")
     return None if milliseconds is None else milliseconds / 1000
 
 
-def fresh_input(line: Fields, *, every: str, cached: str) -> int:
-    """Input tokens without those read from the cache, for CLIs that count the cached ones in."""
-    return max(0, count_at(line, every) - count_at(line, cached))
+def tokens_of(told: Fields, *, every: str, output: str, cached: str) -> Usage:
+    """Tokens as CLIs count them that have the cached ones among the input."""
+    return Usage(
+        input_tokens=max(0, told.count(every) - told.count(cached)),
+        output_tokens=told.count(output),
+        cached_tokens=told.count(cached),
+    )

@@ -5,27 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.jsonlines import (
-    LONGEST_LAST_WORD,
-    Fields,
-    count_at,
-    dig,
-    fields_at,
-    fields_in,
-    number_at,
-    text_at,
-    unread,
-)
-from fleet.adapters.coders.models import resolve_model
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in, unread
+from fleet.adapters.coders.launching import demand_argument, model_options, session_options, toml_value
 from fleet.adapters.coders.permissions import REVIEWER_TABOOS, doer_commands, reviewer_commands
-from fleet.adapters.coders.prices import price
-from fleet.adapters.coders.prompts import demand_argument
-from fleet.adapters.coders.toml import toml_value
+from fleet.adapters.coders.prices import price_of_all
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, Json
+from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
 from fleet.domain.usage import Usage
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
@@ -49,7 +37,7 @@ _PAUSE = re.compile(
 _CAUSES = {"FatalAuthenticationError": Cause.LOGIN}
 
 
-class GeminiCoder:
+class GeminiCoder(JsonCoder):
     """It has no turn signals: hooks come from the user's files, the workspace's, or such as root owns."""
 
     facts = Facts(
@@ -74,8 +62,16 @@ class GeminiCoder:
     def launch(self, turn: Turn) -> Launch:
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}  # else it runs twice, and the first one ignores signals
         files = {} if turn.skip_permissions else {POLICY: _policy(turn).encode()}
+        otherwise = "default" if turn.role is Role.REVIEWER else "auto_edit"
         session = turn.session or turn.new_session
-        argv = ("gemini", "--skip-trust", *self._options(turn), *turn.flags)
+        argv = (
+            *("gemini", "--skip-trust"),
+            *("--approval-mode", "yolo" if turn.skip_permissions else otherwise),
+            *(("--policy", f"{turn.folder}/{POLICY}") if files else ()),
+            *model_options(turn, self.facts.tiers),
+            *session_options(turn),
+            *turn.flags,
+        )
         if turn.mode is Mode.HEADLESS:
             argv = (*argv, "--output-format", "stream-json")
             return Launch(argv=argv, env=env, files=files, stdin=turn.prompt.encode(), session=session)
@@ -83,34 +79,23 @@ class GeminiCoder:
             argv = (*argv, f"--prompt-interactive={demand_argument(turn.prompt, 'gemini')}")
         return Launch(argv=argv, env=env, files=files, session=session)
 
-    def _options(self, turn: Turn) -> tuple[str, ...]:
-        model = resolve_model(turn.model, self.facts.tiers)
-        return (
-            *("--approval-mode", _approval_mode(turn)),
-            *(() if turn.skip_permissions else ("--policy", f"{turn.folder}/{POLICY}")),
-            *(("--model", model) if model else ()),
-            *_session_options(turn),
-        )
-
-    def read(self, line: bytes) -> Sequence[Event]:
-        fields = fields_in(line)
-        if fields is None:
-            return unread(line)
-        match text_at(fields, "type"):
+    def read_fields(self, line: Fields) -> list[Event]:
+        match line.text("type"):
             case "init":
-                return events.session(text_at(fields, "session_id"), text_at(fields, "model"))
-            case "message" if text_at(fields, "role") == "assistant":
-                text = text_at(fields, "content", limit=LONGEST_LAST_WORD)
-                return events.said(text, delta=dig(fields, "delta") is True)
+                return events.session(line.text("session_id"), line.text("model"))
+            case "message" if line.text("role") == "assistant":
+                text = line.text("content", limit=LONGEST_LAST_WORD)
+                return events.said(text, delta=line.at("delta") is True)
             case "tool_use":
-                call = text_at(fields, "tool_id")
-                return events.tool(text_at(fields, "tool_name"), call, dig(fields, "parameters"))
+                return events.tool(line.text("tool_name"), line.text("tool_id"), line.at("parameters"))
             case "tool_result":
-                return _read_tool_result(fields)
+                is_denied = line.text("error", "type") == "policy_violation"
+                told = events.denied(line.text("error", "message")) if is_denied else []
+                return [*told, *events.tool_done(line.text("tool_id"), ok=line.text("status") == "success")]
             case "error":
-                return events.error(text_at(fields, "message"))
+                return events.error(line.text("message"))
             case "result":
-                return [*_read_usage(fields_at(fields, "stats")), *_read_verdict(fields)]
+                return [*_read_usage(line.fields("stats")), *_read_verdict(line)]
             case _:
                 return []
 
@@ -118,38 +103,24 @@ class GeminiCoder:
         return unread(payload)
 
 
-def _session_options(turn: Turn) -> tuple[str, ...]:
-    if turn.session:
-        return ("--resume", turn.session)
-    return ("--session-id", turn.new_session) if turn.new_session else ()
-
-
-def _approval_mode(turn: Turn) -> str:
-    if turn.skip_permissions:
-        return "yolo"
-    return "default" if turn.role is Role.REVIEWER else "auto_edit"
-
-
 def _policy(turn: Turn) -> str:
+    def rule(decision: str, priority: int, **conditions: str | Sequence[str]) -> str:
+        conditions = {"toolName": "run_shell_command", **conditions}
+        lines = [f"{name} = {toml_value(value)}" for name, value in conditions.items()]
+        return "\n".join(["[[rule]]", *lines, f'decision = "{decision}"', f"priority = {priority}", ""])
+
     if turn.role is Role.REVIEWER:
-        return "\n".join(
-            (
-                _rule("deny", 950, toolName=["write_file", "replace"]),
-                _rule("deny", 940, toolName="run_shell_command", argsPattern=_taboo_pattern()),
-                _rule("allow", 900, toolName="run_shell_command", commandPrefix=list(reviewer_commands())),
-            )
+        rules = (
+            rule("deny", 950, toolName=("write_file", "replace")),
+            rule("deny", 940, argsPattern=_taboo_pattern()),
+            rule("allow", 900, commandPrefix=reviewer_commands()),
         )
-    return "\n".join(
-        (
-            _rule("deny", 950, toolName="run_shell_command", commandPrefix=["git push"]),
-            _rule(
-                "allow",
-                900,
-                toolName="run_shell_command",
-                commandPrefix=list(doer_commands(turn.allow_commands)),
-            ),
+    else:
+        rules = (
+            rule("deny", 950, commandPrefix=("git push",)),
+            rule("allow", 900, commandPrefix=doer_commands(turn.allow_commands)),
         )
-    )
+    return "\n".join(rules)
 
 
 def _taboo_pattern() -> str:
@@ -158,65 +129,35 @@ def _taboo_pattern() -> str:
     return "|".join(re.sub(r"[\\^$.*+?()\[\]{}|]", r"\\\g<0>", text) for text in spelled)
 
 
-def _rule(decision: str, priority: int, **conditions: str | list[str]) -> str:
-    lines = [f"{name} = {toml_value(value)}" for name, value in conditions.items()]
-    return "\n".join(["[[rule]]", *lines, f'decision = "{decision}"', f"priority = {priority}", ""])
-
-
-def _read_tool_result(fields: Fields) -> list[Event]:
-    is_denied = text_at(fields, "error", "type") == "policy_violation"
-    told = events.denied(text_at(fields, "error", "message")) if is_denied else []
-    return [*told, *events.tool_done(text_at(fields, "tool_id"), ok=text_at(fields, "status") == "success")]
-
-
 def _read_usage(stats: Fields) -> list[Event]:
+    def tokens(told: Fields) -> Usage:
+        return events.tokens_of(told, every="input_tokens", output="output_tokens", cached="cached")
+
     if not stats:
         return []
-    return events.usage(
-        "run",
-        input=_fresh(stats),
-        output=count_at(stats, "output_tokens"),
-        cached=count_at(stats, "cached"),
-        cost_usd=_cost(fields_at(stats, "models")),
-    )
+    cost = price_of_all({name: tokens(told) for name, told in stats.members("models").items()})
+    return events.tokens_used("run", tokens(stats), cost_usd=cost)
 
 
-def _fresh(stats: Json) -> int:
-    return max(0, count_at(stats, "input_tokens") - count_at(stats, "cached"))
-
-
-def _cost(models: Fields) -> float | None:
-    """The price of all models that took part; unknown as soon as one of them is."""
-    costs = [
-        price(
-            name,
-            Usage(
-                input_tokens=_fresh(stats),
-                output_tokens=count_at(stats, "output_tokens"),
-                cached_tokens=count_at(stats, "cached"),
-            ),
-        )
-        for name, stats in models.items()
-    ]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known and len(known) == len(costs) else None
-
-
-def _read_verdict(fields: Fields) -> list[Event]:
-    if text_at(fields, "status") == "success":
+def _read_verdict(line: Fields) -> list[Event]:
+    if line.text("status") == "success":
         return events.well_ended()
-    kind = text_at(fields, "error", "type")
-    message = text_at(fields, "error", "message", limit=LONGEST_LAST_WORD)
+    message = line.text("error", "message", limit=LONGEST_LAST_WORD)
     problem = _read_problem(message)
-    cause = _cause(kind, problem)
-    told = _read_quota(fields, problem.words) if cause is Cause.LIMIT else []
+    if problem.is_quota:
+        cause = Cause.LIMIT
+    elif _TOO_LONG.fullmatch(problem.words):
+        cause = Cause.CONTEXT
+    else:
+        kind = line.text("error", "type")
+        cause = events.cause_of(kind, *problem.names, status=problem.status, own=_CAUSES)
     status = 429 if problem.status is None and cause is Cause.LIMIT else problem.status
     reason = events.reason_of(problem.words or message or "the model gave no usable answer", status)
+    told = events.limited(cause, _resets_at(line, problem.words))
     return [*told, *events.failed(reason, code=status, cause=cause)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Problem:
+class _Problem(NamedTuple):
     """What the API answered: its words, and what it is called as far as that was handed on."""
 
     words: str = ""
@@ -233,29 +174,17 @@ def _read_problem(message: str) -> _Problem:
     is_quota = answer.startswith(_QUOTA) or advice.startswith(_QUOTA_ADVICE)
     raw = fields_in(answer.encode()) if answer.startswith("{") else None
     if raw is not None:
-        words, status = text_at(raw, "error", "message"), number_at(raw, "error", "code")
-        return _Problem(words=words, status=status, names=events.names_in(raw), is_quota=is_quota)
+        words, status = raw.text("error", "message"), raw.number("error", "code")
+        return _Problem(words, status, events.names_in(raw), is_quota)
     if named := _NAMED.fullmatch(answer):
-        return _Problem(words=named["words"], names=(named["name"],), is_quota=is_quota)
-    return _Problem(words=answer, is_quota=is_quota)
+        return _Problem(named["words"], names=(named["name"],), is_quota=is_quota)
+    return _Problem(answer, is_quota=is_quota)
 
 
-def _cause(kind: str, problem: _Problem) -> Cause:
-    if problem.is_quota:
-        return Cause.LIMIT
-    if _TOO_LONG.fullmatch(problem.words):
-        return Cause.CONTEXT
-    return events.cause_of(kind, *problem.names, status=problem.status, own=_CAUSES)
-
-
-def _read_quota(fields: Fields, words: str) -> list[Event]:
+def _resets_at(line: Fields, words: str) -> float | None:
     """When to come back: the line's own time plus the pause that the provider suggests."""
-    printed, suggested = events.seconds_of(fields), _PAUSE.search(words)
-    if printed is None or suggested is None:
-        return events.limit(rejected=True)
-    return events.limit(rejected=True, resets_at=printed + _seconds(suggested))
-
-
-def _seconds(pause: re.Match[str]) -> float:
+    printed, pause = events.seconds_of(line), _PAUSE.search(words)
+    if printed is None or pause is None:
+        return None
     hours, minutes, seconds = (float(pause[name] or 0) for name in ("hours", "minutes", "seconds"))
-    return hours * 3600 + minutes * 60 + seconds / (1000 if pause["unit"] == "ms" else 1)
+    return printed + hours * 3600 + minutes * 60 + seconds / (1000 if pause["unit"] == "ms" else 1)

@@ -7,22 +7,87 @@ like, and a CLI's next release prints something new.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from fleet.domain.event import Event, EventKind, Json
 
 if TYPE_CHECKING:
     import msgspec
 
-Fields: TypeAlias = dict[str, Json]
-
-LONGEST_LINE = (
-    8 << 20
-)  # the closing line of every CLI is far shorter; more than this is somebody's file content
+LONGEST_LINE = 8 << 20  # every CLI's closing line is far shorter; more than this is somebody's file content
 LONGEST_TEXT = 4 << 10
 LONGEST_LAST_WORD = 64 << 10
 LARGEST_NUMBER = 2**53  # beyond it JSON readers disagree, and no count of ours comes near
+
+
+class Fields:
+    """A value of a line, and what is found below it by the names of fields."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Json) -> None:
+        self.value = value
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def at(self, *path: str) -> Json:
+        value = self.value
+        for name in path:
+            if not isinstance(value, dict):
+                return None
+            value = value.get(name)
+        return value
+
+    def fields(self, *path: str) -> Fields:
+        found = self.at(*path)
+        return Fields(found if isinstance(found, dict) else {})
+
+    def members(self, *path: str) -> dict[str, Fields]:
+        found = self.at(*path)
+        return {name: Fields(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+    def items(self, *path: str) -> list[Fields]:
+        found = self.at(*path)
+        return [Fields(value) for value in found] if isinstance(found, list) else []
+
+    def texts(self, *path: str) -> list[str]:
+        return [item.value for item in self.items(*path) if isinstance(item.value, str)]
+
+    def text(self, *path: str, limit: int = LONGEST_TEXT) -> str:
+        found = self.at(*path)
+        return clip(found, limit) if isinstance(found, str) else ""
+
+    def number(self, *path: str) -> float | None:
+        found = self.at(*path)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return None
+        return found if -LARGEST_NUMBER <= found <= LARGEST_NUMBER else None
+
+    def count(self, *path: str) -> int:
+        """A number of tokens or tries: whole, and never below nothing."""
+        return max(0, int(self.number(*path) or 0))
+
+
+class JsonCoder(ABC):
+    """A coder whose CLI prints JSON objects, one a line, and hands one to each of its hooks."""
+
+    def read(self, line: bytes) -> Sequence[Event]:
+        fields = fields_in(line)
+        return unread(line) if fields is None else self.read_fields(fields)
+
+    def read_hook(self, payload: bytes) -> Sequence[Event]:
+        fields = fields_in(payload)
+        return unread(payload) if fields is None else self.read_hook_fields(fields)
+
+    @abstractmethod
+    def read_fields(self, line: Fields) -> list[Event]: ...
+
+    def read_hook_fields(self, payload: Fields) -> list[Event]:
+        return []
 
 
 def fields_in(line: bytes) -> Fields | None:
@@ -33,7 +98,7 @@ def fields_in(line: bytes) -> Fields | None:
         value = _decoder().decode(line)
     except (ValueError, RecursionError):
         value = _second_look(line)
-    return cast(Fields, value) if isinstance(value, dict) else None
+    return Fields(cast("Json", value)) if isinstance(value, dict) else None
 
 
 @cache
@@ -65,41 +130,6 @@ def clip(text: str, limit: int = LONGEST_TEXT) -> str:
     if len(text) > limit:
         text = text[: limit - 1] + "…"
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-def dig(value: Json, *path: str) -> Json:
-    for name in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value
-
-
-def fields_at(value: Json, *path: str) -> Fields:
-    found = dig(value, *path)
-    return found if isinstance(found, dict) else {}
-
-
-def items_at(value: Json, *path: str) -> list[Json]:
-    found = dig(value, *path)
-    return found if isinstance(found, list) else []
-
-
-def text_at(value: Json, *path: str, limit: int = LONGEST_TEXT) -> str:
-    found = dig(value, *path)
-    return clip(found, limit) if isinstance(found, str) else ""
-
-
-def number_at(value: Json, *path: str) -> float | None:
-    found = dig(value, *path)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    return found if -LARGEST_NUMBER <= found <= LARGEST_NUMBER else None
-
-
-def count_at(value: Json, *path: str) -> int:
-    """A number of tokens or tries: whole, and never below nothing."""
-    return max(0, int(number_at(value, *path) or 0))
 
 
 def one_line(text: str, limit: int = 200) -> str:

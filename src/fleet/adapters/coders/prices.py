@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -35,6 +36,13 @@ def price(model: str, usage: Usage) -> float | None:
     name = model.lower().rpartition("/")[2]
     found = next((row for row in price_table() if fnmatchcase(name, row.model)), None)
     return None if found is None else found.of(usage)
+
+
+def price_of_all(spent: Mapping[str, Usage]) -> float | None:
+    """The price of all models that took part; unknown as soon as one of them is."""
+    costs = [price(model, usage) for model, usage in spent.items()]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 @cache
