@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -33,7 +33,7 @@ LARGEST = 10**15  # of any number
 AGENTS_ONLY = ("role", "flags", "effort", "seconds", "retries")
 RETRY, USUAL_RETRIES = "retry", 2  # a policy that is written like the others: again, and only then failed
 
-_NAME = re.compile(r"[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
+_NAME = re.compile(r"(?!(?:vars|stage_\d+)$)[^\s{}.\"'()=!][^{}.\"'()=!\n]{0,79}")
 _CODEFLEETS_WORDS = {
     "executor": "coder",
     "prompt_template": "prompt",
@@ -88,9 +88,14 @@ def read_blueprint(
         raise _too_many(len(listed))
     bodies = [_mapping(one, f"stage number {number}") for number, one in enumerate(listed)]
     names = [_name_of(body, number) for number, body in enumerate(bodies)]
-    _refuse_twins(names)
+    if twins := [name for name in names if names.count(name) > 1]:
+        raise InvalidInput(f"two stages are called {twins[0]!r}", hint="give each a name of its own")
     stages = _read_stages(bodies, _Place(names, within, depth, top.get("timeout_seconds")))
-    _check_graph(stages)
+    if stuck := cyclic(stages):
+        told = ", ".join(repr(stages[number].name) for number in stuck)
+        raise InvalidInput(
+            f"these stages wait for each other: {told}", hint="take one of the `depends_on` out"
+        )
     for number in range(len(stages)):
         _check_references(stages, number, names)
     return Blueprint(
@@ -129,11 +134,10 @@ def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple
 def _in_words_of(body: Mapping[str, object], problem: InvalidInput) -> InvalidInput:
     """Return a refusal that names keys as they are written in the stage that it is about."""
     words = _words_in(body)
-
-    def told(found: re.Match[str]) -> str:
-        return f"`{words.get(found[1], found[1])}"
-
-    message, hint = (re.sub(r"`(\w+)", told, text) for text in (problem.message, problem.hint))
+    message, hint = (
+        re.sub(r"`(\w+)", lambda found: f"`{words.get(found[1], found[1])}", text)
+        for text in (problem.message, problem.hint)
+    )
     return InvalidInput(message, hint=hint)
 
 
@@ -166,14 +170,30 @@ class _StageReader:
         fields = [one for one in Stage.__dataclass_fields__ if one not in ("needs", "foreach_from")]
         shown = [words.get(one, one) for one in ("depends_on", "workflow", *fields)]
         _refuse_unknown(body, (*shown, *fields, *_OLD_WORDS), self._where, shown=shown)
-        self._body = _translated(body, self._where)
+        self._body: dict[str, object] = {}
+        for key, value in body.items():
+            word = _OLD_WORDS.get(key, key)
+            if word in self._body:
+                old = next(one for one in body if _OLD_WORDS.get(one) == word)
+                hint = f"keep `{word}`, and take `{old}` out"
+                raise InvalidInput(f"{self._where} says `{word}` twice, once as `{old}`", hint=hint)
+            if value is not None:
+                self._body[word] = value
 
     def read(self) -> Stage:
         kind = self._choice("kind", StageKind, self._kind_by_content())
-        self._refuse_idle_keys(kind)
+        is_retried = self._body.get("on_failure") == RETRY
+        for key in AGENTS_ONLY if kind is not StageKind.AGENT else ():  # they would be written in vain
+            if key in self._body or (key == "retries" and is_retried):
+                told = 'on_failure = "retry"' if key not in self._body else key
+                raise self._wrong(
+                    f"`{told}` is for stages of the kind `agent`, and this is a `{kind}`",
+                    "take it out, or put an agent's stage beside it",
+                )
         if kind is StageKind.AGENT and self._place.usual_seconds is not None:
             self._body.setdefault("seconds", self._place.usual_seconds)
         each = self._body.get("foreach", ())
+        usual_rounds = 3 if kind is StageKind.PAIR or "until" in self._body else 1
         stage = Stage(
             name=self._name,
             kind=kind,
@@ -182,54 +202,38 @@ class _StageReader:
             effort=self._word_of("effort"),
             role=self._choice("role", Role, Role.DOER),
             flags=self._words("flags"),
-            prompt=self._text("prompt") or ("" if kind in (StageKind.GATE,) else "{task_prompt}"),
+            prompt=self._text("prompt") or ("" if kind is StageKind.GATE else "{task_prompt}"),
             strategy=self._choice("strategy", Strategy, Strategy.NEW),
             needs=self._needs(),
             when=self._condition("when"),
             foreach=() if isinstance(each, str) else self._words("foreach"),
             foreach_from=each if isinstance(each, str) else "",
             until=self._condition("until"),
-            most_rounds=self._number_of("most_rounds", self._usual_rounds(kind), most=MOST_ROUNDS),
+            most_rounds=self._number_of("most_rounds", usual_rounds, most=MOST_ROUNDS),
             gates=self._commands("gates"),
-            retries=self._retries(),
-            on_failure=self._policy(),
+            retries=self._number_of("retries", USUAL_RETRIES if is_retried else -1, least=0, most=20),
+            on_failure=OnFailure.FAIL if is_retried else self._policy(),
             seconds=self._amount("seconds"),
             budget_usd=self._amount("budget_usd") or None,
             reviewer=self._text("reviewer"),
             racers=self._number_of("racers", 0, least=0, most=50),
             coders=self._words("coders"),
-            stages=self._inner(kind),
+            stages=self._inner() if kind is StageKind.WORKFLOW else (),
         )
-        return self._checked(stage)
-
-    def _retries(self) -> int:
-        if "retries" in self._body:
-            return self._number_of("retries", 0, least=0, most=20)
-        return USUAL_RETRIES if self._is_retried() else -1
-
-    def _refuse_idle_keys(self, kind: StageKind) -> None:
-        """Refuse what would be written in vain."""
-        for key in AGENTS_ONLY if kind is not StageKind.AGENT else ():
-            if key in self._body or (key == "retries" and self._is_retried()):
-                told = 'on_failure = "retry"' if key not in self._body else key
-                raise self._wrong(
-                    f"`{told}` is for stages of the kind `agent`, and this is a `{kind}`",
-                    "take it out, or put an agent's stage beside it",
-                )
+        for reason, hint in self._problems(stage):
+            raise self._wrong(reason, hint)
+        return stage
 
     def _kind_by_content(self) -> StageKind:
-        for key, kind in (
-            ("workflow", StageKind.WORKFLOW),
-            ("stages", StageKind.WORKFLOW),
-            ("reviewer", StageKind.PAIR),
-        ):
-            if key in self._body:
-                return kind
-        return StageKind.RACE if "racers" in self._body else StageKind.AGENT
+        kinds = {
+            "workflow": StageKind.WORKFLOW,
+            "stages": StageKind.WORKFLOW,
+            "reviewer": StageKind.PAIR,
+            "racers": StageKind.RACE,
+        }
+        return next((kind for key, kind in kinds.items() if key in self._body), StageKind.AGENT)
 
-    def _inner(self, kind: StageKind) -> tuple[Stage, ...]:
-        if kind is not StageKind.WORKFLOW:
-            return ()
+    def _inner(self) -> tuple[Stage, ...]:
         if "stages" in self._body:
             inner: object = {"stages": self._body["stages"]}
         elif (named := self._text("workflow")) and self._place.within is not None:
@@ -257,110 +261,58 @@ class _StageReader:
             number = one
         else:
             close = get_close_matches(one, names, n=1) if isinstance(one, str) else []
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"stages are numbered from 0 to {len(names) - 1}"
-            )
+            numbered = f"stages are numbered from 0 to {len(names) - 1}"
+            hint = f"did you mean {close[0]!r}?" if close else numbered
             raise self._wrong(f"it depends on {_told(one)}, and there is no such stage", hint)
         if number == self._number:
             raise self._wrong("it depends on itself", "take it out of its own `depends_on`")
         return number
 
-    def _is_retried(self) -> bool:
-        return self._body.get("on_failure") == RETRY
-
     def _policy(self) -> OnFailure:
-        if self._is_retried():
-            return OnFailure.FAIL
         value = self._text("on_failure") or OnFailure.FAIL
         if value not in list(OnFailure):
             words = ", ".join((*OnFailure, RETRY))
             raise self._wrong(f"there is no on_failure {_told(value)}", f"use one of {words}")
         return OnFailure(value)
 
-    def _usual_rounds(self, kind: StageKind) -> int:
-        return 3 if kind is StageKind.PAIR or "until" in self._body else 1
-
-    def _checked(self, stage: Stage) -> Stage:
-        for is_wrong, reason, hint in (*self._wrong_with_kind(stage), *self._wrong_with_repeats(stage)):
-            if is_wrong:
-                raise self._wrong(reason, hint)
-        return stage
-
-    def _wrong_with_kind(self, stage: Stage) -> tuple[tuple[bool, str, str], ...]:
-        gates = 'for example `gates = ["make test"]`'
-        return (
-            (
-                stage.strategy in (Strategy.INHERIT, Strategy.MERGE) and not stage.needs,
-                f"`strategy` {stage.strategy.value!r} needs a stage in `depends_on`",
-                "name the stage that it builds on in `depends_on`, or leave `strategy` out",
-            ),
-            (
-                stage.strategy is Strategy.SHARED and stage.kind is not StageKind.AGENT,
-                "only an agent can work in your own checkout",
-                f'take `strategy` or `kind = "{stage.kind}"` out',
-            ),
-            (
-                stage.kind is StageKind.GATE and not stage.gates,
-                "a stage of the kind `gate` has at least one command in `gates`",
-                gates,
-            ),
-            (not all(map(str.strip, stage.gates)), "one of its `gates` is empty", gates),
-            (
-                stage.role is Role.REVIEWER and bool(stage.flags),
-                "`flags` could undo what keeps a reviewer from writing",
-                'take `flags` out, or `role = "reviewer"`',
-            ),
-            (
-                stage.kind is StageKind.PAIR and not stage.reviewer,
-                "a stage of the kind `pair` names its `reviewer`",
-                'for example `reviewer = "codex"`',
-            ),
-            (
-                stage.kind is StageKind.PAIR and bool(stage.until),
-                "a pair goes round by itself",
-                "take `until` out; `rounds` says how often at most",
-            ),
-            (
-                stage.kind is StageKind.RACE and not (stage.racers >= 2 and stage.gates),
-                "a stage of the kind `race` has at least 2 `racers`, and `gates`",
-                'for example `racers = 3` and `gates = ["make test"]`',
-            ),
-        )
-
-    def _wrong_with_repeats(self, stage: Stage) -> tuple[tuple[bool, str, str], ...]:
-        return (
-            (
-                self._body.get("foreach") in ([], ()),
-                "`foreach` has nothing in it",
-                "list what to do it for, or leave it out",
-            ),
-            (
-                stage.strategy is Strategy.SHARED and bool(stage.foreach or stage.foreach_from),
-                "in your own checkout there is one agent at a time",
-                "take `foreach` out, or choose another `strategy`",
-            ),
-            (
-                stage.kind in (StageKind.APPROVAL, StageKind.GATE)
-                and bool(stage.foreach or stage.foreach_from),
-                f"a stage of the kind `{stage.kind}` is not told for whom it is done",
-                "take `foreach` out",
-            ),
-            (
-                len(stage.foreach) > MOST_ITEMS,
-                f"`foreach` has more than {MOST_ITEMS} items",
-                "split them over several stages",
-            ),
-            (
-                stage.most_rounds > 1 and not stage.until and stage.kind is not StageKind.PAIR,
-                "`rounds` says how often at most; `until` says until when",
-                f"for example `until = '{self._name}.summary contains \"done\"'`",
-            ),
-            (
-                bool(stage.until and (stage.foreach or stage.foreach_from)),
-                "`until` and `foreach` do not go together",
-                "put one of them into a workflow within: `stages` of the stage's own",
-            ),
-        )
+    def _problems(self, stage: Stage) -> Iterator[tuple[str, str]]:
+        """Yield what does not go together in a stage, each with a hint."""
+        kind, gates = stage.kind, 'for example `gates = ["make test"]`'
+        is_shared, is_repeated = stage.strategy is Strategy.SHARED, bool(stage.foreach or stage.foreach_from)
+        if stage.strategy in (Strategy.INHERIT, Strategy.MERGE) and not stage.needs:
+            hint = "name the stage that it builds on in `depends_on`, or leave `strategy` out"
+            yield f"`strategy` {stage.strategy.value!r} needs a stage in `depends_on`", hint
+        if is_shared and kind is not StageKind.AGENT:
+            yield "only an agent can work in your own checkout", f'take `strategy` or `kind = "{kind}"` out'
+        if kind is StageKind.GATE and not stage.gates:
+            yield "a stage of the kind `gate` has at least one command in `gates`", gates
+        if not all(map(str.strip, stage.gates)):
+            yield "one of its `gates` is empty", gates
+        if stage.role is Role.REVIEWER and stage.flags:
+            hint = 'take `flags` out, or `role = "reviewer"`'
+            yield "`flags` could undo what keeps a reviewer from writing", hint
+        if kind is StageKind.PAIR and not stage.reviewer:
+            yield "a stage of the kind `pair` names its `reviewer`", 'for example `reviewer = "codex"`'
+        if kind is StageKind.PAIR and stage.until:
+            yield "a pair goes round by itself", "take `until` out; `rounds` says how often at most"
+        if kind is StageKind.RACE and not (stage.racers >= 2 and stage.gates):
+            hint = 'for example `racers = 3` and `gates = ["make test"]`'
+            yield "a stage of the kind `race` has at least 2 `racers`, and `gates`", hint
+        if self._body.get("foreach") in ([], ()):
+            yield "`foreach` has nothing in it", "list what to do it for, or leave it out"
+        if is_shared and is_repeated:
+            hint = "take `foreach` out, or choose another `strategy`"
+            yield "in your own checkout there is one agent at a time", hint
+        if kind in (StageKind.APPROVAL, StageKind.GATE) and is_repeated:
+            yield f"a stage of the kind `{kind}` is not told for whom it is done", "take `foreach` out"
+        if len(stage.foreach) > MOST_ITEMS:
+            yield f"`foreach` has more than {MOST_ITEMS} items", "split them over several stages"
+        if stage.most_rounds > 1 and not stage.until and kind is not StageKind.PAIR:
+            hint = f"for example `until = '{self._name}.summary contains \"done\"'`"
+            yield "`rounds` says how often at most; `until` says until when", hint
+        if stage.until and is_repeated:
+            hint = "put one of them into a workflow within: `stages` of the stage's own"
+            yield "`until` and `foreach` do not go together", hint
 
     # values
 
@@ -375,18 +327,17 @@ class _StageReader:
         return word
 
     def _words(self, key: str) -> tuple[str, ...]:
-        listed = _list(self._body.get(key, []), f"`{key}` of {self._where}")
-        return tuple(self._plain(one, key) for one in listed)
+        words: list[str] = []
+        for one in _list(self._body.get(key, []), f"`{key}` of {self._where}"):
+            is_number = isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < LARGEST
+            if not is_number and not isinstance(one, str):
+                raise self._wrong(f"`{key}` is a list of texts", f'for example `{key} = ["one", "two"]`')
+            words.append(_clean(str(one), key, self._where))
+        return tuple(words)
 
     def _commands(self, key: str) -> tuple[str, ...]:
         value = self._body.get(key, [])
         return (self._text(key),) if isinstance(value, str) else self._words(key)
-
-    def _plain(self, value: object, key: str) -> str:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-        if not is_number and not isinstance(value, str):
-            raise self._wrong(f"`{key}` is a list of texts", f'for example `{key} = ["one", "two"]`')
-        return _clean(str(value), key, self._where)
 
     def _condition(self, key: str) -> str:
         condition = self._text(key)
@@ -406,7 +357,9 @@ class _StageReader:
         return kind(value)
 
     def _number_of(self, key: str, default: int, *, least: int = 1, most: int) -> int:
-        value = self._body.get(key, default)
+        if key not in self._body:
+            return default
+        value = self._body[key]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self._wrong(
                 f"`{key}` is a whole number from {least} to {most}, not {_told(value)}",
@@ -427,28 +380,6 @@ class _StageReader:
         return InvalidInput(f"{self._where}: {reason}", hint=hint)
 
 
-def _translated(body: Mapping[str, object], where: str) -> dict[str, object]:
-    new: dict[str, object] = {}
-    for key, value in body.items():
-        word = _OLD_WORDS.get(key, key)
-        if word in new:
-            old = next(one for one in body if _OLD_WORDS.get(one) == word)
-            raise InvalidInput(
-                f"{where} says `{word}` twice, once as `{old}`", hint=f"keep `{word}`, and take `{old}` out"
-            )
-        if value is not None:
-            new[word] = value
-    return new
-
-
-def _check_graph(stages: Sequence[Stage]) -> None:
-    if stuck := cyclic(stages):
-        told = ", ".join(repr(stages[number].name) for number in stuck)
-        raise InvalidInput(
-            f"these stages wait for each other: {told}", hint="take one of the `depends_on` out"
-        )
-
-
 def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]) -> None:
     """Refuse a stage that uses the result of one that need not be done before it."""
     stage, before = stages[number], ancestors(stages, number)
@@ -462,28 +393,21 @@ def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]
         is_own = reference.stage == number and bool(stage.until)
         if reference.stage not in before and not is_own:
             raise _too_early(where, f"{{{written}}}", names[reference.stage])
-    conditions = [*names_in(stage.when)] if stage.when else []
-    own = [*names_in(stage.until)] if stage.until else []
-    wanted = [*conditions, *own, *([stage.foreach_from] if stage.foreach_from else [])]
-    for name in wanted:
-        _check_fact(where, name, number, before, names, is_own=name in own)
-
-
-def _check_fact(
-    where: str, name: str, number: int, before: set[int], names: Sequence[str], *, is_own: bool
-) -> None:
-    stage, _, fact = name.rpartition(".")
-    if stage == "vars":
-        return
-    numbered = re.fullmatch(r"stage_(\d{1,4})", stage)
-    index = list(names).index(stage) if stage in names else int(numbered[1]) if numbered else -1
-    if not 0 <= index < len(names) or fact not in FACTS:
-        raise InvalidInput(
-            f"{where} asks for {name!r}, which nothing has",
-            hint=f"write `stage.field` with one of {', '.join(FACTS)}, or `vars.name`",
-        )
-    if index not in before and not (is_own and index == number):
-        raise _too_early(where, name, names[index])
+    own = names_in(stage.until) if stage.until else ()
+    named = (*(names_in(stage.when) if stage.when else ()), *own, *filter(None, [stage.foreach_from]))
+    for name in named:
+        other, _, fact = name.rpartition(".")
+        if other == "vars":
+            continue
+        numbered = re.fullmatch(r"stage_(\d{1,4})", other)
+        index = names.index(other) if other in names else int(numbered[1]) if numbered else -1
+        if not 0 <= index < len(names) or fact not in FACTS:
+            raise InvalidInput(
+                f"{where} asks for {name!r}, which nothing has",
+                hint=f"write `stage.field` with one of {', '.join(FACTS)}, or `vars.name`",
+            )
+        if index not in before and not (name in own and index == number):
+            raise _too_early(where, name, names[index])
 
 
 def _too_early(where: str, written: str, name: str) -> InvalidInput:
@@ -495,23 +419,12 @@ def _too_early(where: str, written: str, name: str) -> InvalidInput:
 
 def _name_of(body: Mapping[str, object], number: int) -> str:
     name = body.get("name")
-    if isinstance(name, str) and _is_name(name):
+    if isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable() and not name.isdigit():
         return name
     raise InvalidInput(
         f"stage number {number} has no name that can be used: {_told(name)}",
         hint="""a name has 1 to 80 letters, not digits alone or stage_N, and none of { } . " ' ( ) = !""",
     )
-
-
-def _is_name(name: str) -> bool:
-    is_taken = name.isdigit() or name == "vars" or bool(re.fullmatch(r"stage_\d+", name))
-    return bool(_NAME.fullmatch(name)) and name.isprintable() and not is_taken
-
-
-def _refuse_twins(names: Sequence[str]) -> None:
-    twins = [name for name in names if names.count(name) > 1]
-    if twins:
-        raise InvalidInput(f"two stages are called {twins[0]!r}", hint="give each a name of its own")
 
 
 def _refuse_unknown(
@@ -572,17 +485,16 @@ def _told(value: object) -> str:
 
 
 def _texts(value: object) -> dict[str, str]:
-    return {name: _value(name, one) for name, one in _mapping(value, "`variables`").items()}
-
-
-def _value(name: str, value: object) -> str:
-    is_number = isinstance(value, int | float) and abs(value) < LARGEST
-    if not is_number and not isinstance(value, str):
-        raise InvalidInput(
-            f"`variables`: {_told(name)} is a text or a number, not {type(value).__name__}",
-            hint="put it into quotes",
-        )
-    return _clean(str(value).lower() if isinstance(value, bool) else str(value), name, "`variables`")
+    texts: dict[str, str] = {}
+    for name, one in _mapping(value, "`variables`").items():
+        is_number = isinstance(one, int | float) and abs(one) < LARGEST
+        if not is_number and not isinstance(one, str):
+            raise InvalidInput(
+                f"`variables`: {_told(name)} is a text or a number, not {type(one).__name__}",
+                hint="put it into quotes",
+            )
+        texts[name] = _clean(str(one).lower() if isinstance(one, bool) else str(one), name, "`variables`")
+    return texts
 
 
 def variables_used(stages: Sequence[Stage]) -> set[str]:
