@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -188,7 +188,7 @@ class Workflow:
         raise NotFound(f"workflow {self.id} has no stage {name!r}", hint=f"it has {known}")
 
     def with_progress(self, index: int, progress: Progress) -> Workflow:
-        return replace(self, progress=_replaced(self.progress, index, progress))
+        return replace(self, progress=(*self.progress[:index], progress, *self.progress[index + 1 :]))
 
     def unit(self, index: int, item: int = 0) -> TaskId:
         """Name the task of a stage, or of one of its parts: the same for the same try and round."""
@@ -259,29 +259,18 @@ class Workflow:
 
     def _branch_at(self, head: str, index: int) -> str:
         """Return the branch of an earlier stage that a gate, say, has let pass as it is; else ""."""
-        waiting, seen = deque(self.stages[index].needs), set[int]()
-        while waiting:  # the nearest first
-            need = waiting.popleft()
-            for outcome in self.progress[need].outcomes:
-                if outcome.branch and outcome.head == head:
-                    return outcome.branch
-            waiting.extend(one for one in self.stages[need].needs if one not in seen)
-            seen.update(self.stages[need].needs)
-        return ""
+        earlier = _reachable(self.stages[index].needs, lambda one: self.stages[one].needs)
+        found = (outcome for one in earlier for outcome in self.progress[one].outcomes)
+        return next((one.branch for one in found if one.branch and one.head == head), "")
 
     def is_unkept(self, index: int, outcome: Outcome) -> bool:
         """Whether a gate let a merge pass that is a result of the whole and that no branch has yet."""
         stage = self.stages[index]
         is_merge = stage.kind is StageKind.GATE and stage.strategy is Strategy.MERGE
         is_wanted = outcome.is_good and outcome.head not in ("", self.base)
-        if not (is_merge and is_wanted and self._is_at_end(index)):
-            return False
-        return not self._branch_at(outcome.head, index)
-
-    def _is_at_end(self, index: int) -> bool:
-        """Whether nothing comes after a stage but a person's approval."""
         after = descendants(self.stages, index)
-        return all(self.stages[one].kind is StageKind.APPROVAL for one in after)
+        is_at_end = all(self.stages[one].kind is StageKind.APPROVAL for one in after)
+        return is_merge and is_wanted and is_at_end and not self._branch_at(outcome.head, index)
 
     def kept_branch(self, index: int, tried: int) -> str:
         """Name the branch for such a merge: another one for each try."""
@@ -348,23 +337,19 @@ def facts_of(workflow: Workflow) -> dict[str, str]:
     """Return what conditions can ask for, by `stage.field`."""
     facts = {f"vars.{name}": value for name, value in workflow.variables.items()}
     for index, stage in enumerate(workflow.stages):
-        for name, value in _fields_of(workflow.progress[index]).items():
-            facts[f"{stage.name}.{name}"] = value
-            facts[f"stage_{index}.{name}"] = value
+        at, last = workflow.progress[index], combine(workflow.progress[index].outcomes)
+        fields = {
+            "state": str(at.state),
+            "status": last.status,
+            "summary": last.summary,
+            "files": ", ".join(last.files),
+            "next_steps": "\n".join(last.next_steps),
+            "reason": last.reason,
+            "round": str(at.round),
+        }
+        for name, value in fields.items():
+            facts[f"{stage.name}.{name}"] = facts[f"stage_{index}.{name}"] = value
     return facts
-
-
-def _fields_of(progress: Progress) -> dict[str, str]:
-    last = combine(progress.outcomes)
-    return {
-        "state": str(progress.state),
-        "status": last.status,
-        "summary": last.summary,
-        "files": ", ".join(last.files),
-        "next_steps": "\n".join(last.next_steps),
-        "reason": last.reason,
-        "round": str(progress.round),
-    }
 
 
 def named_by(workflow: Workflow, name: str) -> tuple[str, ...]:
@@ -443,31 +428,20 @@ def concluded(workflow: Workflow, now: float) -> Workflow:
     """Return the workflow as it ends, if it does: when a stage failed that must not, or nothing is left."""
     if workflow.has_ended:
         return workflow
+    failed = [index for index, at in enumerate(workflow.progress) if at.state is StageState.FAILED]
+    fatal = [index for index in failed if workflow.stages[index].on_failure is OnFailure.FAIL]
+    names = [workflow.stages[index].name for index in fatal or failed]
     if workflow.is_cancelled:
-        return _ended(workflow, WorkflowState.CANCELLED, "", now)
-    lost = [index for index in range(len(workflow.stages)) if _is_fatal(workflow, index)]
-    if lost:
-        name, why = workflow.stages[lost[0]].name, workflow.progress[lost[0]].reason
-        return _ended(workflow, WorkflowState.FAILED, f"stage {name!r} failed: {why}", now)
-    if not all(progress.is_settled for progress in workflow.progress):
+        state, reason = WorkflowState.CANCELLED, ""
+    elif fatal:
+        why = workflow.progress[fatal[0]].reason
+        state, reason = WorkflowState.FAILED, f"stage {names[0]!r} failed: {why}"
+    elif all(progress.is_settled for progress in workflow.progress):
+        told = f"without {', '.join(names)}, which failed" if failed else ""
+        state, reason = WorkflowState.SUCCEEDED, told
+    else:
         return workflow
-    failed = [
-        workflow.stages[index].name
-        for index, progress in enumerate(workflow.progress)
-        if progress.state is StageState.FAILED
-    ]
-    told = f"without {', '.join(failed)}, which failed" if failed else ""
-    return _ended(workflow, WorkflowState.SUCCEEDED, told, now)
-
-
-def _is_fatal(workflow: Workflow, index: int) -> bool:
-    is_failed = workflow.progress[index].state is StageState.FAILED
-    return is_failed and workflow.stages[index].on_failure is OnFailure.FAIL
-
-
-def _ended(workflow: Workflow, state: WorkflowState, reason: str, now: float) -> Workflow:
-    """Return the ended workflow; what was not settled in it is cancelled."""
-    progress = tuple(
+    progress = tuple(  # what is not settled by now is cancelled
         one if one.is_settled else replace(one, state=StageState.CANCELLED, asks="", ended_at=now)
         for one in workflow.progress
     )
@@ -491,34 +465,29 @@ def approved(workflow: Workflow, index: int, answer: Outcome, now: float) -> Wor
 
 def retried(workflow: Workflow, index: int) -> Workflow:
     """Return the workflow with a stage, and all that builds on it, to be done again."""
-    if workflow.progress[index].state in (StageState.RUNNING, StageState.ASKING):
+    under_way = (StageState.RUNNING, StageState.ASKING)
+    if workflow.progress[index].state in under_way:
         raise Conflict(f"stage {workflow.stages[index].name!r} is under way")
     again = {index, *descendants(workflow.stages, index)}
-    if not workflow.has_ended and any(_is_open(workflow.progress[one]) for one in again):
+    if not workflow.has_ended and any(workflow.progress[one].state in under_way for one in again):
         raise Conflict(
             "a stage that builds on it is under way",
             hint=("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id)),
         )
     # What was cut off with the failure, and needs nothing that is done again, goes on too.
     again |= {one for one, progress in enumerate(workflow.progress) if progress.state is StageState.CANCELLED}
-    progress = tuple(_afresh(one) if number in again else one for number, one in enumerate(workflow.progress))
+    progress = list(workflow.progress)
+    for number in again:  # under another name, if it was begun before
+        old = progress[number]
+        progress[number] = Progress(tries=old.tries + 1 if old.started_at else old.tries)
     return replace(
         workflow,
-        progress=progress,
+        progress=tuple(progress),
         state=WorkflowState.RUNNING,
         reason="",
         ended_at=None,
         is_cancelled=False,
     )
-
-
-def _afresh(progress: Progress) -> Progress:
-    """Return the progress of a stage that is to be done again, under another name if it was begun before."""
-    return Progress(tries=progress.tries + 1 if progress.started_at else progress.tries)
-
-
-def _is_open(progress: Progress) -> bool:
-    return progress.state in (StageState.RUNNING, StageState.ASKING)
 
 
 def descendants(stages: Sequence[Stage], index: int) -> set[int]:
@@ -532,42 +501,36 @@ def descendants(stages: Sequence[Stage], index: int) -> set[int]:
 
 def ancestors(stages: Sequence[Stage], index: int) -> set[int]:
     """Return the stages that one builds on, also by way of others."""
-    found, waiting = set[int](), [*stages[index].needs]
+    return set(_reachable(stages[index].needs, lambda one: stages[one].needs))
+
+
+def _reachable(first: Sequence[int], after: Callable[[int], Iterable[int]]) -> Collection[int]:
+    """Return stages and all that come after them, each once and the nearest first."""
+    found, waiting = dict.fromkeys(first), deque(first)
     while waiting:
-        need = waiting.pop()
-        if need not in found:
-            found.add(need)
-            waiting += stages[need].needs
+        new = [one for one in after(waiting.popleft()) if one not in found]
+        found |= dict.fromkeys(new)
+        waiting += new
     return found
 
 
 def left_behind(stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
     """Yield each stage whose work is in no result, with the last one that comes after it and works, too."""
     needed = {need for stage in stages for need in stage.needs}
-    kept = {one for end in range(len(stages)) if end not in needed for one in _work_in(stages, end)}
-    workers = [index for index, stage in enumerate(stages) if _works(stage)]
+    ends = [end for end in range(len(stages)) if end not in needed]
+    kept = _reachable(ends, lambda one: _begun_from(stages, stages[one]))
+    workers = [  # whose work is on a branch of its own
+        index
+        for index, stage in enumerate(stages)
+        if stage.role is Role.DOER
+        and stage.kind not in (StageKind.APPROVAL, StageKind.GATE)
+        and stage.strategy is not Strategy.SHARED
+    ]
     before = {index: ancestors(stages, index) for index in workers}
     for index in workers:
         later = [other for other in workers if index in before[other]]
-        if index not in kept and later:
+        if later and index not in kept:
             yield index, later[-1]
-
-
-def _works(stage: Stage) -> bool:
-    """Whether a stage's work is on a branch of its own."""
-    is_worker = stage.role is Role.DOER and stage.kind not in (StageKind.APPROVAL, StageKind.GATE)
-    return is_worker and stage.strategy is not Strategy.SHARED
-
-
-def _work_in(stages: Sequence[Stage], index: int) -> set[int]:
-    """Return the stages whose work is in what a stage ends with."""
-    found, waiting = set[int](), [index]
-    while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += _begun_from(stages, stages[one])
-    return found
 
 
 def _begun_from(stages: Sequence[Stage], stage: Stage) -> Sequence[int]:
@@ -598,11 +561,7 @@ def levels(stages: Sequence[Stage]) -> list[list[int]]:
     level: dict[int, int] = {}
     for number in _in_order(stages):
         level[number] = max((level[need] + 1 for need in stages[number].needs), default=0)
-    columns: list[list[int]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
+    columns: list[list[int]] = [[] for _ in set(level.values())]
     for number in sorted(level):
         columns[level[number]].append(number)
     return columns
-
-
-def _replaced(old: Iterable[Progress], index: int, new: Progress) -> tuple[Progress, ...]:
-    return tuple(new if number == index else one for number, one in enumerate(old))
