@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from fleet.domain.ids import TaskId
 from fleet.domain.naming import slug
@@ -17,6 +18,9 @@ from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
 from fleet.records.collection import encode_value
+from fleet.records.tasks import Tasks
+from fleet.work.pair.records import Pairs
+from fleet.work.race.records import Races
 from fleet.work.workflow.model import (
     Outcome,
     Stage,
@@ -67,12 +71,13 @@ class WorkflowReconciler:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._workflows = Workflows(context.store)
-        self._runners: Mapping[StageKind, StageRunner] = {
-            StageKind.AGENT: AgentRunner(context),
-            StageKind.GATE: GateRunner(context),
-            StageKind.PAIR: PairRunner(context),
-            StageKind.RACE: RaceRunner(context),
-            StageKind.WORKFLOW: WorkflowRunner(context),
+        store = context.store
+        self._runners: Mapping[StageKind, StageRunner[Any]] = {
+            StageKind.AGENT: AgentRunner(context, Tasks(store)),
+            StageKind.GATE: GateRunner(context, context.trials),
+            StageKind.PAIR: PairRunner(context, Pairs(store)),
+            StageKind.RACE: RaceRunner(context, Races(store)),
+            StageKind.WORKFLOW: WorkflowRunner(context, self._workflows),
         }
 
     def live(self) -> Sequence[Workflow]:

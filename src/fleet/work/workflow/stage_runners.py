@@ -1,31 +1,31 @@
-"""Stage runners: one for each kind of stage of a workflow. Every call may be repeated after a kill."""
+"""Stage runners: one for each kind of stage of a workflow."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Generic, TypeVar
 
 from fleet.domain.ids import PairId, RaceId, TaskId, TrialId, WorkflowId
 from fleet.domain.report import PLEASE, read_report
 from fleet.domain.run import Run
 from fleet.domain.task import Input, Task, TaskState
-from fleet.domain.trial import Trial, TrialState
+from fleet.domain.trial import Trial
 from fleet.engine.admission import cost_of
 from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, Stale
+from fleet.errors import Conflict, NotFound
+from fleet.records.collection import Collection, Entity
 from fleet.records.tasks import Tasks
 from fleet.work.pair.model import Pair, PairState, parse_who
 from fleet.work.pair.model import cancel as cancel_pair
-from fleet.work.pair.records import Pairs
 from fleet.work.pair.review import open_in
 from fleet.work.race.model import Race
 from fleet.work.race.model import task_id as race_task
-from fleet.work.race.records import Races
 from fleet.work.workflow.model import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
-from fleet.work.workflow.records import Workflows
 
 CANCELLED = "cancelled with its workflow"
 
@@ -51,31 +51,56 @@ class OrderStatus:
     asks: str = ""  # what a person must do before it can go on
 
 
-class StageRunner(Protocol):
-    def begin(self, order: StageOrder) -> None:
-        """See to it that the order is being carried out, and carried out once."""
-        ...
-
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        """Return how an order stands that is to begin from a commit; None if it was not begun yet."""
-        ...
-
-    def cancel(self, name: TaskId) -> None:
-        """See to it that nothing of it goes on; what it did so far is kept."""
-        ...
+PartT = TypeVar("PartT", bound=Entity)
 
 
-class AgentRunner:
-    """A task of the queue: it waits for room and money, and is tried again, like any other."""
+class StageRunner(ABC, Generic[PartT]):
+    """Carries out stages of one kind. Every call may be repeated after a kill."""
 
-    def __init__(self, context: EngineContext) -> None:
+    def __init__(self, context: EngineContext, parts: Collection[PartT]) -> None:
         self._context = context
+        self._parts = parts
         self._tasks = Tasks(context.store)
 
     def begin(self, order: StageOrder) -> None:
+        """See to it that the order is being carried out, and carried out once."""
+        self._parts.ensure(self._part(order))
+
+    def look(self, name: TaskId, start: str) -> OrderStatus | None:
+        """Return how an order stands that is to begin from a commit; None if it was not begun yet."""
+        part = self._parts.peek(name)
+        return self._status(part, start) if part else None
+
+    def cancel(self, name: TaskId) -> None:
+        """See to it that nothing of it goes on; what it did so far is kept."""
+        with suppress(Conflict, NotFound):  # it has ended, or was never begun
+            self._parts.update(name, self._cancelled)
+
+    @abstractmethod
+    def _part(self, order: StageOrder) -> PartT:
+        """Return what is recorded for an order."""
+
+    @abstractmethod
+    def _status(self, part: PartT, start: str) -> OrderStatus: ...
+
+    @abstractmethod
+    def _cancelled(self, part: PartT) -> PartT: ...
+
+    def _run_of(self, task: Task | None) -> Run | None:
+        return self._context.runs.peek(task.run) if task and task.run else None
+
+    def _spent_on(self, names: Iterable[TaskId]) -> float:
+        return sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
+
+
+class AgentRunner(StageRunner[Task]):
+    """A task of the queue: it waits for room and money, and is tried again, like any other."""
+
+    def _part(self, order: StageOrder) -> Task:
         stage, now = order.stage, time.time()
         effort = self._context.coder_for(stage.coder, order.workflow.project).facts.effort_flags
-        task = Task(
+        usual_attempts = 0 if stage.gates else 1  # 0: as the settings say, so that its agent hears its gates
+        return Task(
             id=order.name,
             title=f"{order.workflow.name}: {stage.name}",
             description=order.prompt + PLEASE,
@@ -88,7 +113,7 @@ class AgentRunner:
             role=stage.role,
             flags=(*stage.flags, *(word.format(stage.effort) for word in effort if stage.effort)),
             gates=stage.gates,
-            attempts=_attempts(stage),
+            attempts=stage.retries + 1 if stage.retries >= 0 else usual_attempts,
             turn_seconds=stage.seconds,
             budget_usd=stage.budget_usd,
             base=order.start,
@@ -100,131 +125,94 @@ class AgentRunner:
             is_shared=stage.strategy is Strategy.SHARED,
             inputs=order.inputs,
         )
-        with suppress(Stale):  # it was begun before
-            self._tasks.add(task)
 
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        task = self._tasks.peek(name)
-        if task is None:
-            return None
-        if task.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
-            return OrderStatus(asks=task.reason if task.is_held else "")
-        if task.question:
-            is_asking = task.state is TaskState.BLOCKED
-            return OrderStatus(asks=f"{task.reason} (`fleet answer {task.question} …`)" if is_asking else "")
-        run = self._context.runs.peek(task.run) if task.run else None
-        is_shared = run is not None and run.is_shared
-        return OrderStatus(outcomes=(_of_task(task, run, run.base_sha if run and is_shared else start),))
+    def _status(self, part: Task, start: str) -> OrderStatus:
+        if part.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
+            return OrderStatus(asks=part.reason if part.is_held else "")
+        if part.question:
+            is_asking = part.state is TaskState.BLOCKED
+            return OrderStatus(asks=f"{part.reason} (`fleet answer {part.question} …`)" if is_asking else "")
+        run = self._run_of(part)
+        result = run.result if run else None
+        report = read_report(result.summary if result else part.close_reason or "")
+        is_good = part.state is TaskState.CLOSED and not report.is_blocked
+        good = str(result.status) if result else "completed"
+        start = run.base_sha if run and run.is_shared else start
+        outcome = Outcome(
+            status=good if is_good else "blocked" if report.is_blocked else "failed",
+            summary=report.summary,
+            reason="" if is_good else part.reason or report.summary,
+            files=result.files_changed if result else (),
+            next_steps=report.next_steps,
+            branch=part.branch if part.token and not part.is_shared else "",
+            start=start,
+            head=part.base or start,
+            pushed=part.base_ref if part.base else "",
+            cost_usd=part.spent_usd + cost_of(run) - part.run_usd,
+        )
+        return OrderStatus(outcomes=(outcome,))
 
     def cancel(self, name: TaskId) -> None:
-        task = self._tasks.peek(name)
-        if task is not None and task.state is not TaskState.CLOSED:
-            with suppress(Conflict):  # it has just been closed
-                self._tasks.update_noted(
-                    name, lambda task: task.close(CANCELLED, time.time()), "close", CANCELLED
-                )
+        with suppress(Conflict, NotFound):
+            self._tasks.update_noted(name, self._cancelled, "close", CANCELLED)
+
+    def _cancelled(self, part: Task) -> Task:
+        return part.close(CANCELLED, time.time())
 
 
-def _attempts(stage: Stage) -> int:
-    """Return how often a stage may fail; 0 leaves it to the settings, so that its agent hears its gates."""
-    if stage.retries >= 0:
-        return stage.retries + 1
-    return 0 if stage.gates else 1
-
-
-def _of_task(task: Task, run: Run | None, start: str) -> Outcome:
-    result = run.result if run else None
-    report = read_report(result.summary if result else task.close_reason or "")
-    is_good = task.state is TaskState.CLOSED and not report.is_blocked
-    good = str(result.status) if result else "completed"
-    return Outcome(
-        status=good if is_good else "blocked" if report.is_blocked else "failed",
-        summary=report.summary,
-        reason="" if is_good else task.reason or report.summary,
-        files=result.files_changed if result else (),
-        next_steps=report.next_steps,
-        branch=task.branch if task.token and not task.is_shared else "",
-        start=start,
-        head=task.base or start,
-        pushed=task.base_ref if task.base else "",
-        cost_usd=task.spent_usd + cost_of(run) - task.run_usd,
-    )
-
-
-class PairRunner:
+class PairRunner(StageRunner[Pair]):
     """A doer whose work another one reviews."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._pairs = Pairs(context.store)
-        self._tasks = Tasks(context.store)
-
-    def begin(self, order: StageOrder) -> None:
+    def _part(self, order: StageOrder) -> Pair:
         stage, workflow = order.stage, order.workflow
         model = f":{stage.model}" if stage.model else ""
-        self._pairs.ensure(
-            Pair(
-                id=PairId(order.name),
-                prompt=order.prompt,
-                project=workflow.project,
-                cwd=workflow.project,
-                host=self._context.host,
-                base=order.start,
-                doer=parse_who(f"{stage.coder}{model}"),
-                reviewer=parse_who(stage.reviewer),
-                secret=secrets.token_hex(16),
-                created_at=time.time(),
-                gates=stage.gates,
-                bound=stage.most_rounds,
-                part_of=workflow.id,
-                budget_usd=stage.budget_usd,
-            )
+        return Pair(
+            id=PairId(order.name),
+            prompt=order.prompt,
+            project=workflow.project,
+            cwd=workflow.project,
+            host=self._context.host,
+            base=order.start,
+            doer=parse_who(f"{stage.coder}{model}"),
+            reviewer=parse_who(stage.reviewer),
+            secret=secrets.token_hex(16),
+            created_at=time.time(),
+            gates=stage.gates,
+            bound=stage.most_rounds,
+            part_of=workflow.id,
+            budget_usd=stage.budget_usd,
         )
 
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        pair = self._pairs.peek(name)
-        if pair is None:
-            return None
-        if pair.has_ended:
-            return OrderStatus(outcomes=(self._outcome(pair, start),))
-        is_asking = pair.state is PairState.UNDECIDED
-        return OrderStatus(asks=f"{pair.reason} (`fleet pair decide {name} …`)" if is_asking else "")
-
-    def _outcome(self, pair: Pair, start: str) -> Outcome:
-        doer = self._tasks.peek(pair.doer_task)
-        run = self._context.runs.peek(doer.run) if doer and doer.run else None
-        notes = tuple(f"{one.file}: {one.claim}" for one in open_in(pair.findings))
-        return Outcome(
-            status=str(pair.state) if pair.is_good else "failed",
-            summary=read_report(run.result.summary).summary if run and run.result else "",
-            reason="" if pair.is_good else pair.reason or str(pair.state),
-            files=run.result.files_changed if run and run.result else (),
-            next_steps=notes,
+    def _status(self, part: Pair, start: str) -> OrderStatus:
+        if not part.has_ended:
+            is_asking = part.state is PairState.UNDECIDED
+            return OrderStatus(asks=f"{part.reason} (`fleet pair decide {part.id} …`)" if is_asking else "")
+        doer = self._tasks.peek(part.doer_task)
+        summary, files = _told_by(self._run_of(doer))
+        outcome = Outcome(
+            status=str(part.state) if part.is_good else "failed",
+            summary=summary,
+            reason="" if part.is_good else part.reason or str(part.state),
+            files=files,
+            next_steps=tuple(f"{one.file}: {one.claim}" for one in open_in(part.findings)),
             branch=doer.branch if doer else "",
             start=start,
-            head=pair.head or start,
-            pushed=doer.base_ref if doer and doer.base == pair.head else "",
-            cost_usd=sum(task.spent_usd for name in pair.tasks if (task := self._tasks.peek(name))),
+            head=part.head or start,
+            pushed=doer.base_ref if doer and doer.base == part.head else "",
+            cost_usd=self._spent_on(part.tasks),
         )
+        return OrderStatus(outcomes=(outcome,))
 
-    def cancel(self, name: TaskId) -> None:
-        pair = self._pairs.peek(name)
-        if pair is not None and not pair.has_ended:
-            with suppress(Conflict):  # it has just ended
-                self._pairs.update(name, lambda pair: cancel_pair(pair, by=CANCELLED))
+    def _cancelled(self, part: Pair) -> Pair:
+        return cancel_pair(part, by=CANCELLED)
 
 
-class RaceRunner:
+class RaceRunner(StageRunner[Race]):
     """Several attempts, the best of which goes on."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._races = Races(context.store)
-        self._tasks = Tasks(context.store)
-
-    def begin(self, order: StageOrder) -> None:
+    def _part(self, order: StageOrder) -> Race:
         stage, workflow = order.stage, order.workflow
-        race = Race(
+        return Race(
             id=RaceId(order.name),
             project=workflow.project,
             cwd=workflow.project,
@@ -239,92 +227,69 @@ class RaceRunner:
             budget_usd=stage.budget_usd,
             part_of=workflow.id,
         )
-        with suppress(Stale):  # it was begun before
-            self._races.add(race)
 
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        race = self._races.peek(name)
-        if race is None:
-            return None
-        if race.has_ended:
-            return OrderStatus(outcomes=(self._outcome(race, start),))
-        return OrderStatus(asks="its candidates ask (`fleet questions`)" if race.is_asking else "")
-
-    def _outcome(self, race: Race, start: str) -> Outcome:
-        names = [race_task(race, number) for number in range(1, race.size + 1)]
-        cost = sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
-        best = next((entry for entry in race.entries if entry.number == race.winner), None)
+    def _status(self, part: Race, start: str) -> OrderStatus:
+        if not part.has_ended:
+            return OrderStatus(asks="its candidates ask (`fleet questions`)" if part.is_asking else "")
+        cost = self._spent_on(race_task(part, number) for number in range(1, part.size + 1))
+        best = next((entry for entry in part.entries if entry.number == part.winner), None)
         if best is None:
-            return Outcome(status="failed", reason=race.reason, start=start, head=start, cost_usd=cost)
-        task = self._tasks.peek(race_task(race, best.number))
-        run = self._context.runs.peek(task.run) if task and task.run else None
-        return Outcome(
+            lost = Outcome(status="failed", reason=part.reason, start=start, head=start, cost_usd=cost)
+            return OrderStatus(outcomes=(lost,))
+        task = self._tasks.peek(race_task(part, best.number))
+        summary, files = _told_by(self._run_of(task))
+        outcome = Outcome(
             status="completed",
-            summary=read_report(run.result.summary).summary if run and run.result else "",
-            files=run.result.files_changed if run and run.result else (),
-            next_steps=(f"candidate {best.number} won: {race.reason}",),
+            summary=summary,
+            files=files,
+            next_steps=(f"candidate {best.number} won: {part.reason}",),
             branch=best.branch,
             start=start,
             head=best.commit,
             pushed=task.base_ref if task and task.base == best.commit else "",
             cost_usd=cost,
         )
+        return OrderStatus(outcomes=(outcome,))
 
-    def cancel(self, name: TaskId) -> None:
-        race = self._races.peek(name)
-        if race is not None and not race.has_ended:
-            self._races.update(name, lambda race: replace(race, is_wanted=False))
+    def _cancelled(self, part: Race) -> Race:
+        return part if part.has_ended else replace(part, is_wanted=False)
 
 
-class GateRunner:
+class GateRunner(StageRunner[Trial]):
     """A trial of what the stages before it have left."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-
-    def begin(self, order: StageOrder) -> None:
-        self._context.trials.ensure(
-            Trial(
-                id=TrialId(order.name),
-                project=order.workflow.project,
-                commit=order.start,
-                commands=order.stage.gates,
-                host=self._context.host,
-                created_at=time.time(),
-            )
+    def _part(self, order: StageOrder) -> Trial:
+        return Trial(
+            id=TrialId(order.name),
+            project=order.workflow.project,
+            commit=order.start,
+            commands=order.stage.gates,
+            host=self._context.host,
+            created_at=time.time(),
         )
 
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        trial = self._context.trials.peek(name)
-        if trial is None:
-            return None
-        if not trial.has_ended:
+    def _status(self, part: Trial, start: str) -> OrderStatus:
+        if not part.has_ended:
             return OrderStatus()
-        said = "\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in trial.answers)
-        last = trial.answers[-1] if trial.answers else None
-        why = trial.reason or (f"`{last.command}` {trial.verdict_of(last)}" if last else "nothing was run")
+        last = part.answers[-1] if part.answers else None
+        why = part.reason or (f"`{last.command}` {part.verdict_of(last)}" if last else "nothing was run")
         outcome = Outcome(
-            status="completed_no_changes" if trial.is_yes else "failed",
-            summary=said,
-            reason="" if trial.is_yes else why,
+            status="completed_no_changes" if part.is_yes else "failed",
+            summary="\n".join(f"`{one.command}` ended with {one.code}\n{one.said}" for one in part.answers),
+            reason="" if part.is_yes else why,
             start=start,
             head=start,
         )
         return OrderStatus(outcomes=(outcome,))
 
-    def cancel(self, name: TaskId) -> None:
-        trial = self._context.trials.peek(name)
-        if trial is not None and trial.state is TrialState.WAITING:
-            self._context.trials.update(name, lambda trial: replace(trial, is_wanted=False))
+    def _cancelled(self, part: Trial) -> Trial:
+        return part if part.has_ended else replace(part, is_wanted=False)
 
 
-class WorkflowRunner:
+class WorkflowRunner(StageRunner[Workflow]):
     """A workflow within a workflow."""
 
-    def __init__(self, context: EngineContext) -> None:
-        self._workflows = Workflows(context.store)
-
-    def begin(self, order: StageOrder) -> None:
+    def _part(self, order: StageOrder) -> Workflow:
         parent = order.workflow
         child = Workflow(
             id=WorkflowId(order.name),
@@ -338,26 +303,24 @@ class WorkflowRunner:
             stages=order.stage.stages,
             parent=parent.id,
         )
-        self._workflows.ensure(begin(child))
+        return begin(child)
 
-    def look(self, name: TaskId, start: str) -> OrderStatus | None:
-        child = self._workflows.peek(name)
-        if child is None:
-            return None
-        if child.has_ended:
-            return OrderStatus(outcomes=self._outcomes(child, start))
-        return OrderStatus(asks=f"see `fleet workflow status {name}`" if child.needs_person else "")
-
-    def _outcomes(self, child: Workflow, start: str) -> tuple[Outcome, ...]:
-        """Return what came of a workflow within, part by part; all that it cost is told with the first."""
+    def _status(self, part: Workflow, start: str) -> OrderStatus:
+        """Tell what came of it part by part; all that it cost is told with the first."""
+        if not part.has_ended:
+            return OrderStatus(asks=f"see `fleet workflow status {part.id}`" if part.needs_person else "")
         nothing = Outcome(status="completed_no_changes", start=start, head=start)
-        first, *others = (replace(one, start=start, cost_usd=0.0) for one in child.finals or (nothing,))
-        first = replace(first, cost_usd=child.cost_usd)
-        if child.state is WorkflowState.SUCCEEDED:
-            return first, *others
-        return (replace(first, status="failed", reason=child.reason or str(child.state)),)
+        first, *others = (replace(one, start=start, cost_usd=0.0) for one in part.finals or (nothing,))
+        first = replace(first, cost_usd=part.cost_usd)
+        if part.state is not WorkflowState.SUCCEEDED:
+            first, others = replace(first, status="failed", reason=part.reason or str(part.state)), []
+        return OrderStatus(outcomes=(first, *others))
 
-    def cancel(self, name: TaskId) -> None:
-        child = self._workflows.peek(name)
-        if child is not None and not child.has_ended:
-            self._workflows.update(name, lambda child: replace(child, is_cancelled=True))
+    def _cancelled(self, part: Workflow) -> Workflow:
+        return part if part.has_ended else replace(part, is_cancelled=True)
+
+
+def _told_by(run: Run | None) -> tuple[str, tuple[str, ...]]:
+    """Return what an agent said that it did, and the files that it changed."""
+    result = run.result if run else None
+    return (read_report(result.summary).summary, result.files_changed) if result else ("", ())
