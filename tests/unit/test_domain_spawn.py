@@ -114,7 +114,7 @@ def add_process(
 ) -> None:
     folder = proc / str(pid)
     folder.mkdir()
-    (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 {session} {'0 ' * 15}{pid}00 0")
+    (folder / "stat").write_text(f"{pid} (a ) b) S {parent} 1 {session} {'0 ' * 15}{pid}00 0 0")
     (folder / "environ").write_bytes(environment)
     (folder / "cgroup").write_text(f"1:cpu:/\n0::{group}\n")
 

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict, Unpack
 
 from fleet.domain.process import AgentProcess, Phase, ProcessId
 from fleet.errors import Failed, InvalidInput, LaunchFailed, Unavailable
@@ -20,7 +21,20 @@ _RUN = re.compile(r"[A-Za-z0-9_-]{4,}")
 _OWNED_BY_SHELLS = frozenset({"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"})
 _LONGEST_END = 64  # bytes
 _READ_AGAIN_SECONDS = 0.002
+_REFUSED = 75  # exit code
 PATIENCE_SECONDS = 60  # for the shim to answer, beyond the grace it was told to give
+
+
+class Start(TypedDict):
+    """How an agent is started. Nothing of the `secrets` is left in its folder once it is up."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]  # on top of the member's own
+    cwd: str
+    marker: str  # the run's id
+    stdin: NotRequired[bytes | None]
+    cgroup: NotRequired[str]
+    secrets: NotRequired[Mapping[str, str]]  # more of `env`
 
 
 class Shim:
@@ -40,56 +54,32 @@ class Shim:
         if await self._transport.read(self._script) != source:
             await self._transport.write(self._script, source)
 
-    async def start(
-        self,
-        folder: str,
-        *,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        cwd: str,
-        stdin: bytes | None,
-        marker: str,
-        cgroup: str = "",
-        secrets: Mapping[str, str] | None = None,
-    ) -> AgentProcess:
+    async def start(self, folder: str, **start: Unpack[Start]) -> AgentProcess:
         """Start the agent unless it was started before, and return how it stands.
 
-        `env` comes on top of the member's own environment. `marker` is the run's id. `secrets` are more of
-        `env`, of which nothing is left in the folder once the agent is up.
         Raises `LaunchFailed` when the shim could not even begin; it may be tried again then.
         """
-        await self.prepare(
-            folder, argv=argv, env=env, cwd=cwd, stdin=stdin, marker=marker, cgroup=cgroup, secrets=secrets
-        )
+        await self.prepare(folder, **start)
         process = await self._begin(folder)
         if process.phase is Phase.ABSENT:
             raise LaunchFailed(f"the shim of {folder} did not start")
         return process
 
     async def _begin(self, folder: str) -> AgentProcess:
-        return _read_answer(await self._run("start", folder, self._shell), "start", folder)
+        return await self._ask("start", folder, self._shell)
 
-    async def prepare(
-        self,
-        folder: str,
-        *,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        cwd: str,
-        stdin: bytes | None,
-        marker: str,
-        cgroup: str = "",
-        secrets: Mapping[str, str] | None = None,
-    ) -> None:
+    async def prepare(self, folder: str, **start: Unpack[Start]) -> None:
         """Put everything into the folder that a start needs."""
-        text = marker_text(marker)
-        launch = launch_script(argv, {**env, MARKER: text.partition("=")[2]}, cwd)
-        files = {"marker": f"{text}\n".encode()}
-        if secrets:
+        marker = marker_text(start["marker"])
+        launch = launch_script(
+            start["argv"], {**start["env"], MARKER: marker.partition("=")[2]}, start["cwd"]
+        )
+        files = {"marker": f"{marker}\n".encode()}
+        if secrets := start.get("secrets"):
             files["secrets"] = _exports(secrets)
-        if stdin is not None:
+        if (stdin := start.get("stdin")) is not None:
             files["in"] = stdin
-        if cgroup:
+        if cgroup := start.get("cgroup"):
             files["cgroup"] = _encode(cgroup) + b"\n"
         await asyncio.gather(
             *(self._transport.write(f"{folder}/{name}", data) for name, data in files.items())
@@ -117,12 +107,12 @@ class Shim:
             if recorded := await self._recorded_end(f"{folder}/exit"):
                 return recorded
             if time.monotonic() >= deadline:
-                return _read_answer(await self._run("state", folder), "state", folder)
+                return await self._ask("state", folder)
             await asyncio.sleep(_READ_AGAIN_SECONDS)
 
     async def void(self, folder: str) -> AgentProcess:
         """Forbid the agent from ever starting, if it has not."""
-        return _read_answer(await self._run("void", folder), "void", folder)
+        return await self._ask("void", folder)
 
     async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
         """End every process of the run, by force after the grace. One that is not up yet never starts."""
@@ -131,8 +121,7 @@ class Shim:
             is_swept = await self._recorded_end(f"{folder}/swept") is not None
             if is_swept or await self._sweep(folder, ended.code):
                 return ended
-        answer = await self._run("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
-        return _read_answer(answer, "stop", folder)
+        return await self._ask("stop", folder, f"{max(0.0, grace_seconds):.2f}", patience=grace_seconds)
 
     async def _sweep(self, folder: str, code: int) -> bool:
         """Note down that nothing is left of an ended agent; return False where only the shim can tell."""
@@ -152,6 +141,15 @@ class Shim:
         if answer.code:
             raise Failed(f"the shim cannot tell the processes of {folder}: {_reason(answer)}")
         return tuple(int(word) for word in answer.out.split())
+
+    async def _ask(self, verb: str, folder: str, *more: str, patience: float = 0) -> AgentProcess:
+        answer = await self._run(verb, folder, *more, patience=patience)
+        if answer.code == _REFUSED:
+            raise LaunchFailed(f"the shim refused to {verb} {folder}: {_reason(answer)}")
+        try:
+            return parse_state(answer.out.decode(errors="replace"))
+        except (ValueError, KeyError) as exc:
+            raise Unavailable(f"the shim did not answer to {verb} {folder}: {_reason(answer)}") from exc
 
     async def _run(self, verb: str, folder: str, *more: str, patience: float = 0) -> Completed:
         return await self._transport.run(
@@ -196,18 +194,6 @@ def parse_state(line: str) -> AgentProcess:
         code=int(details["code"]) if word == Phase.EXITED else None,
         reason=details.get("reason", ""),
     )
-
-
-def _read_answer(answer: Completed, verb: str, folder: str) -> AgentProcess:
-    if answer.code == _REFUSED:
-        raise LaunchFailed(f"the shim refused to {verb} {folder}: {_reason(answer)}")
-    try:
-        return parse_state(answer.out.decode(errors="replace"))
-    except (ValueError, KeyError) as exc:
-        raise Unavailable(f"the shim did not answer to {verb} {folder}: {_reason(answer)}") from exc
-
-
-_REFUSED = 75
 
 
 def _reason(answer: Completed) -> str:

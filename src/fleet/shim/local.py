@@ -11,38 +11,33 @@ import signal
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from fleet.domain.process import AgentProcess
 from fleet.errors import InvalidInput, LaunchFailed, Unavailable
 from fleet.files.private import open_private
+from fleet.files.proc import boot_id, read_file, stat_of
 from fleet.shim.client import MARKER, PATIENCE_SECONDS, Shim, marker_text, parse_state
 
 _LONGEST_LINE = 4096  # bytes; what is shorter is written to a pipe at once
 # Python ignores the first two, and whoever started the supervisor may have made it ignore the others.
 _NOT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_MOST_READ = 1 << 16  # at once
 
 
 class LocalShim(Shim):
     async def _begin(self, folder: str) -> AgentProcess:
-        with _pipe() as out, _pipe() as err:
-            try:
-                _reap_when_ended(self._spawn(folder, out.end, err.end))
-            finally:
-                out.close_end()
-                err.close_end()
-            said = await _first_line(out.handle)
-            refusal = b"" if said else os.read(err.handle, _LONGEST_LINE)
+        with _pipe() as (out, out_end), _pipe() as (err, err_end):
+            with out_end, err_end:
+                _reap_when_ended(self._spawn(folder, out_end.fileno(), err_end.fileno()))
+            said = await _first_line(out.fileno())
+            refusal = b"" if said else err.read(_LONGEST_LINE)
         if refusal:
             reason = refusal.decode(errors="replace").strip()
             raise LaunchFailed(f"the shim refused to start {folder}: {reason}")
         try:
             return parse_state(said.decode(errors="replace"))
-        except (
-            ValueError,
-            KeyError,
-        ):  # another was faster, it was killed, or its shell said something
+        except (ValueError, KeyError):  # another was faster, it was killed, or its shell said something
             return await self.state(folder)
 
     def _spawn(self, folder: str, out: int, err: int) -> int:
@@ -65,24 +60,11 @@ class LocalShim(Shim):
         return await asyncio.to_thread(_sweep, Path(folder), code)
 
 
-class _Pipe:
-    def __init__(self) -> None:
-        self.handle, self.end = os.pipe()
-
-    def close_end(self) -> None:
-        os.close(self.end)
-        self.end = -1
-
-
 @contextmanager
-def _pipe() -> Generator[_Pipe]:
-    pipe = _Pipe()
-    try:
-        yield pipe
-    finally:
-        os.close(pipe.handle)
-        if pipe.end >= 0:
-            pipe.close_end()
+def _pipe() -> Generator[tuple[FileIO, FileIO]]:
+    out, end = os.pipe()
+    with FileIO(out) as reader, FileIO(end, "w") as writer:
+        yield reader, writer
 
 
 def _reap_when_ended(pid: int) -> None:
@@ -138,13 +120,14 @@ def _is_deserted(folder: Path) -> bool:
     That is sure where the agent was born into a control group which is empty now, and of all processes
     none has the run's marker or is in the agent's session: some could have left the group.
     """
-    child, marker = _read(f"{folder}/child").split(), _read(f"{folder}/marker").strip()
-    group = os.fsdecode(_read(f"{folder}/cgroup")).strip()
+    child, marker = read_file(f"{folder}/child").split(), read_file(f"{folder}/marker").strip()
+    group = os.fsdecode(read_file(f"{folder}/cgroup")).strip()
     if len(child) < 6 or not group:
         return False
     pid, _, boot, _, leader, place = child[:6]
-    is_confined = place == b"confined" and boot == _read("/proc/sys/kernel/random/boot_id").strip()
-    if not is_confined or b"populated 0" not in _read(f"{group}/cgroup.events"):
+    if place != b"confined" or boot.decode(errors="replace") != boot_id():
+        return False
+    if b"populated 0" not in read_file(f"{group}/cgroup.events"):
         return False
     if marker != marker_text(os.fsdecode(marker)).encode():
         return False
@@ -153,31 +136,11 @@ def _is_deserted(folder: Path) -> bool:
 
 def _is_any_left(marker: bytes, sessions: set[bytes]) -> bool:
     me, can_look = str(os.getpid()), False
-    for number in os.listdir("/proc"):  # noqa: PTH208 - there may be thousands
-        if number.isdigit():
-            session = _read(f"/proc/{number}/stat").rpartition(b") ")[2].split(b" ", 4)[3:4]
-            if sessions.intersection(session) or _is_marked(_read(f"/proc/{number}/environ"), marker):
-                return True
-            can_look = can_look or (number == me and bool(session))
+    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - there may be thousands
+        stat, environment = stat_of(number), read_file(f"/proc/{number}/environ")
+        if stat and b"%d" % stat.session in sessions:
+            return True
+        if marker in environment and marker in environment.split(b"\0"):
+            return True
+        can_look = can_look or (number == me and stat is not None)
     return not can_look
-
-
-def _is_marked(environment: bytes, marker: bytes) -> bool:
-    return marker in environment and marker in environment.split(b"\0")
-
-
-def _read(path: str) -> bytes:
-    """Return what a small file says; b"" if it cannot be read."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        parts = [os.read(handle, _MOST_READ)]
-        while len(parts[-1]) == _MOST_READ:
-            parts.append(os.read(handle, _MOST_READ))
-        return b"".join(parts)
-    except OSError:
-        return b""
-    finally:
-        os.close(handle)

@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 from fleet.domain.process import ProcessId
 from fleet.errors import Failed, InvalidInput, Unavailable
+from fleet.files.private import make_private
+from fleet.files.proc import boot_id, stat_of
 from fleet.ports.transport import Completed
 
 QUICKEST_LOOK = 0.04  # seconds between two looks at a folder that has just changed …
@@ -32,14 +34,23 @@ class LocalTransport:
         self._woken = asyncio.Event()
 
     async def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_seconds: float = 60) -> Completed:
+        if not argv or any("\0" in word for word in argv):
+            raise InvalidInput("a command has at least one word, and none with a NUL character")
         # Files, not pipes: a grandchild that keeps them open holds nobody up.
         with _scratch(stdin) as given, _scratch() as out, _scratch() as err:
             try:
                 process = _spawn(argv, given, out, err)
-            except OSError as exc:
-                return Completed(code=_spawn_code(exc), out=b"", err=f"{argv[0]}: {exc.strerror}".encode())
-            await _await_exit(process, argv, timeout_seconds)
-            code = process.returncode
+            except OSError as exc:  # the codes are a shell's
+                code = 127 if isinstance(exc, FileNotFoundError | NotADirectoryError) else 126
+                return Completed(code=code, out=b"", err=f"{argv[0]}: {exc.strerror}".encode())
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    code = await _await_exit(process)
+            except TimeoutError as exc:
+                raise Unavailable(f"`{argv[0]}` did not end within {timeout_seconds:g} seconds") from exc
+            finally:
+                if process.poll() is None:
+                    _kill(process)
             return Completed(code=128 - code if code < 0 else code, out=_content(out), err=_content(err))
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
@@ -60,7 +71,10 @@ class LocalTransport:
         with contextlib.ExitStack() as stack:
             if not watch.is_same() or not all(stack.enter_context(_until_gone(one, watch)) for one in agents):
                 return
-            self._add(watch)
+            self._watches.add(watch)
+            self._woken.set()
+            if self._watcher is None or self._watcher.done():
+                self._watcher = asyncio.create_task(self._look_around(), name="watch folders")
             stack.callback(self._watches.discard, watch)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_seconds):
@@ -73,12 +87,6 @@ class LocalTransport:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
             self._watcher = None
-
-    def _add(self, watch: _Watch) -> None:
-        self._watches.add(watch)
-        self._woken.set()
-        if self._watcher is None or self._watcher.done():
-            self._watcher = asyncio.create_task(self._look_around(), name="watch folders")
 
     async def _look_around(self) -> None:
         """Look at each watched folder when its time has come, until nobody watches any."""
@@ -153,48 +161,20 @@ def _on_exit(pid: int, tell: Callable[[], None]) -> Generator[bool]:
 
 
 def _is_alive(process: ProcessId) -> bool:
-    try:
-        text = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
-    except OSError:
-        return False
-    fields = text.rpartition(") ")[2].split()
-    return fields[0] not in "ZX" and fields[19] == process.start and _boot_id() == process.boot
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    stat = stat_of(process.pid)
+    return stat is not None and stat.is_up and stat.start == process.start and boot_id() == process.boot
 
 
 def _spawn(argv: Sequence[str], given: BinaryIO, out: BinaryIO, err: BinaryIO) -> subprocess.Popen[bytes]:
-    if not argv or any("\0" in word for word in argv):
-        raise InvalidInput("a command has at least one word, and none with a NUL character")
     return subprocess.Popen(list(argv), stdin=given, stdout=out, stderr=err, start_new_session=True)
 
 
-def _spawn_code(problem: OSError) -> int:
-    """As a shell would tell it."""
-    return 127 if isinstance(problem, FileNotFoundError | NotADirectoryError) else 126
-
-
-async def _await_exit(process: subprocess.Popen[bytes], argv: Sequence[str], timeout_seconds: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await _exit_of(process)
-    except TimeoutError as exc:
-        raise Unavailable(f"`{argv[0]}` did not end within {timeout_seconds:g} seconds") from exc
-    finally:
-        if process.returncode is None and process.poll() is None:
-            _kill(process)
-
-
-async def _exit_of(process: subprocess.Popen[bytes]) -> None:
+async def _await_exit(process: subprocess.Popen[bytes]) -> int:
     ended = asyncio.Event()
     with _on_exit(process.pid, ended.set) as is_told:
-        while process.poll() is None:
-            if is_told:
-                await ended.wait()
-            else:
-                await asyncio.sleep(0.01)
+        while (code := process.poll()) is None:
+            await (ended.wait() if is_told else asyncio.sleep(0.01))
+        return code
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -212,11 +192,10 @@ def _scratch(content: bytes = b"") -> BinaryIO:
         file = os.fdopen(os.memfd_create("fleet"), "w+b", buffering=0)
     except (OSError, AttributeError):
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-    if content:
-        remaining = memoryview(content)
-        while remaining:
-            remaining = remaining[file.write(remaining) :]
-        file.seek(0)
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
+    file.seek(0)
     return file
 
 
@@ -238,7 +217,8 @@ def _read_file(path: str, offset: int, limit: int) -> bytes:
 
 
 def _write_file(target: Path, data: bytes, mode: int) -> None:
-    _make_folder(target.parent)
+    if not target.parent.exists():
+        make_private(target.parent)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -248,14 +228,6 @@ def _write_file(target: Path, data: bytes, mode: int) -> None:
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-def _make_folder(folder: Path) -> None:
-    missing = [folder] if not folder.exists() else []
-    while missing and not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
-    for one in reversed(missing):
-        one.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextlib.contextmanager

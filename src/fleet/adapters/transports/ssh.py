@@ -7,8 +7,8 @@ import contextlib
 import os
 import secrets
 import shlex
-import signal
-from collections.abc import AsyncGenerator, Generator, Sequence
+import signal as signals
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import asyncssh
@@ -21,15 +21,8 @@ MOST_CHANNELS = 8  # per connection; an sshd of the usual configuration refuses 
 KEEPALIVE_SECONDS = 15
 KEEPALIVES_MISSED = 3
 CONNECT_SECONDS = 20
-REFUSAL_PAUSES = (
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-)  # seconds, before a refused channel is asked for again
+# Seconds, before a refused channel is asked for again.
+REFUSAL_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 LOOK_SECONDS = 1.0  # between two looks at all that is being watched
 STRAGGLER_SECONDS = 0.5  # how long output may stay away after the command's end
 
@@ -154,34 +147,39 @@ class SshTransport:
         return answer.out
 
     async def _run_on(self, line: _Line, command: str, stdin: bytes, timeout_seconds: float) -> Completed:
+        """Run a command on the channel set aside. Left early, it is killed where the server allows that."""
+        session = _Command(line)
         try:
-            async with asyncio.timeout(timeout_seconds), _started(line, command) as session:
+            async with asyncio.timeout(timeout_seconds):
+                await line.connection.create_session(  # pyright: ignore[reportUnknownMemberType]: asyncssh's own is open
+                    lambda: session, command, encoding=None
+                )
                 return await session.outcome(stdin)
         except TimeoutError as exc:
             raise Unavailable(
                 f"a command on {self._name} did not end within {timeout_seconds:g} seconds"
             ) from exc
+        finally:
+            session.leave()
 
     async def _take_line(self) -> _Line:
         """Return a connection with a channel set aside on it."""
         async with self._connecting:
-            self._lines = [line for line in self._lines if line.connection_is_open]
+            self._lines = [line for line in self._lines if not line.connection.is_closed()]
             line = next((line for line in self._lines if line.channels < MOST_CHANNELS), None)
             if line is None:
-                line = _Line(await self._connect())
+                connection = await asyncssh.connect(
+                    self._host,
+                    self._port,
+                    keepalive_interval=KEEPALIVE_SECONDS,
+                    keepalive_count_max=KEEPALIVES_MISSED,
+                    connect_timeout=CONNECT_SECONDS,
+                    **self._options,
+                )
+                line = _Line(connection)
                 self._lines.append(line)
             line.channels += 1
             return line
-
-    async def _connect(self) -> asyncssh.SSHClientConnection:
-        return await asyncssh.connect(
-            self._host,
-            self._port,
-            keepalive_interval=KEEPALIVE_SECONDS,
-            keepalive_count_max=KEEPALIVES_MISSED,
-            connect_timeout=CONNECT_SECONDS,
-            **self._options,
-        )
 
     async def _look_around(self) -> None:
         """Look at everything that is watched, until nothing is."""
@@ -204,10 +202,6 @@ class SshTransport:
 class _Line:
     connection: asyncssh.SSHClientConnection
     channels: int = 0  # set aside or open; the server counts one until it has said that it is closed
-
-    @property
-    def connection_is_open(self) -> bool:
-        return not self.connection.is_closed()
 
 
 class _Command(asyncssh.SSHClientSession[bytes]):
@@ -236,7 +230,7 @@ class _Command(asyncssh.SSHClientSession[bytes]):
         self._stirred.set()
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
-        self._code = 128 + _signal_number(signal)
+        self._code = 128 + getattr(signals, f"SIG{signal}", 0)
         self._stirred.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -266,7 +260,10 @@ class _Command(asyncssh.SSHClientSession[bytes]):
 
     async def outcome(self, stdin: bytes) -> Completed:
         """Wait for the end of the command. What it left running may hold the channel open: not for long."""
-        self._send(stdin)
+        if self._channel is not None:
+            with contextlib.suppress(BrokenPipeError):  # it ended without reading any of it
+                self._channel.write(stdin)  # pyright: ignore[reportUnknownMemberType]: asyncssh's own annotation is open
+                self._channel.write_eof()
         while self._is_running:
             await self._stir()
         with contextlib.suppress(TimeoutError):
@@ -278,36 +275,9 @@ class _Command(asyncssh.SSHClientSession[bytes]):
             raise ConnectionResetError("the connection was lost") from self._problem
         return Completed(code=self._code, out=bytes(self._out), err=bytes(self._err))
 
-    def _send(self, stdin: bytes) -> None:
-        if self._channel is None:
-            return
-        with contextlib.suppress(BrokenPipeError):  # it ended without reading any of it
-            self._channel.write(stdin)  # pyright: ignore[reportUnknownMemberType]: asyncssh's own annotation is open
-            self._channel.write_eof()
-
     async def _stir(self) -> None:
         await self._stirred.wait()
         self._stirred.clear()
-
-
-@contextlib.asynccontextmanager
-async def _started(line: _Line, command: str) -> AsyncGenerator[_Command]:
-    """Run a command on the channel set aside. Left early, it is killed where the server allows that."""
-    session = _Command(line)
-    try:
-        await line.connection.create_session(  # pyright: ignore[reportUnknownMemberType]: asyncssh's own is open
-            lambda: session, command, encoding=None
-        )
-        yield session
-    finally:
-        session.leave()
-
-
-def _signal_number(name: str) -> int:
-    try:
-        return signal.Signals[f"SIG{name}"].value
-    except KeyError:
-        return 0
 
 
 @dataclass(frozen=True)
