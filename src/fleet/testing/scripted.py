@@ -52,6 +52,12 @@ if TYPE_CHECKING:
 INLINE = "[[scenario:"
 PASTE_BEGINS, PASTE_ENDS = b"\x1b[200~", b"\x1b[201~"
 WRITING = ("edit", "append", "delete", "commit")
+TELLING = {"think": "thought", "ask": "asked", "deny": "denied", "retry": "retry"}  # steps that only tell
+FAILING: dict[str, Step] = {  # steps that only end the turn, and what they say of the failure
+    "login": {"code": 401, "cause": "login"},
+    "context": {"cause": "context"},
+    "budget": {"cause": "budget"},
+}
 
 
 class TurnFailed(Exception):
@@ -157,7 +163,7 @@ def read_scenario(path: str) -> Json:
 
 def default_scenario(prompt: str) -> Json:
     kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in prompt.lower()[:40])
-    name = f"{'-'.join(kept.split('-')).strip('-') or 'prompt'}.txt"
+    name = f"{kept.strip('-') or 'prompt'}.txt"
     return [
         {"edit": {"path": name, "content": prompt + "\n"}},
         {"usage": {"input": 100, "output": 20, "cost_usd": 0.001}},
@@ -195,20 +201,27 @@ class Player:
             if not isinstance(step, dict) or len(step) != 1:
                 raise BadScenario(f"a step is an object with one key, not {step!r}")
             ((name, value),) = step.items()
-            action = getattr(self, f"do_{name}", None)
-            if action is None:
-                raise BadScenario(f"unknown step {name!r}")
             if name in WRITING and self.role == "reviewer":
-                self.do_deny(f"{name}: a reviewer changes nothing")
-            else:
+                self.say_event("denied", f"{name}: a reviewer changes nothing")
+            elif name in TELLING:
+                self.say_event(TELLING[name], value)
+            elif name in FAILING:
+                raise TurnFailed(self.text(value), **FAILING[name])
+            elif action := getattr(self, f"do_{name}", None):
                 action(value)
+            else:
+                raise BadScenario(f"unknown step {name!r}")
+
+    def say_event(self, event: str, value: Json) -> str:
+        text = self.text(value)
+        self.tell({"event": event, "text": text})
+        return text
 
     def text(self, value: Json) -> str:
         text = value if isinstance(value, str) else json.dumps(value)
-        text = text.replace("{prompts}", str(len(self.session.prompts))).replace(
-            "{session}", self.session.name
-        )
-        return text.replace("{prompt}", self.session.prompts[-1]) if self.session.prompts else text
+        prompts = self.session.prompts
+        text = text.replace("{prompts}", str(len(prompts))).replace("{session}", self.session.name)
+        return text.replace("{prompt}", prompts[-1]) if prompts else text
 
     def field(self, value: Json, name: str, otherwise: Json = "") -> Json:
         return value.get(name, otherwise) if isinstance(value, dict) else otherwise
@@ -216,12 +229,14 @@ class Player:
     def number(self, value: Json, otherwise: float) -> float:
         return float(value) if isinstance(value, int | float) else otherwise
 
-    def called(self, name: str, summary: str, *, ok: bool = True, seconds: float = 0) -> None:
+    def called(self, name: str, summary: str, work: Callable[[], int] = lambda: 0) -> int:
+        """Tell of a tool call, with its work between beginning and end; return the work's exit code."""
         self.calls += 1
         call = f"call-{self.calls}"
         self.tell({"event": "tool", "id": call, "name": name, "summary": summary})
-        time.sleep(seconds)
-        self.tell({"event": "tool_done", "id": call, "ok": ok})
+        code = work()
+        self.tell({"event": "tool_done", "id": call, "ok": code == 0})
+        return code
 
     def inside(self, value: Json) -> str:
         path = self.text(value)
@@ -230,11 +245,7 @@ class Player:
         return path
 
     def do_say(self, value: Json) -> None:
-        self.last_word = self.text(value)
-        self.tell({"event": "said", "text": self.last_word})
-
-    def do_think(self, value: Json) -> None:
-        self.tell({"event": "thought", "text": self.text(value)})
+        self.last_word = self.say_event("said", value)
 
     def do_edit(self, value: Json) -> None:
         self.write(value, "w")
@@ -257,21 +268,18 @@ class Player:
     def do_commit(self, value: Json) -> None:
         message = self.text(value)
         code = run(["git", "add", "-A"]) or run(["git", "commit", "-q", "-m", message])
-        self.called("commit", message, ok=code == 0)
+        self.called("commit", message, lambda: code)
 
     def do_tool(self, value: Json) -> None:
-        name, summary = self.text(self.field(value, "name")), self.text(self.field(value, "summary"))
-        seconds = self.number(self.field(value, "seconds"), 0)
-        self.called(name, summary, ok=self.field(value, "ok", True) is True, seconds=seconds)
+        def work() -> int:
+            time.sleep(self.number(self.field(value, "seconds"), 0))
+            return 0 if self.field(value, "ok", True) is True else 1
+
+        self.called(self.text(self.field(value, "name")), self.text(self.field(value, "summary")), work)
 
     def do_run(self, value: Json) -> None:
         command = self.text(value)
-        self.calls += 1
-        call = f"call-{self.calls}"
-        self.tell({"event": "tool", "id": call, "name": "run", "summary": command})
-        code = run(["sh", "-c", command])
-        self.tell({"event": "tool_done", "id": call, "ok": code == 0})
-        if code:
+        if code := self.called("run", command, lambda: run(["sh", "-c", command])):
             self.do_say(f"`{command}` ended with exit code {code}")
 
     def do_once(self, value: Json) -> None:
@@ -285,19 +293,10 @@ class Player:
     def do_touch(self, value: Json) -> None:
         count_start(self.text(value))
 
-    def do_ask(self, value: Json) -> None:
-        self.tell({"event": "asked", "text": self.text(value)})
-
-    def do_deny(self, value: Json) -> None:
-        self.tell({"event": "denied", "text": self.text(value)})
-
     def do_approve(self, value: Json) -> None:
-        self.tell({"event": "needs_approval", "text": self.text(value)})
+        self.say_event("needs_approval", value)
         if not self.approve_now():
-            self.do_deny(value)
-
-    def do_retry(self, value: Json) -> None:
-        self.tell({"event": "retry", "text": self.text(value)})
+            self.say_event("denied", value)
 
     def do_usage(self, value: Json) -> None:
         numbers = value if isinstance(value, dict) else {}
@@ -312,25 +311,13 @@ class Player:
             time.sleep(0.01)
 
     def do_error(self, value: Json) -> None:
-        text = self.text(value)
-        self.tell({"event": "error", "text": text})
-        raise TurnFailed(text)
+        raise TurnFailed(self.say_event("error", value))
 
     def do_rate_limit(self, value: Json) -> None:
-        resets_at = self.field(
-            value, "resets_at", time.time() + self.number(self.field(value, "resets_in"), 60)
-        )
+        resets_in = self.number(self.field(value, "resets_in"), 60)
+        resets_at = self.field(value, "resets_at", time.time() + resets_in)
         self.tell({"event": "limit", "rejected": True, "resets_at": resets_at})
         raise TurnFailed("a rate limit or quota is used up (429)", code=429, cause="limit")
-
-    def do_login(self, value: Json) -> None:
-        raise TurnFailed(self.text(value), code=401, cause="login")
-
-    def do_context(self, value: Json) -> None:
-        raise TurnFailed(self.text(value), cause="context")
-
-    def do_budget(self, value: Json) -> None:
-        raise TurnFailed(self.text(value), cause="budget")
 
     def do_crash(self, value: Json) -> None:
         if isinstance(value, str):
