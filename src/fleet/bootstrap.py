@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.ancestry import Ancestry, Process
     from fleet.domain.run import Run
-    from fleet.engine.repair import Rebuilt, RepairReport
+    from fleet.engine.repair import RepairReport
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.supervisor_link import HomeSupervisorLink
     from fleet.errors import StoreUnusable
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
-    from fleet.services.deps import Deps
     from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
-    from fleet.services.logs import LogService
 
 
 def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -52,37 +51,125 @@ def host_name() -> str:
 
 
 def open_fleet(
-    home: Path | None = None, folder: str | None = ".", environ: Mapping[str, str] = os.environ
+    home: Path | None = None,
+    folder: str | None = ".",
+    environ: Mapping[str, str] = os.environ,
+    *,
+    make_store: Callable[[], Store] | None = None,
 ) -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
-    from fleet.services.deps import Deps
     from fleet.services.fleet import Fleet
 
-    home = home or home_folder()
+    return Fleet(HomeDeps(home or home_folder(), folder, environ, make_store))
 
-    def project() -> Path | None:
-        return project_of(folder, home) if folder else None
 
-    return Fleet(
-        Deps(
-            home=home,
-            host=host_name(),
-            make_settings=lambda: load_settings(home, project(), environ),
-            make_strict_settings=lambda: load_settings(home, project(), environ, strict=True),
-            make_home_settings=lambda: load_settings(home, environ={}),
-            find_project=project,
-            make_store=lambda: open_store(home),
-            make_link=lambda: supervisor_link_of(home),
-            make_repositories=_repositories_of,
-            make_merging=_make_merging,
-            make_forge=_make_forge,
-            make_boundary=_make_boundary,
-            make_process_probe=_make_process_probe,
-            coder_of=_coder_of,
-            coder_names_of=_coder_names_of,
-            live_agents=partial(_live_agents, home),
+class HomeDeps:
+    """What the services of a home are made from; each part is made on first use."""
+
+    def __init__(
+        self,
+        home: Path,
+        folder: str | None,
+        environ: Mapping[str, str],
+        make_store: Callable[[], Store] | None = None,
+    ) -> None:
+        self.home = home
+        self.host = host_name()
+        self._folder = folder
+        self._environ = environ
+        self._make_store = make_store or partial(open_store, home)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return load_settings(self.home, self.project, self._environ)
+
+    @property
+    def strict_settings(self) -> Settings:
+        return load_settings(self.home, self.project, self._environ, strict=True)
+
+    @property
+    def home_settings(self) -> Settings:
+        return load_settings(self.home, environ={})
+
+    @cached_property
+    def project(self) -> Path | None:
+        return project_of(self._folder, self.home) if self._folder else None
+
+    @cached_property
+    def store(self) -> Store:
+        return self._make_store()
+
+    @cached_property
+    def link(self) -> SupervisorLink:
+        return supervisor_link_of(self.home)
+
+    @cached_property
+    def repositories(self) -> Repositories:
+        from fleet.adapters.workspaces.repositories import GitRepositories
+
+        return GitRepositories(self._require_own_repository)
+
+    def _require_own_repository(self, folder: str, top: str) -> None:
+        from fleet.records.runs import Runs
+        from fleet.services.workspaces import may_be_workspace, require_own_repository
+
+        if may_be_workspace(os.path.realpath(folder)):
+            require_own_repository(Runs(self.store), folder, top)
+
+    @cached_property
+    def merging(self) -> Merging:
+        from fleet.adapters.workspaces.merging import GitMerging
+
+        return GitMerging()
+
+    @property
+    def forge(self) -> Forge:
+        """What opens pull requests: as the settings say, else `gh` where it is installed, else the API."""
+        from shutil import which
+
+        from fleet.adapters.forges.gh import GhForge
+        from fleet.adapters.forges.github import GithubForge
+        from fleet.errors import Unavailable
+
+        settings = self.settings
+        variable = settings.merge_token_variable
+        if settings.merge_forge == "gh" or (not settings.merge_forge and which("gh")):
+            return GhForge()
+        if token := os.environ.get(variable):
+            return GithubForge(api_url=settings.merge_api_url, token=token)
+        raise Unavailable(
+            f"nothing is there to open pull requests with: no `gh` on PATH, and ${variable} is not set",
+            hint=f"install `gh` and run `gh auth login`, or set {variable}",
         )
-    )
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        from fleet.adapters.workspaces.boundary import GitBoundary
+
+        return GitBoundary()
+
+    @cached_property
+    def process_probe(self) -> ProcessProbe:
+        from fleet.adapters.process_usage import ProcProbe
+
+        return ProcProbe()
+
+    def coder(self, name: str, settings: Settings | None = None) -> Coder:
+        from fleet import plugins
+
+        return plugins.coder_named(name, settings or self.settings)
+
+    def coder_names(self, settings: Settings | None = None) -> Sequence[str]:
+        from fleet import plugins
+
+        return plugins.coder_names(settings or self.settings)
+
+    def live_agents(self, run: Run) -> Sequence[Process] | None:
+        from fleet.adapters.ancestry import live_agents
+
+        if sys.platform != "linux":  # nothing tells where processes come from
+            return None
+        return live_agents(self.home / "runs" / run.id, run.agent)
 
 
 def load_settings(
@@ -132,14 +219,11 @@ def _repository_of_workspace(home: Path, folder: str) -> str:
 
 def _nearest_project(here: Path) -> Path | None:
     for place in (here, *here.parents):
-        if (place / ".fleet" / "config.toml").is_file() or _is_checkout(place):
+        git = place / ".git"  # a file in a linked worktree; an empty folder of that name is nothing
+        is_checkout = git.is_file() or os.path.lexists(git / "HEAD")
+        if is_checkout or (place / ".fleet" / "config.toml").is_file():
             return place
     return None
-
-
-def _is_checkout(folder: Path) -> bool:
-    git = folder / ".git"  # a file in a linked worktree; an empty folder of that name is nothing
-    return git.is_file() or os.path.lexists(git / "HEAD")
 
 
 def open_store(home: Path, url: str | None = None) -> Store:
@@ -161,13 +245,14 @@ def repair_store(home: Path) -> RepairReport | None:
     if database_url(home):
         return None  # whoever keeps that database repairs it
     from fleet.adapters.stores.salvage import is_repairable, what_is_wrong
+    from fleet.version import __version__
 
     file = home / "fleet.db"
     if what_is_wrong(file) is None:
         return None
     link = supervisor_link_of(home)
     link.stop()
-    lock = link.take(is_background=False, version=version())  # no supervisor starts meanwhile
+    lock = link.take(is_background=False, version=__version__)  # no supervisor starts meanwhile
     try:
         # One that had a -wal file open which somebody deleted has brought all of it into the database.
         problem = what_is_wrong(file)
@@ -182,6 +267,7 @@ def repair_store(home: Path) -> RepairReport | None:
 
 def _rebuild(home: Path, file: Path, problem: StoreUnusable) -> RepairReport:
     import asyncio
+    from dataclasses import asdict
 
     from fleet.adapters.stores.salvage import rebuilding
     from fleet.adapters.transports.local import LocalTransport
@@ -190,53 +276,31 @@ def _rebuild(home: Path, file: Path, problem: StoreUnusable) -> RepairReport:
     from fleet.shim import script_path
     from fleet.shim.local import LocalShim
 
-    async def rebuild(store: Store) -> Rebuilt:
-        shim = LocalShim(LocalTransport(), script_path(str(home)))
-        return await Rebuilder(
-            home=home, host=host_name(), store=store, shim=shim, traces=GitTraces()
-        ).rebuild()
-
+    shim = LocalShim(LocalTransport(), script_path(str(home)))
     with rebuilding(file, problem) as (store, salvaged):
-        rebuilt = asyncio.run(rebuild(store))
-    return RepairReport(
-        why=salvaged.why,
-        records=salvaged.records,
-        unreadable=salvaged.unreadable,
-        missing_writes=salvaged.missing_writes,
-        aside=salvaged.aside,
-        rebuilt=rebuilt,
-    )
+        rebuilder = Rebuilder(home=home, host=host_name(), store=store, shim=shim, traces=GitTraces())
+        rebuilt = asyncio.run(rebuilder.rebuild())
+    return RepairReport(**asdict(salvaged), rebuilt=rebuilt)
 
 
 def database_url(home: Path) -> str:
     """Return the URL of the database that a home shares with others; "" if it keeps files of its own."""
-    if os.environ.get("FLEET_DATABASE_URL") or _files_name_database(home):
-        return load_settings(home).database_url
-    return ""
-
-
-def _files_name_database(home: Path) -> bool:
-    """Whether it is worth to load the settings for it: that takes longer than most commands."""
     file = home / "config.toml"
-    if not file.exists():
-        return False
-    try:
-        # Where the file is broken, its last good version counts.
-        return any(b"database" in one.read_bytes() for one in (file, *(home / "last-good").glob("*.toml")))
-    except OSError:
-        return True  # who loads the settings says what is wrong with it
+    is_named = bool(os.environ.get("FLEET_DATABASE_URL"))
+    if not is_named and file.exists():  # to load the settings takes longer than most commands
+        try:
+            # Where the file is broken, its last good version counts.
+            files = (file, *(home / "last-good").glob("*.toml"))
+            is_named = any(b"database" in one.read_bytes() for one in files)
+        except OSError:
+            is_named = True  # who loads the settings says what is wrong with it
+    return load_settings(home).database_url if is_named else ""
 
 
 def supervisor_link_of(home: Path) -> HomeSupervisorLink:
     from fleet.engine.supervisor_link import HomeSupervisorLink
 
     return HomeSupervisorLink(home, host_name(), is_of_agent=lambda: bool(own_ancestry().marks))
-
-
-def version() -> str:
-    from fleet.version import __version__
-
-    return __version__
 
 
 def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
@@ -257,6 +321,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.git import GitWorkspaces
     from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
+    from fleet.adapters.workspaces.repositories import GitRepositories
     from fleet.adapters.workspaces.shared import UserCheckout
     from fleet.engine.context import EngineContext
     from fleet.engine.member import Member
@@ -264,6 +329,11 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.shim import HOOK, script_path
     from fleet.shim.local import LocalShim
 
+    wishes = None  # of other hosts
+    if url:
+        from fleet.adapters.stores.postgres import listen
+
+        wishes = partial(listen, url)
     settings = SettingsCache(home)
     transport = LocalTransport()
     # Agents inherit this environment; what they print is kept, and sent to their provider.
@@ -281,7 +351,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
             workspaces=GitWorkspaces(),
             checkout=UserCheckout(),
             checkouts=GitCheckouts(),
-            repositories=_make_repositories(),
+            repositories=GitRepositories(),
             boundary=GitBoundary(),
         ),
         commit_comparer=GitCommitComparer(),
@@ -289,7 +359,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         history=GitHistory(),
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
-        wishes=_wishes_of(url),
+        wishes=wishes,
         lease_seconds=load_settings(home).lease_seconds if url else 0.0,
         host_labels=frozenset({host_name(), os.uname().nodename, *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
@@ -311,15 +381,6 @@ def _start_check(store: Store) -> Callable[[], None]:
     checked = pool.submit(store.check_integrity)
     pool.shutdown(wait=False)
     return checked.result
-
-
-def _wishes_of(url: str) -> Callable[[], AsyncIterator[str]] | None:
-    """Return what tells of the wishes of other hosts; None where there are none."""
-    if not url:
-        return None
-    from fleet.adapters.stores.postgres import listen
-
-    return lambda: listen(url)
 
 
 SAME_SECONDS = 0.02  # for so long files of settings count as unchanged: they are asked for dozens of times
@@ -387,54 +448,6 @@ def _stamp(file: Path) -> object:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _repositories_of(deps: Deps) -> Repositories:
-    def require_own(folder: str, top: str) -> None:
-        from fleet.records.runs import Runs
-        from fleet.services.workspaces import may_be_workspace, require_own_repository
-
-        if may_be_workspace(os.path.realpath(folder)):
-            require_own_repository(Runs(deps.store), folder, top)
-
-    return _make_repositories(require_own)
-
-
-def _coder_of(name: str, settings: Settings) -> Coder:
-    from fleet import plugins
-
-    return plugins.coder_named(name, settings)
-
-
-def _coder_names_of(settings: Settings) -> Sequence[str]:
-    from fleet import plugins
-
-    return plugins.coder_names(settings)
-
-
-def _make_merging() -> Merging:
-    from fleet.adapters.workspaces.merging import GitMerging
-
-    return GitMerging()
-
-
-def _make_forge(settings: Settings) -> Forge:
-    """Make what opens pull requests: as the settings say, else `gh` where it is installed, else the API."""
-    from shutil import which
-
-    from fleet.adapters.forges.gh import GhForge
-    from fleet.adapters.forges.github import GithubForge
-    from fleet.errors import Unavailable
-
-    variable = settings.merge_token_variable
-    if settings.merge_forge == "gh" or (not settings.merge_forge and which("gh")):
-        return GhForge()
-    if token := os.environ.get(variable):
-        return GithubForge(api_url=settings.merge_api_url, token=token)
-    raise Unavailable(
-        f"nothing is there to open pull requests with: no `gh` on PATH, and ${variable} is not set",
-        hint=f"install `gh` and run `gh auth login`, or set {variable}",
-    )
-
-
 @cache  # a parent that ends later must not take its marks along
 def own_ancestry() -> Ancestry:
     """Return this process, as it was started, and those above it."""
@@ -449,40 +462,10 @@ def ancestries_behind(client: tuple[str, int], server: tuple[str, int]) -> list[
     return ancestries_behind(client, server)
 
 
-def _live_agents(home: Path, run: Run) -> Sequence[Process] | None:
-    from fleet.adapters.ancestry import live_agents
-
-    if sys.platform != "linux":  # nothing tells where processes come from
-        return None
-    return live_agents(home / "runs" / run.id, run.agent)
-
-
-def _make_repositories(check: Callable[[str, str], None] = lambda folder, top: None) -> Repositories:
+def repository_at(folder: str) -> Repository:
     from fleet.adapters.workspaces.repositories import GitRepositories
 
-    return GitRepositories(check)
-
-
-def repository_at(folder: str) -> Repository:
-    return _make_repositories().inspect(folder, "HEAD", ())
-
-
-def _make_boundary() -> Boundary:
-    from fleet.adapters.workspaces.boundary import GitBoundary
-
-    return GitBoundary()
-
-
-def _make_process_probe() -> ProcessProbe:
-    from fleet.adapters.process_usage import ProcProbe
-
-    return ProcProbe()
-
-
-def logs_of(fleet: Fleet) -> LogService:
-    from fleet.services.logs import LogService
-
-    return LogService(home=fleet.home, store=fleet.store)
+    return GitRepositories().inspect(folder, "HEAD", ())
 
 
 def installer() -> Installer:
@@ -498,7 +481,6 @@ def installer() -> Installer:
 
 def _launch(scope: Scope) -> Launch:
     """Return how a client starts our server: for one's own files this very program, for a project's any."""
-    import sys
     from shutil import which
 
     from fleet.services.clients import Launch, Scope

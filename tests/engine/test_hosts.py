@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -21,7 +19,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.errors import NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import Tasks
-from fleet.services.tasks import Edit, TaskService
+from fleet.services.tasks import Edit
 from tests.network import Cable, cables
 from tests.postgres import Server, programs
 from tests.support import System, git, scenario, wait_for
@@ -114,10 +112,10 @@ def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object
     from fleet.bootstrap import open_fleet
 
     store = PostgresStore(url)
-    deps = open_fleet(tmp_path / "nowhere", None, {}).deps
-    service = TaskService(replace(deps, make_store=lambda: store, make_link=lambda: cast("Any", NoLink())))
+    fleet = open_fleet(tmp_path / "nowhere", None, {}, make_store=lambda: store)
+    vars(fleet.deps)["link"] = NoLink()
     edit = Edit(description=scenario(*steps), coder="scripted")
-    task = service.create("Shared", edit, folder=str(repository))
+    task = fleet.tasks.create("Shared", edit, folder=str(repository))
     store.close()
     return task.id
 

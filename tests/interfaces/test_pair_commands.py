@@ -255,7 +255,7 @@ def test_what_is_due_is_found_without_reading_all_that_ever_was(tmp_path: Path) 
             return super().find(kind, field, value, after=after, limit=limit)
 
     store = Watched()
-    assert decisions_due(open_fleet(tmp_path).with_store(lambda: store)) == []
+    assert decisions_due(open_fleet(tmp_path, make_store=lambda: store)) == []
     assert looked
     assert all(looked)
 

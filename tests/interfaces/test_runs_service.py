@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -21,7 +20,7 @@ from fleet.interfaces.cli.outcome import exit_code_of
 from fleet.operations.run_shapes import RunView
 from fleet.ports.store import Record
 from fleet.records.runs import PROMPT, Runs
-from fleet.services.runs import How, RunService, SupervisorKeeper, Wish
+from fleet.services.runs import How, SupervisorKeeper, Wish
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
 
@@ -84,10 +83,9 @@ class Office:
         self.store = BusyStore()
         self.runs = Runs(self.store)
         self.link = LinkToNobody()
-        deps = open_fleet(home, None).deps
-        self.service = RunService(
-            replace(deps, make_store=lambda: self.store, make_link=lambda: cast("Any", self.link))
-        )
+        fleet = open_fleet(home, None, make_store=lambda: self.store)
+        vars(fleet.deps)["link"] = self.link
+        self.service = fleet.runs
 
     def add(self, *runs: Run) -> None:
         for run in runs:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
@@ -39,7 +39,6 @@ from fleet.operations.tasks import (
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
-from fleet.services.fleet import Fleet
 from fleet.services.task_import import Draft, is_id
 from fleet.services.task_lines import read_drafts
 from fleet.services.tasks import Edit
@@ -71,14 +70,8 @@ class Desk:
         self.tasks = Tasks(self.store)
         self.state = QueueState(self.store)
         self.link = LinkToNobody()
-        self.fleet = Fleet(
-            replace(
-                open_fleet(home, None).deps,
-                make_store=lambda: self.store,
-                make_link=lambda: cast("Any", self.link),
-                live_agents=lambda run: None,
-            )
-        )
+        self.fleet = open_fleet(home, None, make_store=lambda: self.store)
+        vars(self.fleet.deps).update(link=self.link, live_agents=lambda run: None)
         self.service, self.questions, self.queue = self.fleet.tasks, self.fleet.questions, self.fleet.queue
 
     def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:

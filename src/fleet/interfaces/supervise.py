@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fleet.engine import cgroups
 from fleet.engine.supervisor_link import HomeSupervisorLink, supervisor_environment
 from fleet.errors import Conflict, FleetError
+from fleet.version import __version__
 
 if TYPE_CHECKING:
     from fleet.engine.supervisor import Supervisor
@@ -36,7 +37,7 @@ def main(home: Path, *, is_background: bool) -> int:
     link = bootstrap.supervisor_link_of(home)
     _set_up_logging(link, is_background)
     try:
-        link.take(is_background=is_background, version=bootstrap.version())
+        link.take(is_background=is_background, version=__version__)
     except Conflict as conflict:
         if is_background:
             return 0  # another one was faster, and it will see the wish

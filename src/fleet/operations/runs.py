@@ -284,7 +284,7 @@ class ReadLog(
         from fleet.services.logs import LogService
 
         run = find_run(call, self.run)
-        log = LogService(home=call.fleet.home, store=call.fleet.store)
+        log = LogService(call.fleet.deps)
         entries = [EventRow.of(entry) for entry in log.entries(run.id, after=self.after or 0)]
         if self.events:
             return LogPage(run=run.id, entries=tuple(entries), next_after=None), []

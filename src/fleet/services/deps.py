@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from fleet.config import Settings
@@ -23,74 +22,46 @@ if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
 
 
-@dataclass(kw_only=True)
-class Deps:
+class Deps(Protocol):
     """One home, seen from one folder. Parts are made on first use: a command pays for what it needs."""
 
     home: Path
     host: str
-    make_settings: Callable[[], Settings]
-    make_strict_settings: Callable[[], Settings]  # raises `BadConfig` for a broken file
-    make_home_settings: Callable[[], Settings]  # without the folder's, and without the caller's environment
-    find_project: Callable[[], Path | None]
-    make_store: Callable[[], Store]
-    make_link: Callable[[], SupervisorLink]
-    make_repositories: Callable[[Deps], Repositories]
-    make_merging: Callable[[], Merging]
-    make_forge: Callable[[Settings], Forge]
-    make_boundary: Callable[[], Boundary]
-    make_process_probe: Callable[[], ProcessProbe]
-    coder_of: Callable[[str, Settings], Coder]
-    coder_names_of: Callable[[Settings], Sequence[str]]
-    live_agents: Callable[[Run], Sequence[Process] | None]  # on this machine; None where nothing can tell
 
     @cached_property
-    def settings(self) -> Settings:
-        return self.make_settings()
-
+    def settings(self) -> Settings: ...
     @property
     def strict_settings(self) -> Settings:
-        return self.make_strict_settings()
+        """The settings, read anew. Raises `BadConfig` for a broken file."""
+        ...
 
     @property
     def home_settings(self) -> Settings:
-        return self.make_home_settings()
+        """The settings without the folder's, and without the caller's environment."""
+        ...
 
     @cached_property
     def project(self) -> Path | None:
         """The folder whose settings hold here."""
-        return self.find_project()
+        ...
 
     @cached_property
-    def store(self) -> Store:
-        return self.make_store()
-
+    def store(self) -> Store: ...
     @cached_property
-    def link(self) -> SupervisorLink:
-        return self.make_link()
-
+    def link(self) -> SupervisorLink: ...
     @cached_property
-    def repositories(self) -> Repositories:
-        return self.make_repositories(self)
-
+    def repositories(self) -> Repositories: ...
     @cached_property
-    def merging(self) -> Merging:
-        return self.make_merging()
-
+    def merging(self) -> Merging: ...
     @property
-    def forge(self) -> Forge:
-        return self.make_forge(self.settings)
-
+    def forge(self) -> Forge: ...
     @cached_property
-    def boundary(self) -> Boundary:
-        return self.make_boundary()
-
+    def boundary(self) -> Boundary: ...
     @cached_property
-    def process_probe(self) -> ProcessProbe:
-        return self.make_process_probe()
+    def process_probe(self) -> ProcessProbe: ...
 
-    def coder(self, name: str) -> Coder:
-        return self.coder_of(name, self.settings)
-
-    def coder_names(self) -> Sequence[str]:
-        return self.coder_names_of(self.settings)
+    def coder(self, name: str, settings: Settings | None = None) -> Coder: ...
+    def coder_names(self, settings: Settings | None = None) -> Sequence[str]: ...
+    def live_agents(self, run: Run) -> Sequence[Process] | None:
+        """The agents of a run on this machine; None where nothing can tell."""
+        ...

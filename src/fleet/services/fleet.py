@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from fleet.config import Settings
@@ -36,10 +34,6 @@ class Fleet:
 
     def __init__(self, deps: Deps) -> None:
         self.deps = deps
-
-    def with_store(self, make_store: Callable[[], Store]) -> Fleet:
-        """Return the same fleet on another connection to its store."""
-        return Fleet(replace(self.deps, make_store=make_store))
 
     @property
     def home(self) -> Path:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
-from fleet.ports.store import Store
 from fleet.records.runs import Runs, decode_event
+from fleet.services.deps import Deps
 
 LOOK_EVERY_SECONDS = 0.1
 CHUNK = 1 << 16
@@ -28,10 +28,9 @@ class LogEntry:
 
 
 class LogService:
-    def __init__(self, *, home: Path, store: Store) -> None:
-        self._home = home
-        self._store = store
-        self._runs = Runs(store)
+    def __init__(self, deps: Deps) -> None:
+        self._home = deps.home
+        self._runs = Runs(deps.store)
 
     def entries(self, run_id: RunId, *, after: int = 0) -> Iterator[LogEntry]:
         """Yield the entries past a number, oldest first; words that came in pieces are put together."""

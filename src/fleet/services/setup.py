@@ -107,7 +107,7 @@ class ConfigService:
             raise InvalidInput(f"{key} holds for all projects", hint=hint)
         is_fallback = key.startswith("coders.") and key.endswith(".fallback")
         if value and (is_fallback or key == "coder.default"):
-            known = self._deps.coder_names_of(self._deps.settings)
+            known = self._deps.coder_names()
             if value not in known:
                 raise InvalidInput(
                     f"there is no coder {value!r}",
@@ -126,10 +126,10 @@ class ConfigService:
         settings = self._deps.strict_settings
         for name in {settings.coder_default, *settings.coder_names()}:
             try:
-                self._deps.coder_of(name, settings)
+                self._deps.coder(name, settings)
             except NotFound as error:
                 raise BadConfig(settings.origin("coder.default"), error.message) from error
-        known = self._deps.coder_names_of(settings)
+        known = self._deps.coder_names(settings)
         for name in settings.coder_names():
             fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
             if fallback and fallback not in known:

@@ -39,7 +39,7 @@ GUIDE: dict[str, Json] = {
 
 
 def _health(call: Call) -> Answer:
-    from fleet.bootstrap import version
+    from fleet.version import __version__
 
     settings, home = call.fleet.settings, call.fleet.home
     doctor = call.fleet.doctor
@@ -49,7 +49,7 @@ def _health(call: Call) -> Answer:
     told: Answer = {
         "ok": git.path != "" and any(found.path for _, found in coders.values()),
         "app": "fleet",
-        "version": version(),
+        "version": __version__,
         "db_path": str(home / "fleet.db"),
         "base_dir": str(home),
         "next_steps": [hint_here(step, RELEASING) for step in steps],

@@ -24,9 +24,9 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 
 
 def _told(call: Call, detail: PromptTaskDetail) -> Answer:
-    from fleet.bootstrap import logs_of
+    from fleet.services.logs import LogService
 
-    run, logs = detail.run, logs_of(call.fleet)
+    run, logs = detail.run, LogService(call.fleet.deps)
     code = logs.exit_code(run.id, run.turn) if run and run.turn else None
     turn = str(logs.turn_folder(run.id, max(1, run.turn))) if run else None
     return shapes.worker(detail, turn, shapes.Signs(call.fleet.prompt_tasks.last_sign(detail), code))
@@ -94,11 +94,11 @@ def _collect(call: Call) -> Answer:
 
 
 def _tails(call: Call, detail: PromptTaskDetail) -> dict[str, Json]:
-    from fleet.bootstrap import logs_of
+    from fleet.services.logs import LogService
 
     lines = call.count("log_tail_lines", 80)
     names = {"stdout_tail": "out", "stderr_tail": "err"}
-    logs, run = logs_of(call.fleet), detail.run
+    logs, run = LogService(call.fleet.deps), detail.run
     return {
         key: logs.tail(run.id, max(1, run.turn), name, lines=lines) if run else ""
         for key, name in names.items()

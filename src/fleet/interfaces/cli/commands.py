@@ -385,7 +385,7 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
 
         from fleet.bootstrap import open_fleet
 
-        return open_fleet(fleet.home, folder, {}).with_store(lambda: fleet.store)
+        return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
 
     try:
         call = admit(request, fleet, identify, reopen=reopened, from_conversation=False)

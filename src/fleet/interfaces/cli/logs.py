@@ -59,8 +59,8 @@ def _logs(
 
 
 def _show_raw(fleet: Fleet, run: RunView, name: str, *, everything: bool, follow: bool) -> None:
-    from fleet.bootstrap import logs_of
     from fleet.domain.ids import RunId
+    from fleet.services.logs import LogService
 
     if run.mode == "tmux" and not everything:  # of all its turns, some may have been headless
         raise InvalidInput(
@@ -69,7 +69,7 @@ def _show_raw(fleet: Fleet, run: RunView, name: str, *, everything: bool, follow
         )
     # Byte for byte into a pipe or a file; a terminal would obey what it is shown.
     show = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
-    logs, run_id = logs_of(fleet), RunId(run.id)
+    logs, run_id = LogService(fleet.deps), RunId(run.id)
     turns = logs.turns(run_id)
     for turn in turns[:-1] if everything else ():
         for chunk in logs.raw(run_id, turn, name):

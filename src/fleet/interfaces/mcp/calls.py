@@ -75,7 +75,7 @@ class CallHandler:
         """
         from fleet.bootstrap import open_fleet
 
-        return open_fleet(folder=folder, environ=environ).with_store(self._kept_store)
+        return open_fleet(folder=folder, environ=environ, make_store=self._kept_store)
 
     def _kept_store(self) -> Store:
         from fleet.bootstrap import home_folder, open_store
