@@ -5,23 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_pair_id
-from fleet.domain.run import Role
 from fleet.errors import FleetError, InvalidInput
-from fleet.ports.coder import Turn
 from fleet.records.tasks import Tasks
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text
-from fleet.services.waiting import find_by_id
-from fleet.work.pair.model import Decision, Pair, PairState, Who, cancel, check_pair, decide, parse_who
+from fleet.services.work import WorkService, require_reviewer
+from fleet.work.pair.model import Decision, Pair, Who, cancel, check_pair, decide, parse_who
 from fleet.work.pair.records import Pairs
 
 if TYPE_CHECKING:
     from fleet.domain.task import Task
-    from fleet.ports.coder import Coder
     from fleet.services.deps import Deps
 
 PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
@@ -56,20 +54,14 @@ class PairDetail(NamedTuple):
         return next((task.question for task in (self.doer, self.reviewer) if task and task.question), "")
 
 
-class PairService:
+class PairService(WorkService[Pair]):
     def __init__(self, deps: Deps) -> None:
-        self._deps = deps
-        self._pairs = Pairs(deps.store)
+        super().__init__(deps, Pairs(deps.store))
         self._tasks = Tasks(deps.store)
-
-    # starting
 
     def start(self, wish: PairWish) -> Pair:
         """Record a pair and wake the supervisor. All is checked before anything is recorded."""
-        pair = self.draft(wish)
-        self._pairs.add(pair)
-        self._deps.link.wake()
-        return pair
+        return self._add(self.draft(wish))
 
     def draft(self, wish: PairWish) -> Pair:
         """Return the pair that `start` would record, checked but not recorded."""
@@ -77,7 +69,7 @@ class PairService:
         doer = parse_who(wish.doer)
         require_binary(self._deps.coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
-        _require_reviewer(self._deps.coder(reviewer.coder))
+        require_reviewer(self._deps.coder(reviewer.coder))
         repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         return check_pair(
@@ -102,27 +94,11 @@ class PairService:
         """Return a reviewer that is no coder of the doer's kind, if one is installed."""
         names = dict.fromkeys((*PREFERRED, *self._deps.coder_names()))
         for name in names:
-            if name not in (doer.coder, *FOR_TESTS) and self._can_review(name):
-                return Who(coder=name)
+            if name not in (doer.coder, *FOR_TESTS):
+                with suppress(FleetError):
+                    require_reviewer(self._deps.coder(name))
+                    return Who(coder=name)
         return Who(coder=doer.coder)
-
-    def _can_review(self, name: str) -> bool:
-        try:
-            _require_reviewer(self._deps.coder(name))
-        except FleetError:
-            return False
-        return True
-
-    # looking
-
-    def list(self, state: PairState | None = None, *, everything: bool = True) -> list[Pair]:
-        """Return the pairs, newest first: all, those in a state, or those that have not ended."""
-        found = self._pairs.find("state", str(state)) if state else self._pairs.find()
-        shown = [pair for pair in found if everything or not pair.has_ended]
-        return sorted(shown, key=lambda pair: pair.created_at, reverse=True)
-
-    def get(self, name: str) -> Pair:
-        return find_by_id(self._pairs, name, "pair")
 
     def detail(self, pair: Pair) -> PairDetail:
         doer = self._tasks.peek(pair.doer_task)
@@ -132,8 +108,6 @@ class PairService:
             reviewer=self._tasks.peek(pair.review_task),
             branch=doer.branch if doer else pair.branch,
         )
-
-    # deciding
 
     def decide(self, name: str, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
         """Record what a person decides about an undecided pair."""
@@ -153,12 +127,4 @@ class PairService:
             after = change(pair)
             return replace(after, ended_at=now) if after.has_ended else after
 
-        pair = self._pairs.update(self.get(name).id, changed)
-        self._deps.link.wake()
-        return pair
-
-
-def _require_reviewer(coder: Coder) -> None:
-    """Raise an error if a coder is not installed or has no read-only mode."""
-    require_binary(coder.facts)
-    coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
+        return super()._change(name, changed)

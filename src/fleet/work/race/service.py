@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import new_race_id
 from fleet.domain.naming import refuse_option
-from fleet.domain.run import Role
 from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
-from fleet.ports.coder import Turn
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
-from fleet.services.waiting import find_by_id
+from fleet.services.work import WorkService, require_reviewer
 from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer, task_id
 from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
@@ -54,31 +52,25 @@ class RaceDetail(NamedTuple):
     card: Scorecard
 
 
-class RaceService:
+class RaceService(WorkService[Race]):
     def __init__(self, deps: Deps) -> None:
-        self._deps = deps
-        self._races = Races(deps.store)
+        super().__init__(deps, Races(deps.store))
         self._tasks = Tasks(deps.store)
         self._trials = Trials(deps.store)
 
-    # starting
-
     def start(self, wish: RaceWish) -> Race:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
-        race = self.draft(wish)
-        self._races.add(race)
-        self._deps.link.wake()
-        return race
-
-    def draft(self, wish: RaceWish) -> Race:
-        """Return the race that `start` would record, checked but not recorded."""
         _check_wish(wish)
         settings = self._deps.settings
         coders = wish.coders or (settings.coder_default,)
         for name in coders:
             require_binary(self._deps.coder(name).facts)
         if wish.judge:
-            self._check_judge(wish.judge, coders)
+            if wish.judge in coders:
+                raise InvalidInput(
+                    f"{wish.judge!r} cannot judge its own work", hint="name a judge that makes no candidate"
+                )
+            require_reviewer(self._deps.coder(wish.judge))
         cwd, _ = place(wish.folder, option="")
         repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
@@ -104,45 +96,32 @@ class RaceService:
             origin=wish.origin,
         )
         check_task(racer(race, 1, now))
-        return race
+        return self._add(race)
 
-    def _check_judge(self, name: str, coders: Sequence[str]) -> None:
-        if name in coders:
-            raise InvalidInput(
-                f"{name!r} cannot judge its own work", hint="name a judge that makes no candidate"
-            )
-        coder = self._deps.coder(name)
-        require_binary(coder.facts)
-        # Raises what keeps it from being kept from writing.
-        coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
-
-    # looking
-
-    def list(self, *, everything: bool = True) -> list[Race]:
-        """Return the races, newest first: all, or those that are under way or left to a person."""
-        shown = [one for one in self._races.find() if everything or not one.has_ended or one.end is End.TIE]
-        return sorted(shown, key=lambda one: one.created_at, reverse=True)
-
-    def get(self, name: str) -> Race:
-        return find_by_id(self._races, name, "race")
+    def _is_open(self, work: Race) -> bool:
+        return not work.has_ended or work.end is End.TIE
 
     def detail(self, race: Race) -> RaceDetail:
         names = [task_id(race, number) for number in range(1, race.size + 1)]
         tasks = tuple(task for name in names if (task := self._tasks.peek(name)))
-        return RaceDetail(race=race, tasks=tasks, card=_as_it_ended(race, self._card(race)))
-
-    def _card(self, race: Race) -> Scorecard:
-        """Return the scorecard, from the race and its trials alone."""
         found = [self._trials.peek(trial.id) for trial in all_trials(race)]
-        return score(race, {trial.id: trial for trial in found if trial is not None})
-
-    # ending
+        card = score(race, {trial.id: trial for trial in found if trial is not None})
+        rows = tuple(  # the winner is written down: a judge's word is in no trial
+            replace(row, standing=CandidateStatus.WINNER) if row.number == race.winner else row
+            for row in card.rows
+        )
+        return RaceDetail(race=race, tasks=tasks, card=replace(card, rows=rows))
 
     def cancel(self, name: str) -> Race:
         """End a race and its agents; what they did is kept."""
-        race = self._races.update(self.get(name).id, _unwanted)
-        self._deps.link.wake()
-        return race
+
+        def unwanted(race: Race) -> Race:
+            if race.has_ended:
+                hint = ("see ", Next("race.show", race_id=race.id))
+                raise Conflict(f"race {race.id} has ended already", hint=hint)
+            return replace(race, is_wanted=False)
+
+        return self._change(name, unwanted)
 
 
 def _check_wish(wish: RaceWish) -> None:
@@ -162,20 +141,3 @@ def _check_wish(wish: RaceWish) -> None:
 
 def _each_once(gates: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gate.strip() for gate in gates if gate.strip()))
-
-
-def _unwanted(race: Race) -> Race:
-    if race.has_ended:
-        raise Conflict(f"race {race.id} has ended already", hint=("see ", Next("race.show", race_id=race.id)))
-    return replace(race, is_wanted=False)
-
-
-def _as_it_ended(race: Race, card: Scorecard) -> Scorecard:
-    """Return the card with the winner that was written down: a judge's word is in no trial."""
-    if race.winner is None:
-        return card
-    rows = tuple(
-        replace(row, standing=CandidateStatus.WINNER) if row.number == race.winner else row
-        for row in card.rows
-    )
-    return replace(card, rows=rows)

@@ -19,7 +19,7 @@ from fleet.records.tasks import Tasks
 from fleet.services.boundary import refuse_held
 from fleet.services.projects import project_at
 from fleet.services.results import Results
-from fleet.services.waiting import find_by_id
+from fleet.services.work import WorkService
 from fleet.services.workspaces import require_own_repository
 from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed
 from fleet.work.train.records import Trains, line_key
@@ -68,10 +68,9 @@ class Forecast:
     rivals: Sequence[Rivals]
 
 
-class TrainService:
+class TrainService(WorkService[Train]):
     def __init__(self, deps: Deps) -> None:
-        self._deps = deps
-        self._trains = Trains(deps.store)
+        super().__init__(deps, Trains(deps.store))
         self._results = Results(deps.store)
         self._lineage = Lineage(deps.store)
         self._runs = Runs(deps.store)
@@ -88,7 +87,7 @@ class TrainService:
         gates = self._gates(wish)
         _refuse_unready(gates, into, folder, wish)
         cars = self._with_protected(project, into, cars, gates)
-        for other in reversed(self._trains.find("line", line_key(self._deps.host, project, into))):
+        for other in reversed(self._records.find("line", line_key(self._deps.host, project, into))):
             if other.is_wanted:
                 return self._join(other, cars, gates, wish)
         # Not sooner: while another train lands, what it lands shows as a change.
@@ -98,19 +97,18 @@ class TrainService:
                 hint=f"commit them or put them aside with `git stash` in {folder}, then merge",
             )
         now = time.time()
-        train = Train(
-            id=new_train_id(now),
-            project=project,
-            target=into,
-            host=self._deps.host,
-            created_at=now,
-            cars=tuple(cars),
-            gates=gates,
-            with_checkout=wish.with_checkout,
+        return self._add(
+            Train(
+                id=new_train_id(now),
+                project=project,
+                target=into,
+                host=self._deps.host,
+                created_at=now,
+                cars=tuple(cars),
+                gates=gates,
+                with_checkout=wish.with_checkout,
+            )
         )
-        self._trains.add(train)
-        self._deps.link.wake()
-        return train
 
     def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
         if train.state is TrainState.HALTED:
@@ -139,9 +137,7 @@ class TrainService:
             with_checkout = newest.with_checkout or wish.with_checkout
             return replace(joined_by(newest, cars), with_checkout=with_checkout)
 
-        train = self._trains.update(train.id, joined)
-        self._deps.link.wake()
-        return train
+        return self._change(train.id, joined)
 
     def _project_at(self, folder: str) -> str:
         project = project_at(folder)
@@ -253,12 +249,6 @@ class TrainService:
 
     # looking after trains
 
-    def list(self, *, everything: bool = False) -> list[Train]:
-        """Return the trains, newest first: those that are under way, or all."""
-        found = [train for train in self._trains.find() if everything or not train.has_ended]
-        # Ids of the same second tell no order.
-        return sorted(found, key=lambda train: train.created_at, reverse=True)
-
     def newest(self, count: int) -> Sequence[Train]:
         """Return the newest trains, also ended ones; raise `NotFound` if there is none."""
         found = self.list(everything=True)
@@ -266,22 +256,13 @@ class TrainService:
             raise NotFound("there is no merge yet", hint=("start one with ", Next("merge.start")))
         return found[:count]
 
-    def get(self, name: str) -> Train:
-        return find_by_id(self._trains, name, "train")
-
     def cancel(self, name: str) -> Train:
         """End a train; what has landed stays."""
-        train = self._trains.update(self.get(name).id, cancelled)
-        self._deps.link.wake()
-        return train
+        return self._change(name, cancelled)
 
     def resume(self, name: str, *, with_checkout: bool = False) -> Train:
         """Let a halted train go on."""
-        train = self._trains.update(
-            self.get(name).id, lambda train: resumed(train, with_checkout=with_checkout)
-        )
-        self._deps.link.wake()
-        return train
+        return self._change(name, lambda train: resumed(train, with_checkout=with_checkout))
 
     # forecasts
 

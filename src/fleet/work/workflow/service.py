@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
-from fleet.services.waiting import find_by_id
+from fleet.services.work import WorkService
 from fleet.services.workspaces import require_own_repository, run_at
 from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.work.workflow.model import (
@@ -74,10 +74,10 @@ class CleanedUp(NamedTuple):
     kept: tuple[str, ...]
 
 
-class WorkflowService:
+class WorkflowService(WorkService[Workflow]):
     def __init__(self, deps: Deps) -> None:
-        self._deps = deps
         self._workflows = Workflows(deps.store)
+        super().__init__(deps, self._workflows)
         self._tasks = Tasks(deps.store)
         self._logs = StageLogs(deps.store)
         self._questions = Questions(deps.store)
@@ -141,9 +141,7 @@ class WorkflowService:
             stages=stages,
             origin=wish.origin,
         )
-        self._workflows.add(begin(workflow))
-        self._deps.link.wake()
-        return self._workflows.get(workflow.id)
+        return self._add(begin(workflow))
 
     def known(self, *, folder: str = ".") -> list[Known]:
         """Return the workflows that have a name: the project's, the user's, those that come with fleet."""
@@ -194,16 +192,14 @@ class WorkflowService:
 
     # looking
 
-    def list(self, *, everything: bool = True) -> list[Workflow]:
+    def list(self, *, everything: bool) -> list[Workflow]:
         """Return workflows, newest first; those within others are not listed."""
-        # The ids of those that were begun in the same second are in no order.
-        found = sorted(self._workflows.find(), key=lambda one: -one.created_at)
-        return [self._heard(one) for one in found if not one.parent and (everything or not one.has_ended)]
+        return [self._heard(one) for one in super().list(everything=everything) if not one.parent]
 
     def get(self, name: str) -> Workflow:
         """Return the newest workflow of a name, or the one of an id, or of an id's end."""
-        named = [one for one in self.list() if one.name == name]
-        return named[0] if named else self._heard(find_by_id(self._workflows, name, "workflow"))
+        named = [one for one in self.list(everything=True) if one.name == name]
+        return named[0] if named else self._heard(super().get(name))
 
     def _heard(self, one: Workflow) -> Workflow:
         """Return a workflow without what it asks and was told meanwhile: that is about to be heard."""
@@ -279,11 +275,6 @@ class WorkflowService:
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
 
         changed = self._workflows.update_noted(self.get(name).id, decided, told)
-        self._deps.link.wake()
-        return changed
-
-    def _change(self, name: str, change: Callable[[Workflow], Workflow]) -> Workflow:
-        changed = self._workflows.update(self.get(name).id, change)
         self._deps.link.wake()
         return changed
 

@@ -1,0 +1,70 @@
+"""What services of all kinds of work have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from fleet.domain.run import Role
+from fleet.errors import Conflict, Next, NotFound
+from fleet.ports.coder import Coder, Turn
+from fleet.services.programs import require_binary
+from fleet.services.texts import check_text
+
+if TYPE_CHECKING:
+    from fleet.records.collection import Collection
+    from fleet.services.deps import Deps
+    from fleet.work.spec import Work
+
+    WorkT = TypeVar("WorkT", bound=Work)
+else:
+    WorkT = TypeVar("WorkT")
+
+SHORTEST_END = 3  # of an id, that stands for the whole of it
+
+
+class WorkService(Generic[WorkT]):
+    """Finds and changes the work of one kind. The supervisor is woken for whatever is written."""
+
+    def __init__(self, deps: Deps, records: Collection[WorkT]) -> None:
+        self._deps = deps
+        self._records = records
+
+    def list(self, *, everything: bool) -> list[WorkT]:
+        """Return it newest first: all, or what is under way or left to a person."""
+        shown = [one for one in self._records.find() if everything or self._is_open(one)]
+        # The ids of those that were begun in the same second are in no order.
+        return sorted(shown, key=lambda one: one.created_at, reverse=True)
+
+    def _is_open(self, work: WorkT) -> bool:
+        return not work.has_ended
+
+    def get(self, name: str) -> WorkT:
+        """Return the work of an id, or of an id's end if no other ends so."""
+        check_text(name)
+        if name and (work := self._records.peek(name)):
+            return work
+        is_long = len(name) >= SHORTEST_END
+        found = [one for one in self._records.find() if one.id.endswith(name)] if is_long else []
+        noun = self._records.kind
+        if len(found) > 1:
+            raise Conflict(f"{len(found)} {noun}s end with {name!r}", hint="give more of the id")
+        if not found:
+            raise NotFound(f"there is no {noun} {name!r}", hint=("see them with ", Next(f"{noun}.list")))
+        return found[0]
+
+    def _add(self, work: WorkT) -> WorkT:
+        self._records.add(work)
+        self._deps.link.wake()
+        return work
+
+    def _change(self, name: str, change: Callable[[WorkT], WorkT]) -> WorkT:
+        changed = self._records.update(self.get(name).id, change)
+        self._deps.link.wake()
+        return changed
+
+
+def require_reviewer(coder: Coder) -> None:
+    """Raise an error if a coder is not installed or has no read-only mode."""
+    require_binary(coder.facts)
+    coder.launch(Turn(prompt="", folder=".", workspace=".", git_folders=(), hook=(), role=Role.REVIEWER))
