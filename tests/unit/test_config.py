@@ -151,16 +151,11 @@ def test_each_layer_wins_over_the_one_before(home: Path, project: Path) -> None:
         '[coder]\ndefault = "u"\nmodel = "u"\n\n[tmux]\nprefix = "u"\n[ui]\nlog_lines = 1\n',
     )
     shared = write(project_file(project), '[tmux]\nprefix = "p"\n[coder]\nmodel = "p"\ndefault = "p"\n')
-    settings = load(
-        home,
-        project,
-        environ={"FLEET_CODER_MODEL": "e", "FLEET_CODER_DEFAULT": "e"},
-        flags={"coder.default": "f", "ui.log_lines": None},
-    )
+    settings = load(home, project, environ={"FLEET_CODER_MODEL": "e"})
     assert (settings.log_lines, settings.origin("ui.log_lines")) == (1, f"{user}:8")
     assert (settings.tmux_prefix, settings.origin("tmux.prefix")) == ("p", f"{shared}:2")
     assert (settings.coder_model, settings.origin("coder.model")) == ("e", "environment FLEET_CODER_MODEL")
-    assert (settings.coder_default, settings.origin("coder.default")) == ("f", "flag --agent")
+    assert (settings.coder_default, settings.origin("coder.default")) == ("p", f"{shared}:5")
     assert settings.origin("stop.grace_seconds") == "default"
 
 
@@ -257,11 +252,6 @@ def test_a_variable_that_does_not_fit_is_named(home: Path, key: str, text: str, 
     with pytest.raises(BadConfig, match=f"environment {variable}: .*{reason}") as told:
         load(home, environ={variable: text})
     assert told.value.hint == "give it another value, or leave it out"
-
-
-def test_a_flag_that_does_not_fit_is_named(home: Path) -> None:
-    with pytest.raises(BadConfig, match="flag -n: must not be negative"):
-        load(home, environ={}, flags={"ui.log_lines": -1})
 
 
 # Refusals
@@ -471,7 +461,7 @@ def test_permissions_are_skipped_for_one_coder_or_for_all(home: Path) -> None:
 def test_workspaces_are_kept_in_fleets_home_by_project(home: Path, project: Path) -> None:
     assert load(home, environ={}).workspaces_root(project) == home / "workspaces" / "shop"
     named = load(home, environ={"FLEET_PROJECT_NAME": "../My Shop"})
-    assert named.name_of(project) == "../My Shop"
+    assert named.project_name == "../My Shop"
     assert named.workspaces_root(project) == home / "workspaces" / "My-Shop"
 
 

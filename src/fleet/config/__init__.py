@@ -1,4 +1,4 @@
-"""Settings: defaults < user's file < project's file < environment < flags, each value with its origin.
+"""Settings: defaults < user's file < project's file < environment, each value with its origin.
 
 Every setting is declared once, in `settings.py`. Reading, checking, the names of environment
 variables, `fleet config show` and the test of the documentation all follow from that.

@@ -35,12 +35,6 @@ def check_name(value: object) -> str:
     return check_text(value)
 
 
-def check_mode(value: object) -> str:
-    if value not in ("", "tmux", "headless"):
-        raise ValueError(f'must be "tmux", "headless" or "", not {value!r}')
-    return str(value)
-
-
 def check_database(value: object) -> str:
     """Take a URL that can be read in one way only, so that no part of a password passes for a host."""
     import re
@@ -85,14 +79,6 @@ def check_percent(value: object) -> int:
     if part > 100:
         raise ValueError(f"must be from 0 to 100, not {part}")
     return part
-
-
-def check_seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse("a number of seconds", value)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"must be a number from 0 up, not {value}")
-    return value
 
 
 def check_list(value: object) -> tuple[str, ...]:
@@ -153,36 +139,35 @@ def check_folders(value: object) -> tuple[str, ...]:
     return check_list(value)
 
 
-def check_queue(value: object) -> str:
-    if value not in ("fleet", "beads"):
-        raise ValueError(f'must be "fleet" or "beads", not {value!r}')
-    return str(value)
+def choice(*words: str) -> SettingType[str]:
+    *most, last = (f'"{word}"' for word in words)
+
+    def check(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"must be {', '.join(most)} or {last}, not {value!r}")
+        return str(value)
+
+    return SettingType("text", check, str)
 
 
-def check_forge(value: object) -> str:
-    if value not in ("", "gh", "github"):
-        raise ValueError(f'must be "gh", "github" or "", not {value!r}')
-    return str(value)
+def _amount(name: str, what: str) -> SettingType[float]:
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            _refuse(what, value)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"must be a number from 0 up, not {value}")
+        return value
 
-
-def check_money(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _refuse("an amount in USD", value)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"must be a number from 0 up, not {value}")
-    return value
+    return SettingType(name, check, _parse_number)
 
 
 TEXT = SettingType("text", check_text, str)
 NAME = SettingType("text", check_name, str)
-MODE = SettingType("text", check_mode, str)
-QUEUE = SettingType("text", check_queue, str)
-FORGE = SettingType("text", check_forge, str)
-MONEY = SettingType("USD", check_money, _parse_number)
 DATABASE = SettingType("text", check_database, str, without_password)
 TRUTH = SettingType("true or false", check_truth, _parse_truth)
 WHOLE = SettingType("whole number", check_whole, _parse_number)
 PERCENT = SettingType("whole number", check_percent, _parse_number)
-SECONDS = SettingType("seconds", check_seconds, _parse_number)
+SECONDS = _amount("seconds", "a number of seconds")
+MONEY = _amount("USD", "an amount in USD")
 LIST = SettingType("list of texts", check_list, _parse_list)
 FOLDERS = SettingType("list of texts", check_folders, _parse_folders)

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 from fleet.config.setting_types import (
     DATABASE,
     FOLDERS,
-    FORGE,
     LIST,
-    MODE,
     MONEY,
     NAME,
     PERCENT,
-    QUEUE,
     SECONDS,
     TEXT,
     TRUTH,
@@ -29,6 +26,7 @@ from fleet.config.setting_types import (
     check_text,
     check_truth,
     check_whole,
+    choice,
 )
 from fleet.config.toml import KeyPath, line_of
 from fleet.domain.event import Json
@@ -49,19 +47,13 @@ class Setting(Generic[T]):
     kind: SettingType[T]
     default: T
     help: str
-    flag: str = ""  # of the command line, for the origin
     is_of_home: bool = False  # holds for all projects, so no project's file may say it
     old_variable: str = ""  # by which codefleet's users know it
 
     @property
     def variable(self) -> str:
-        """Return the name of its environment variable."""
+        """Its environment variable."""
         return "FLEET_" + self.key.upper().replace(".", "_")
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Return the environment variables that set it; the last one wins."""
-        return (self.old_variable, self.variable) if self.old_variable else (self.variable,)
 
     def parse(self, text: str) -> T:
         return self.kind.check(self.kind.parse(text))
@@ -107,25 +99,21 @@ class Settings:
         "folder of the agents' workspaces, with ~ and $VARIABLES;"
         " empty: workspaces/<project> in fleet's home",
     )
-    coder_default = Setting(
-        "coder.default", NAME, "claude", "the coder that agents are started with", "--agent"
-    )
+    coder_default = Setting("coder.default", NAME, "claude", "the coder that agents are started with")
     coder_model = Setting(
-        "coder.model", TEXT, "", "model of the default coder, or a tier: cheap, standard, premium", "--model"
+        "coder.model", TEXT, "", "model of the default coder, or a tier: cheap, standard, premium"
     )
     coder_mode = Setting(
         "coder.mode",
-        MODE,
+        choice("tmux", "headless", ""),
         "",
         "tmux or headless; empty: tmux on a terminal where tmux and the coder can, else headless",
-        "--mode",
     )
     coder_skip_permissions = Setting(
         "coder.skip_permissions",
         TRUTH,
         False,
         "let agents do everything without asking; for machines that can be thrown away",
-        "--skip-permissions",
     )
     credential_files = Setting(
         "setup.credential_files", LIST, (), "files copied from the checkout into every workspace"
@@ -133,7 +121,7 @@ class Settings:
     setup_commands = Setting(
         "setup.commands", LIST, (), "shell commands run in every new workspace, in order"
     )
-    setup_quick = Setting("setup.quick", TRUTH, False, "skip the setup commands", "--quick")
+    setup_quick = Setting("setup.quick", TRUTH, False, "skip the setup commands")
     setup_timeout_seconds = Setting(
         "setup.timeout_seconds", SECONDS, 1800, "the setup fails when it takes longer"
     )
@@ -167,14 +155,17 @@ class Settings:
         is_of_home=True,
         old_variable="FLEET_MAX_SPAWN_DEPTH",
     )
-    task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit", "--budget")
+    task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit")
     batch_usd = Setting("budget.batch_usd", MONEY, 0, "what the tasks of one batch may cost; 0: no limit")
     project_usd_a_day = Setting(
         "budget.project_usd_a_day", MONEY, 0, "what the tasks of one project may cost in a day; 0: no limit"
     )
     usd_a_day = Setting("budget.usd_a_day", MONEY, 0, "what all tasks may cost in a day; 0: no limit")
     queue = Setting(
-        "tasks.queue", QUEUE, "fleet", "who keeps the tasks of `fleet bd`: fleet, or beads' own bd"
+        "tasks.queue",
+        choice("fleet", "beads"),
+        "fleet",
+        "who keeps the tasks of `fleet bd`: fleet, or beads' own bd",
     )
     max_failures = Setting("tasks.max_failures", WHOLE, 3, "a task that failed so often is left to a person")
     max_crashes = Setting(
@@ -217,16 +208,14 @@ class Settings:
         (),
         "paths that candidates of a race are tried with as they were; a pattern with ! sets free",
     )
-    merge_into = Setting(
-        "merge.into", TEXT, "", "branch that is merged into; empty: main, or else master", "--into"
-    )
+    merge_into = Setting("merge.into", TEXT, "", "branch that is merged into; empty: main, or else master")
     merge_gates = Setting(
-        "merge.gates", LIST, (), "shell commands that must succeed on merged work before it lands", "--gate"
+        "merge.gates", LIST, (), "shell commands that must succeed on merged work before it lands"
     )
     merge_remote = Setting("merge.remote", TEXT, "origin", "remote that branches are pushed to for --pr")
     merge_forge = Setting(
         "merge.forge",
-        FORGE,
+        choice("gh", "github", ""),
         "",
         "what opens pull requests: gh, or github's API; empty: gh where it is installed",
     )
@@ -273,7 +262,7 @@ class Settings:
         "PostgreSQL database that several machines share; empty: files in fleet's home",
         is_of_home=True,
     )
-    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows", "-n")
+    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows")
 
     def shown(self, key: str) -> Value:
         """Return a value as people may see it: without passwords."""
@@ -304,25 +293,21 @@ class Settings:
     def skips_permissions(self, name: str) -> bool:
         return check_truth(self.coder_table(name).get("skip_permissions", self.coder_skip_permissions))
 
-    def coder_room(self, name: str) -> int:
-        """Return how many tasks may be under way with a coder; 0 sets no limit."""
-        return check_whole(self.coder_table(name).get("max_concurrent", self.per_coder))
-
     def coder_fallback(self, name: str) -> str:
         return check_text(self.coder_table(name).get("fallback", ""))
-
-    def name_of(self, project: Path) -> str:
-        return self.project_name or project.name
 
     def limits(self) -> Limits:
         """Return how many tasks may be under way, and what they may cost."""
         from fleet.domain.queue import Limits  # most commands need none of it
 
-        names = {*self.coder_names(), self.coder_default}
+        rooms = {
+            name: check_whole(self.coder_table(name).get("max_concurrent", self.per_coder))
+            for name in (*self.coder_names(), self.coder_default)
+        }
         return Limits(
             everywhere=self.max_concurrent,
             per_coder=self.per_coder,
-            coders={name: self.coder_room(name) for name in names},
+            coders=rooms,
             per_project=self.per_project,
             per_host=self.per_host,
             task_usd=self.task_usd,
@@ -335,7 +320,7 @@ class Settings:
     def workspaces_root(self, project: Path) -> Path:
         """Return the folder that holds the workspaces of a project."""
         if not self.project_workspaces:
-            return self.home / "workspaces" / slug(self.name_of(project))
+            return self.home / "workspaces" / slug(self.project_name or project.name)
         try:
             return project / expand(self.project_workspaces, self.environ)
         except KeyError as exc:
@@ -378,11 +363,6 @@ def find_setting(key: str) -> Setting[Any] | None:
     raise InvalidInput(unknown(key), hint="see all settings with `fleet config show`")
 
 
-def for_all_projects(key: str) -> str:
-    """Say why a project's file cannot set it."""
-    return f"{key} holds for all projects: set it with `fleet config set {key} VALUE --user`"
-
-
 def unknown(key: str) -> str:
     """Say that there is no such setting, and which one may have been meant."""
     import difflib
@@ -393,7 +373,10 @@ def unknown(key: str) -> str:
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
     """Replace a leading ~ and $VARIABLES; raise `KeyError` for a variable that is not set."""
-    text = expand_home(text, environ)
+    if (text == "~" or text.startswith("~/")) and environ.get("HOME"):
+        text = environ["HOME"] + text[1:]
+    else:
+        text = os.path.expanduser(text)  # noqa: PTH111  Path.expanduser raises where this leaves the text
     if "$" not in text:
         return text
     import string
@@ -402,9 +385,3 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         return string.Template(text).substitute(environ)
     except ValueError:  # a bare dollar is itself
         return string.Template(text).safe_substitute(environ)
-
-
-def expand_home(text: str, environ: Mapping[str, str]) -> str:
-    if (text == "~" or text.startswith("~/")) and environ.get("HOME"):
-        return environ["HOME"] + text[1:]
-    return os.path.expanduser(text)  # noqa: PTH111  Path.expanduser raises where this leaves the text
