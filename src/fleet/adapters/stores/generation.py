@@ -9,7 +9,8 @@ has lost writes.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 
 _DIGITS = 20
 _SIZE = 2 * (_DIGITS + 1)
@@ -23,39 +24,35 @@ def beside(database: str) -> str:
 
 def read(path: str) -> int:
     """Return the number; 0 if there is none, or none that can be trusted."""
-    for _ in range(_TRIES):
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return 0
-        try:
-            if (number := _read(handle)) is not None:
-                return number
-        finally:
-            os.close(handle)
+    with suppress(OSError):
+        for _ in range(_TRIES):
+            with _opened(path, os.O_RDONLY) as handle:
+                if (number := _read(handle)) is not None:
+                    return number
     return 0
 
 
 def write(path: str, number: int) -> None:
     """Raise the number. Where that cannot be done it stays behind, which refuses nobody."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        try:
-            # Another process may have committed after us, and been here first.
-            if (_read(handle) or 0) < number:
-                os.pwrite(handle, f"{number:0{_DIGITS}}\n".encode() * 2, 0)
-        finally:
-            os.close(handle)
+    with suppress(OSError), _opened(path, os.O_RDWR | os.O_CREAT) as handle:
+        # Another process may have committed after us, and been here first.
+        if (_read(handle) or 0) < number:
+            os.pwrite(handle, f"{number:0{_DIGITS}}\n".encode() * 2, 0)
 
 
 def sync(path: str) -> None:
     """Force the number to the disk."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with suppress(OSError), _opened(path, os.O_RDONLY) as handle:
+        os.fsync(handle)
+
+
+@contextmanager
+def _opened(path: str, flags: int) -> Generator[int]:
+    handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _read(handle: int) -> int | None:

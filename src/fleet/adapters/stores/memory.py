@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from fleet.adapters.stores.text import check_names, check_values, decode, encode
 from fleet.domain.event import Json
@@ -12,8 +13,7 @@ from fleet.errors import Stale
 from fleet.ports.store import STREAM, Record
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     """A record as text, so that a caller who changes its body changes nothing here."""
 
     body: str

@@ -20,14 +20,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from fleet.adapters.stores.text import Page, check_names, check_values, decode, encode
+from fleet.adapters.stores.sql import SqlStore, Statements
+from fleet.adapters.stores.text import can_be_stored, check_names, check_values, encode
 from fleet.domain.event import Json
 from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
 from fleet.ports.store import STREAM, Record
@@ -144,11 +145,24 @@ stored AS (
     RETURNING stream){_COUNTED}"""
 
 Answer = TypeVar("Answer")
-_Row: TypeAlias = tuple[str, str, str, str]  # key, version, fields, body
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """Opening it fails at once where no server is; later, one that has gone has a few seconds to return."""
+
+    _newest_schema = len(MIGRATIONS)
+    _statements = Statements(
+        get="SELECT key, version, fields, body FROM fleet.record WHERE kind = %(kind)s AND key = %(key)s",
+        find="SELECT key, version, fields, body FROM fleet.record"
+        " WHERE kind = %(kind)s AND key > %(after)s ORDER BY key LIMIT %(limit)s",
+        find_by_field="SELECT r.key, r.version, r.fields, r.body FROM fleet.record_field AS f"
+        " JOIN fleet.record AS r ON r.kind = f.kind AND r.key = f.key"
+        " WHERE f.kind = %(kind)s AND f.field = %(field)s AND f.value = %(value)s"
+        " AND hashtextextended(f.value, 0) = hashtextextended(%(value)s, 0)"
+        " AND f.key > %(after)s ORDER BY f.key LIMIT %(limit)s",
+        read="SELECT number, body FROM fleet.event WHERE stream = %(stream)s AND number > %(after)s"
+        " ORDER BY number LIMIT %(limit)s",
+    )
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -158,19 +172,12 @@ class PostgresStore:
         self._settled: deque[str] = deque()  # tokens of writes that nobody is in doubt about
         self._has_swept = False
         _open_stores.add(self)
-        with self._in_our_words():
-            connection = self._connect()
-            try:
-                self._check_server(connection)
-                self._check_schema(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._give_back(connection)
-
-    def get(self, kind: str, key: str) -> Record | None:
-        sql = "SELECT key, version, fields, body FROM fleet.record WHERE kind = %s AND key = %s"
-        return next(iter(self._records(kind, self._query(sql, (kind, key)))), None)
+        with self._in_our_words(), self._connection() as connection:
+            self._check_server(connection)
+            version = _schema_version(connection)
+            self._check_not_newer(version)
+            if version < len(MIGRATIONS):
+                migrate(connection, MIGRATIONS, self._place)
 
     def put(
         self,
@@ -193,38 +200,17 @@ class PostgresStore:
             "values": list(record.fields.values()),
             "stream": stream,
             "bodies": [encode(event) for event in events],
-            "last": 0,
         }
-        sql = _REPLACE if record.version else _CREATE
-        claim = _Claim(stream, expect if events else None)
-        if not self._write(sql, parameters, claim.lock if events else None):
-            raise Stale(STREAM, stream) if claim.is_refused else Stale(record.kind, record.key)
+        claim = _Claim(stream, expect) if events else None
+        if not self._write(_REPLACE if record.version else _CREATE, parameters, claim):
+            is_stream = claim is not None and claim.is_refused
+            raise Stale(STREAM, stream) if is_stream else Stale(record.kind, record.key)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
-        exists = record.version and _can_exist(record.kind, record.key)
-        if not exists or not self._write(_REMOVE, _identity(record)):
+        can_exist = record.version and can_be_stored(record.kind) and can_be_stored(record.key)
+        if not can_exist or not self._write(_REMOVE, _identity(record)):
             raise Stale(record.kind, record.key)
-
-    def find(
-        self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
-    ) -> Sequence[Record]:
-        if field:
-            rows = self._query(
-                "SELECT r.key, r.version, r.fields, r.body FROM fleet.record_field AS f"
-                " JOIN fleet.record AS r ON r.kind = f.kind AND r.key = f.key"
-                " WHERE f.kind = %s AND f.field = %s AND f.value = %s"
-                " AND hashtextextended(f.value, 0) = hashtextextended(%s, 0)"
-                " AND f.key > %s ORDER BY f.key LIMIT %s",
-                (kind, field, value, value, after, max(0, limit)),
-            )
-        else:
-            rows = self._query(
-                "SELECT key, version, fields, body FROM fleet.record"
-                " WHERE kind = %s AND key > %s ORDER BY key LIMIT %s",
-                (kind, after, max(0, limit)),
-            )
-        return self._records(kind, rows)
 
     def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
         check_names(stream)
@@ -232,22 +218,12 @@ class PostgresStore:
         claim = _Claim(stream, expect)
         if bodies:
             note = f"event/{stream}"[:_LONGEST_NOTE]
-            self._write(_APPEND, {"stream": stream, "bodies": bodies, "note": note}, claim.lock)
+            self._write(_APPEND, {"stream": stream, "bodies": bodies, "note": note}, claim)
         else:
             ((claim.last,),) = self._query(_LAST, {"stream": stream})
         if claim.is_refused:
             raise Stale(STREAM, stream)
         return claim.last + len(bodies)
-
-    def read(
-        self, stream: str, *, after: int = 0, limit: int = 1000
-    ) -> Sequence[tuple[int, Mapping[str, Json]]]:
-        rows = self._query(
-            "SELECT number, body FROM fleet.event WHERE stream = %s AND number > %s ORDER BY number LIMIT %s",
-            (stream, after, max(0, limit)),
-        )
-        bodies = self._decode(body for _, body in rows)
-        return [(number, body) for (number, _), body in zip(rows, bodies, strict=True)]
 
     def stamp(self) -> str:
         # Every write counts in the same transaction, so a count is seen exactly when its write is: a
@@ -266,38 +242,38 @@ class PostgresStore:
 
     # calls
 
-    def _query(
-        self, sql: LiteralString, parameters: Sequence[object] | Mapping[str, object] = ()
-    ) -> list[Any]:
-        values = parameters.values() if isinstance(parameters, Mapping) else parameters
-        if not _can_exist(*(value for value in values if isinstance(value, str))):
+    def _query(self, sql: LiteralString, parameters: Mapping[str, str | int] | None = None) -> list[Any]:
+        texts = [value for value in (parameters or {}).values() if isinstance(value, str)]
+        if not all(map(can_be_stored, texts)):
             return []  # nothing of such a name was ever stored
         return self._call(lambda connection, _: connection.execute(sql, parameters).fetchall())
 
     def _write(
-        self,
-        sql: LiteralString,
-        parameters: Mapping[str, object],
-        lock: Callable[[_Connection], Mapping[str, object] | None] | None = None,
+        self, sql: LiteralString, parameters: Mapping[str, object], claim: _Claim | None = None
     ) -> bool:
         """Carry out a statement of ours in a transaction; tell whether it stored anything."""
 
         def attempt(connection: _Connection, deadline: float) -> bool:
             connection.execute("BEGIN")
-            seen: Mapping[str, object] | None = lock(connection) if lock else {}
-            if seen is None:
-                connection.execute("ROLLBACK")
-                return False
+            if claim:
+                claim.lock(connection)
+                if claim.is_refused:
+                    connection.execute("ROLLBACK")
+                    return False
             token = os.urandom(8).hex()
-            receipts = {"token": token, "settled": self._settled.pop() if self._settled else ""}
-            done = _Done(*connection.execute(sql, {**parameters, **seen, **receipts}).fetchall()[0])
-            self._check_not_newer(done.schema)
-            if not done.stored:
+            settled = self._settled.pop() if self._settled else ""
+            more = {"last": claim.last if claim else 0, "token": token, "settled": settled}
+            ((stored, schema, _),) = connection.execute(sql, {**parameters, **more}).fetchall()
+            self._check_not_newer(schema)
+            if not stored:
                 connection.execute("ROLLBACK")
                 return False
             self._commit(connection, token, deadline)
             self._settled.append(token)
-            self._sweep(connection)
+            if not self._has_swept:
+                self._has_swept = True
+                with contextlib.suppress(psycopg.Error):  # the next store will do it
+                    connection.execute(_SWEEP)
             return True
 
         return self._call(attempt)
@@ -315,12 +291,6 @@ class PostgresStore:
                         raise
                     self._drop_idle()  # after a restart they are all dead
                     time.sleep(_PAUSE_SECONDS)
-
-    def _sweep(self, connection: _Connection) -> None:
-        if not self._has_swept:
-            self._has_swept = True
-            with contextlib.suppress(psycopg.Error):  # the next store will do it
-                connection.execute(_SWEEP)
 
     def _commit(self, connection: _Connection, token: str, deadline: float) -> None:
         try:
@@ -345,14 +315,11 @@ class PostgresStore:
                     return not is_refused
             except psycopg.Error as problem:
                 if not _may_pass(problem) or _too_late(deadline):
-                    raise self._in_doubt() from problem
+                    raise StoreAway(
+                        f"lost {self._place} in the middle of a write, and cannot tell whether it was kept",
+                        hint="when the server is back, look before you try again",
+                    ) from problem
             time.sleep(_PAUSE_SECONDS)
-
-    def _in_doubt(self) -> StoreAway:
-        return StoreAway(
-            f"lost {self._place} in the middle of a write, and cannot tell whether it was kept",
-            hint="when the server is back, look before you try again",
-        )
 
     # connections
 
@@ -367,9 +334,6 @@ class PostgresStore:
         except BaseException:
             connection.close()  # whatever state it is in
             raise
-        self._give_back(connection)
-
-    def _give_back(self, connection: _Connection) -> None:
         is_ready = connection.info.transaction_status == TransactionStatus.IDLE
         if self._closed or not is_ready or len(self._idle) >= _MOST_IDLE:
             connection.close()
@@ -413,38 +377,11 @@ class PostgresStore:
                 hint="make another database with `createdb --encoding=UTF8 --template=template0 NAME`",
             )
 
-    def _check_schema(self, connection: _Connection) -> None:
-        version = _schema_version(connection)
-        self._check_not_newer(version)
-        if version < len(MIGRATIONS):
-            migrate(connection, MIGRATIONS, self._place)
-
-    def _check_not_newer(self, version: int) -> None:
-        if version > len(MIGRATIONS):
-            raise StoreUnusable(
-                f"{self._place} was written by a newer fleet"
-                f" (schema {version}, this one knows {len(MIGRATIONS)})",
-                hint="update with `uv tool upgrade fleet` or `pip install --upgrade fleet`",
-            )
-
-    # words
-
-    def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
-        fields = Page([row[2] for row in rows], self._decode).bodies()
-        bodies = Page([row[3] for row in rows], self._decode).bodies()
-        return [
-            Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
-            for place, (key, version, _, _) in enumerate(rows)
-        ]
-
-    def _decode(self, texts: Iterable[str]) -> list[dict[str, Json]]:
-        try:
-            return decode(texts)
-        except ValueError as exc:
-            raise StoreUnusable(
-                f"{self._place} holds a record that is damaged ({exc}); nothing was changed in it",
-                hint="restore a backup of its schema `fleet`",
-            ) from exc
+    def _damaged(self, reason: str) -> StoreUnusable:
+        return StoreUnusable(
+            f"{self._place} holds a record that is damaged ({reason}); nothing was changed in it",
+            hint="restore a backup of its schema `fleet`",
+        )
 
     @contextmanager
     def _in_our_words(self) -> Generator[None]:
@@ -466,19 +403,10 @@ class _Claim:
     def is_refused(self) -> bool:
         return self.expect is not None and self.expect != self.last
 
-    def lock(self, connection: _Connection) -> dict[str, int] | None:
+    def lock(self, connection: _Connection) -> None:
         # A statement of its own: only the next one sees what was appended while we waited.
         connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, self.stream))
         self.last = _number(connection.execute(_LAST, {"stream": self.stream}))
-        return None if self.is_refused else {"last": self.last}
-
-
-class _Done(NamedTuple):
-    """What a write tells of itself."""
-
-    stored: int
-    schema: int
-    notified: object
 
 
 class _Silent(psycopg.OperationalError):
@@ -515,23 +443,19 @@ def migrate(
         connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
         version = _schema_version(connection)
         if version == 0:
-            _begin_schema(connection, place)
+            if _number(connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'fleet'")):
+                raise StoreUnusable(
+                    f"{place} has a schema 'fleet' of another program",
+                    hint="name another database in database.url",
+                )
+            connection.execute("CREATE SCHEMA IF NOT EXISTS fleet")
+            connection.execute("CREATE TABLE fleet.meta (identity TEXT NOT NULL, version INTEGER NOT NULL)")
+            connection.execute("INSERT INTO fleet.meta VALUES (gen_random_uuid()::text, 0)")
         for number, statements in enumerate(migrations, start=1):
             if number > version:
                 for statement in statements:
                     connection.execute(statement)
                 connection.execute("UPDATE fleet.meta SET version = %s", (number,))
-
-
-def _begin_schema(connection: psycopg.Connection[Any], place: str) -> None:
-    tables = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'fleet'")
-    if _number(tables):
-        raise StoreUnusable(
-            f"{place} has a schema 'fleet' of another program", hint="name another database in database.url"
-        )
-    connection.execute("CREATE SCHEMA IF NOT EXISTS fleet")
-    connection.execute("CREATE TABLE fleet.meta (identity TEXT NOT NULL, version INTEGER NOT NULL)")
-    connection.execute("INSERT INTO fleet.meta VALUES (gen_random_uuid()::text, 0)")
 
 
 def _schema_version(connection: psycopg.Connection[Any]) -> int:
@@ -550,14 +474,6 @@ def _number(cursor: psycopg.Cursor[Any]) -> int:
 def _identity(record: Record) -> dict[str, object]:
     note = f"{record.kind}/{record.key}"[:_LONGEST_NOTE]
     return {"kind": record.kind, "key": record.key, "old": record.version, "note": note}
-
-
-def _can_exist(*names: str) -> bool:
-    try:
-        check_values(*names)
-    except InvalidInput:
-        return False
-    return True
 
 
 def _too_late(deadline: float) -> bool:

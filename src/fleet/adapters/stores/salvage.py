@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,8 @@ class Salvaged:
 def what_is_wrong(file: Path) -> StoreUnusable | None:
     """Read all of a store; return why it cannot be used, None if it can be."""
     try:
-        store = SqliteStore(file)
-        try:
+        with contextlib.closing(SqliteStore(file)) as store:
             store.check_integrity()
-        finally:
-            store.close()
     except StoreUnusable as problem:
         return problem
     return None
@@ -69,13 +66,24 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
     repaired = file.with_name(f"{file.name}.repaired")
     if repaired.exists():  # we were killed in the middle of the switch: the old files may be aside already
         shutil.copy(repaired, draft)
-        salvaged = _count(draft, why=problem.message)
+        unreadable = missing = 0
     else:
         _delete(draft)
-        salvaged = _carry_over(file, draft, problem)
-    known = max(generation.read(generation.beside(str(file))), _generation_of(draft))
+        unreadable, missing = _carry_over(file, draft)
+    with contextlib.closing(sqlite3.connect(draft)) as new:
+        (records,) = new.execute("SELECT count(*) FROM record WHERE kind != ?", GENERATION[:1]).fetchone()
+        known = max(generation.read(generation.beside(str(file))), _read_generation(new))
     with contextlib.closing(SqliteStore(draft, durable=False)) as store:
-        yield store, replace(salvaged, aside=str(aside) if file.exists() else "")
+        yield (
+            store,
+            Salvaged(
+                records=records,
+                unreadable=unreadable,
+                missing_writes=missing,
+                why=problem.message,
+                aside=str(aside) if file.exists() else "",
+            ),
+        )
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         set_generation(connection, known + 1)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -87,10 +95,10 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
     generation.write(generation.beside(str(file)), known + 1)
 
 
-def _carry_over(file: Path, draft: Path, problem: StoreUnusable) -> Salvaged:
+def _carry_over(file: Path, draft: Path) -> tuple[int, int]:
+    """Copy what can be read; return how many rows make no sense, and how many writes are missing."""
     copy = file.with_name(f"{file.name}.salvaging")
     _delete(copy)
-    unreadable = 0
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as new:
         draft.chmod(0o600)
         new.execute("PRAGMA journal_mode = WAL")
@@ -99,21 +107,12 @@ def _carry_over(file: Path, draft: Path, problem: StoreUnusable) -> Salvaged:
         new.execute("BEGIN")
         with _opened_copy(file, copy) as old:
             found = _read_generation(old)
-            for kind, key, version, fields, body in _records(old):
-                unreadable += not _add_record(new, kind, key, version, fields, body)
-            for stream, number, body in _events(old):
-                unreadable += not _add_event(new, stream, number, body)
+            unreadable = sum(not _add_record(new, row) for row in _records(old))
+            unreadable += sum(not _add_event(new, *row) for row in _events(old))
         set_generation(new, found)
         new.execute("COMMIT")
     _delete(copy)
-    missing = max(0, generation.read(generation.beside(str(file))) - found)
-    return replace(_count(draft, why=problem.message), unreadable=unreadable, missing_writes=missing)
-
-
-def _count(draft: Path, *, why: str) -> Salvaged:
-    with contextlib.closing(sqlite3.connect(draft)) as new:
-        (records,) = new.execute("SELECT count(*) FROM record WHERE kind != ?", GENERATION[:1]).fetchone()
-    return Salvaged(records=records, unreadable=0, missing_writes=0, why=why, aside="")
+    return unreadable, max(0, generation.read(generation.beside(str(file))) - found)
 
 
 def _read_generation(connection: sqlite3.Connection) -> int:
@@ -121,11 +120,6 @@ def _read_generation(connection: sqlite3.Connection) -> int:
         return read_generation(connection)
     except sqlite3.Error:
         return 0
-
-
-def _generation_of(draft: Path) -> int:
-    with contextlib.closing(sqlite3.connect(draft)) as connection:
-        return _read_generation(connection)
 
 
 @contextlib.contextmanager
@@ -144,59 +138,57 @@ def _opened_copy(file: Path, copy: Path) -> Generator[sqlite3.Connection]:
 
 def _records(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of records from both ends up to the damage, and single ones in between."""
-    last = 0
-    for row in _until_damage(old, f"{_RECORD} ORDER BY rowid", ()):
+    last = first = 0
+    for row in _until_damage(old, f"{_RECORD} ORDER BY rowid"):
         last = row[0]
         yield row[1:]
-    else_first = None
-    for row in _until_damage(old, f"{_RECORD} WHERE rowid > ? ORDER BY rowid DESC", (last,)):
-        else_first = row[0]
+    for row in _until_damage(old, f"{_RECORD} WHERE rowid > ? ORDER BY rowid DESC", last):
+        first = row[0]
         yield row[1:]
-    if else_first is not None:
-        for rowid in range(last + 1, min(else_first, last + _MOST_PROBES)):
-            for row in _until_damage(old, f"{_RECORD} WHERE rowid = ?", (rowid,)):
-                yield row[1:]
+    for rowid in range(last + 1, min(first, last + _MOST_PROBES)):
+        for row in _until_damage(old, f"{_RECORD} WHERE rowid = ?", rowid):
+            yield row[1:]
 
 
 def _events(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     """Yield the events of all streams, from both ends up to the damage; more of them are in runs' folders."""
-    last: tuple[Any, Any] = (b"", 0)
-    for row in _until_damage(old, f"{_EVENT} ORDER BY stream, number", ()):
-        last = (row[0], row[1])
-        yield row
+    stream, number = b"", 0
+    for stream, number, body in _until_damage(old, f"{_EVENT} ORDER BY stream, number"):
+        yield stream, number, body
     later = " WHERE (stream, number) > (CAST(? AS TEXT), ?) ORDER BY stream DESC, number DESC"
-    yield from _until_damage(old, _EVENT + later, last)
+    yield from _until_damage(old, _EVENT + later, stream, number)
 
 
-def _until_damage(old: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def _until_damage(old: sqlite3.Connection, sql: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
     with contextlib.suppress(sqlite3.Error):
         yield from old.execute(sql, parameters)
 
 
-def _add_record(
-    new: sqlite3.Connection, kind: object, key: object, version: object, fields: object, body: object
-) -> bool:
+def _add_record(new: sqlite3.Connection, row: Sequence[object]) -> bool:
     """Copy a record and what it is found by; return False if it makes no sense."""
-    texts = [_text(value) for value in (kind, key, version, fields, body)]
-    if any(text is None for text in texts) or texts[:2] == list(GENERATION):
-        return texts[:2] == list(GENERATION)
+    texts = [_text(value) for value in row]
+    if texts[:2] == list(GENERATION):
+        return True
+    if None in texts:
+        return False
+    kind, key, version, fields, body = map(str, texts)
     try:
-        found_by, _ = decode([str(texts[3]), str(texts[4])])
+        found_by, _ = decode([fields, body])
     except ValueError:
         return False
-    new.execute("INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?)", texts)
+    new.execute("INSERT OR IGNORE INTO record VALUES (?, ?, ?, ?, ?)", (kind, key, version, fields, body))
     new.executemany(
         "INSERT OR IGNORE INTO record_field (kind, field, value, key) VALUES (?, ?, ?, ?)",
-        [(texts[0], field, str(value), texts[1]) for field, value in found_by.items()],
+        [(kind, field, str(value), key) for field, value in found_by.items()],
     )
     return True
 
 
 def _add_event(new: sqlite3.Connection, stream: object, number: object, body: object) -> bool:
     name, text = _text(stream), _text(body)
+    if name is None or text is None or not isinstance(number, int):
+        return False
     try:
-        if name is None or text is None or not isinstance(number, int):
-            return False
         decode([text])
     except ValueError:
         return False
@@ -217,22 +209,17 @@ def _text(value: object) -> str | None:
 def _switch(file: Path, repaired: Path, aside: Path) -> None:
     """Keep the damaged files under other names, and put the new one in their place."""
     for suffix in ("", "-wal"):
-        _keep(Path(f"{file}{suffix}"), Path(f"{aside}{suffix}"))
+        path, kept = Path(f"{file}{suffix}"), Path(f"{aside}{suffix}")
+        if path.exists() and not kept.exists():
+            try:
+                os.link(path, kept)
+            except OSError:  # where a file can have no second name, a copy
+                shutil.copy(path, kept)
     _force(file.parent)
     for suffix in ("-wal", "-shm"):  # or the new file would be taken for the one that they belong to
         Path(f"{file}{suffix}").unlink(missing_ok=True)
     repaired.rename(file)
     _force(file.parent)
-
-
-def _keep(path: Path, aside: Path) -> None:
-    """Give a file a second name; where that cannot be, a copy."""
-    if not path.exists() or aside.exists():
-        return
-    try:
-        os.link(path, aside)
-    except OSError:
-        shutil.copy(path, aside)
 
 
 def _force(path: Path) -> None:

@@ -20,10 +20,11 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, LiteralString
 
 from fleet.adapters.stores import generation
-from fleet.adapters.stores.text import Page, check_names, check_values, decode, encode
+from fleet.adapters.stores.sql import SqlStore, Statements
+from fleet.adapters.stores.text import check_names, check_values, encode
 from fleet.domain.event import Json
 from fleet.errors import Stale, StoreBehind, StoreDamaged, StoreGone, StoreUnusable
 from fleet.ports.store import STREAM, Record
@@ -49,18 +50,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-_Row: TypeAlias = tuple[str, str, str, str]  # key, version, fields, body
 
+class SqliteStore(SqlStore):
+    _newest_schema = len(MIGRATIONS)
+    _statements = Statements(
+        get="SELECT key, version, fields, body FROM record WHERE kind = :kind AND key = :key",
+        find="SELECT key, version, fields, body FROM record"
+        " WHERE kind = :kind AND key > :after ORDER BY key LIMIT :limit",
+        # CROSS JOIN makes SQLite walk the index first, in the order of its keys.
+        find_by_field="SELECT r.key, r.version, r.fields, r.body FROM record_field f CROSS JOIN record r"
+        " ON r.kind = f.kind AND r.key = f.key"
+        " WHERE f.kind = :kind AND f.field = :field AND f.value = :value AND f.key > :after"
+        " ORDER BY f.key LIMIT :limit",
+        read="SELECT number, body FROM event WHERE stream = :stream AND number > :after"
+        " ORDER BY number LIMIT :limit",
+    )
 
-class SqliteStore:
     def __init__(self, path: Path | str, *, durable: bool = True) -> None:
         """Open a file. One that nobody counts on yet need not be `durable`: its writes are not forced out."""
         self._synchronous = "FULL" if durable else "OFF"
-        self._path = os.fspath(path)
+        self._place = os.fspath(path)
         self._closed = False
         self._connections: dict[str, sqlite3.Connection] = {}
         self._opening = ""
-        self._beside = generation.beside(self._path)
+        self._beside = generation.beside(self._place)
         self._newest = 0  # generation that we wrote or saw
         self._log: tuple[int, int] | None = None  # identity of the -wal file that our connections use
         self._read_lock = threading.Lock()
@@ -71,12 +84,6 @@ class SqliteStore:
             self.close()
             raise
         _open_stores.add(self)
-
-    def get(self, kind: str, key: str) -> Record | None:
-        rows = self._query(
-            "SELECT key, version, fields, body FROM record WHERE kind = ? AND key = ?", (kind, key)
-        )
-        return next(iter(self._records(kind, rows)), None)
 
     def put(
         self,
@@ -100,10 +107,13 @@ class SqliteStore:
                 (record.kind, record.key, version, fields, body),
             )
             if old_fields != fields:
-                _drop_index(connection, record, self._decode([old_fields])[0])
-                _add_index(connection, record)
+                self._drop_index(connection, record, old_fields)
+                connection.executemany(
+                    "INSERT INTO record_field (kind, field, value, key) VALUES (?, ?, ?, ?)",
+                    [(record.kind, field, value, record.key) for field, value in record.fields.items()],
+                )
             if told:
-                _add_events(connection, stream, _claim_number(connection, stream, expect), told)
+                _append(connection, stream, told, expect)
         return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
@@ -112,44 +122,13 @@ class SqliteStore:
         with self._transaction() as connection:
             old_fields = _claim_version(connection, record)
             connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (record.kind, record.key))
-            _drop_index(connection, record, self._decode([old_fields])[0])
-
-    def find(
-        self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
-    ) -> Sequence[Record]:
-        if field:
-            # CROSS JOIN makes SQLite walk the index first, in the order of its keys.
-            sql = (
-                "SELECT r.key, r.version, r.fields, r.body FROM record_field f CROSS JOIN record r"
-                " ON r.kind = f.kind AND r.key = f.key"
-                " WHERE f.kind = ? AND f.field = ? AND f.value = ? AND f.key > ? ORDER BY f.key LIMIT ?"
-            )
-            rows = self._query(sql, (kind, field, value, after, max(0, limit)))
-        else:
-            sql = (
-                "SELECT key, version, fields, body FROM record"
-                " WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
-            )
-            rows = self._query(sql, (kind, after, max(0, limit)))
-        return self._records(kind, rows)
+            self._drop_index(connection, record, old_fields)
 
     def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
         check_names(stream)
         bodies = [encode(event) for event in events]
         with self._transaction() as connection:
-            last = _claim_number(connection, stream, expect)
-            _add_events(connection, stream, last, bodies)
-        return last + len(bodies)
-
-    def read(
-        self, stream: str, *, after: int = 0, limit: int = 1000
-    ) -> Sequence[tuple[int, Mapping[str, Json]]]:
-        rows = self._query(
-            "SELECT number, body FROM event WHERE stream = ? AND number > ? ORDER BY number LIMIT ?",
-            (stream, after, max(0, limit)),
-        )
-        bodies = self._decode(body for _, body in rows)
-        return [(number, body) for (number, _), body in zip(rows, bodies, strict=True)]
+            return _append(connection, stream, bodies, expect)
 
     def stamp(self) -> str:
         with self._in_our_words():
@@ -180,21 +159,39 @@ class SqliteStore:
         """Read every page; raise `StoreDamaged` if they contradict each other. It takes its time."""
         ((found,),) = self._query("PRAGMA integrity_check(1)")
         if found != "ok":
-            raise StoreDamaged(self._path, found.rpartition("\n")[2])
+            raise StoreDamaged(self._place, found.rpartition("\n")[2])
 
     def _open(self) -> None:
         with self._in_our_words():
             known = generation.read(self._beside)  # first: whatever it says was in the file before
-            if not os.path.exists(self._path):  # noqa: PTH110  start-up: a Path costs more than the question
+            if not os.path.exists(self._place):  # noqa: PTH110  start-up: a Path costs more than the question
                 if known:
-                    raise StoreGone(self._path, known)
-                _create(self._path)
-            self._file = _identity(self._path)
-            self._check_schema(known)
+                    raise StoreGone(self._place, known)
+                Path(self._place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                # SQLite gives its -wal and -shm files the same mode.
+                os.close(os.open(self._place, os.O_RDWR | os.O_CREAT, 0o600))
+            self._file = _identity(self._place)
+            version = _schema_version(self._reader())
+            self._check_not_newer(version)
+            if version or known:
+                self._check_generation(self._reader(), known)
+            if version < len(MIGRATIONS):
+                self._bring_up_to_date(self._writer())
+                self._disconnect()  # the reader has not seen the file in WAL mode yet
 
-    def _query(self, sql: str, parameters: Sequence[str | int] = ()) -> list[Any]:
+    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+        if _schema_version(connection) == 0:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables and _schema_version(connection) == 0:  # nobody has made them ours meanwhile
+                raise StoreUnusable(
+                    f"{self._place} is a database of another program", hint="move it away, or set FLEET_HOME"
+                )
+            _enter_wal(connection)
+        migrate(connection, MIGRATIONS)
+
+    def _query(self, sql: LiteralString, parameters: Mapping[str, str | int] | None = None) -> list[Any]:
         with self._in_our_words(), self._read_lock:
-            return self._reader().execute(sql, parameters).fetchall()
+            return self._reader().execute(sql, parameters or {}).fetchall()
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -223,7 +220,7 @@ class SqliteStore:
         known = max(known or generation.read(self._beside), self._newest)
         found = read_generation(connection)
         if found < known:
-            raise StoreBehind(self._path, found, known)
+            raise StoreBehind(self._place, found, known)
         self._newest = found
         return found
 
@@ -231,12 +228,12 @@ class SqliteStore:
         if reader := self._connections.get("reader"):
             return reader
         self._opening = os.urandom(4).hex()
-        return self._connect("reader", f"{_uri(self._path)}?mode=ro", uri=True)
+        return self._connect("reader", f"{_uri(self._place)}?mode=ro", uri=True)
 
     def _writer(self) -> sqlite3.Connection:
         if writer := self._connections.get("writer"):
             return writer
-        writer = self._connect("writer", self._path)
+        writer = self._connect("writer", self._place)
         # Some builds of SQLite come with NORMAL for WAL, which can lose the last commits in a power cut.
         writer.execute(f"PRAGMA synchronous = {self._synchronous}")
         writer.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
@@ -244,14 +241,14 @@ class SqliteStore:
 
     def _connect(self, name: str, place: str, *, uri: bool = False) -> sqlite3.Connection:
         if self._closed:
-            raise StoreUnusable(f"{self._path} is closed")
+            raise StoreUnusable(f"{self._place} is closed")
         connection = sqlite3.connect(
             place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
         )
         self._connections[name] = connection
         if self._log is None:
             connection.execute("PRAGMA data_version").fetchone()  # opens the -wal file, if there is one
-            self._log = _identity_of_log(self._path)
+            self._log = _identity(f"{self._place}-wal")
         return connection
 
     def pause(self) -> None:
@@ -270,46 +267,12 @@ class SqliteStore:
             self._connections.pop(name).close()
         self._log = None
 
-    def _check_schema(self, known: int) -> None:
-        version = _schema_version(self._reader())
-        self._check_not_newer(version)
-        if version or known:
-            self._check_generation(self._reader(), known)
-        if version < len(MIGRATIONS):
-            self._migrate(self._writer())
-            self._disconnect()  # the reader has not seen the file in WAL mode yet
-
-    def _check_not_newer(self, version: int) -> None:
-        if version > len(MIGRATIONS):
-            raise StoreUnusable(
-                f"{self._path} was written by a newer fleet"
-                f" (schema {version}, this one knows {len(MIGRATIONS)})",
-                hint="update with `uv tool upgrade fleet` or `pip install --upgrade fleet`",
-            )
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        if _schema_version(connection) == 0:
-            self._check_is_empty(connection)
-            _enter_wal(connection)
-        migrate(connection, MIGRATIONS)
-
-    def _check_is_empty(self, connection: sqlite3.Connection) -> None:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables and _schema_version(connection) == 0:
-            raise StoreUnusable(
-                f"{self._path} is a database of another program", hint="move it away, or set FLEET_HOME"
-            )
-
     def _check_still_there(self) -> None:
-        try:
-            same = _identity(self._path) == self._file
-        except FileNotFoundError:
-            same = False
-        if not same:
+        if _identity(self._place) != self._file:
             raise StoreUnusable(
-                f"{self._path} was removed or replaced while in use", hint="start the command again"
+                f"{self._place} was removed or replaced while in use", hint="start the command again"
             )
-        if self._log is not None and _identity_of_log(self._path) != self._log:
+        if self._log is not None and _identity(f"{self._place}-wal") != self._log:
             self._save_log()
 
     def _save_log(self) -> None:
@@ -323,19 +286,14 @@ class SqliteStore:
             self._disconnect()
             self._check_generation(self._reader())
 
-    def _records(self, kind: str, rows: Sequence[_Row]) -> list[Record]:
-        fields = Page([row[2] for row in rows], self._decode).bodies()
-        bodies = Page([row[3] for row in rows], self._decode).bodies()
-        return [
-            Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
-            for place, (key, version, _, _) in enumerate(rows)
-        ]
+    def _drop_index(self, connection: sqlite3.Connection, record: Record, fields: str) -> None:
+        connection.executemany(
+            "DELETE FROM record_field WHERE kind = ? AND field = ? AND value = ? AND key = ?",
+            [(record.kind, field, value, record.key) for field, value in self._decode([fields])[0].items()],
+        )
 
-    def _decode(self, texts: Iterable[str]) -> list[dict[str, Json]]:
-        try:
-            return decode(texts)
-        except ValueError as exc:
-            raise StoreDamaged(self._path, str(exc)) from exc
+    def _damaged(self, reason: str) -> StoreUnusable:
+        return StoreDamaged(self._place, reason)
 
     @contextmanager
     def _in_our_words(self) -> Generator[None]:
@@ -344,9 +302,9 @@ class SqliteStore:
         except sqlite3.Error as exc:
             # Text that is not UTF-8 has no code of its own, and cannot come from us.
             code: int = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-            raise _unusable(self._path, code, str(exc)) from exc
+            raise _unusable(self._place, code, str(exc)) from exc
         except OSError as exc:
-            raise StoreUnusable(f"cannot use {self._path}: {exc.strerror or exc}") from exc
+            raise StoreUnusable(f"cannot use {self._place}: {exc.strerror or exc}") from exc
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
@@ -402,23 +360,12 @@ def set_generation(connection: sqlite3.Connection, number: int) -> None:
     )
 
 
-def _create(path: str) -> None:
-    folder = Path(path).parent
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives its -wal and -shm files the same mode.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)  # noqa: PTH116  asked at every write
-    return found.st_dev, found.st_ino
-
-
-def _identity_of_log(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int] | None:
     try:
-        return _identity(f"{path}-wal")
+        found = os.stat(path)  # noqa: PTH116  asked at every write
     except FileNotFoundError:
         return None
+    return found.st_dev, found.st_ino
 
 
 def _uri(path: str) -> str:
@@ -436,34 +383,17 @@ def _claim_version(connection: sqlite3.Connection, record: Record) -> str:
     return fields
 
 
-def _drop_index(connection: sqlite3.Connection, record: Record, fields: Mapping[str, Json]) -> None:
-    connection.executemany(
-        "DELETE FROM record_field WHERE kind = ? AND field = ? AND value = ? AND key = ?",
-        [(record.kind, field, value, record.key) for field, value in fields.items()],
-    )
-
-
-def _add_index(connection: sqlite3.Connection, record: Record) -> None:
-    connection.executemany(
-        "INSERT INTO record_field (kind, field, value, key) VALUES (?, ?, ?, ?)",
-        [(record.kind, field, value, record.key) for field, value in record.fields.items()],
-    )
-
-
-def _claim_number(connection: sqlite3.Connection, stream: str, expect: int | None) -> int:
-    """Return the number of a stream's last event; raise `Stale` unless it is the expected one."""
+def _append(connection: sqlite3.Connection, stream: str, bodies: Sequence[str], expect: int | None) -> int:
+    """Return the number of a stream's last event; raise `Stale` unless it was the expected one before."""
     sql = "SELECT coalesce(max(number), 0) FROM event WHERE stream = ?"
     last = connection.execute(sql, (stream,)).fetchone()[0]
     if expect is not None and expect != last:
         raise Stale(STREAM, stream)
-    return last
-
-
-def _add_events(connection: sqlite3.Connection, stream: str, last: int, bodies: Sequence[str]) -> None:
     connection.executemany(
         "INSERT INTO event (stream, number, body) VALUES (?, ?, ?)",
         [(stream, number, body) for number, body in enumerate(bodies, start=last + 1)],
     )
+    return last + len(bodies)
 
 
 def _unusable(path: str, code: int, reason: str) -> StoreUnusable:

@@ -83,13 +83,13 @@ def check_names(*names: str) -> None:
 def check_values(*values: str) -> None:
     """Refuse texts that not every storage can hold and find again."""
     for value in values:
-        if "\0" in value or not _is_unicode(value):
+        if not can_be_stored(value):
             raise InvalidInput(f"{value!r} cannot be stored: it holds a NUL, or half of a character")
 
 
-def _is_unicode(text: str) -> bool:
+def can_be_stored(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in text
