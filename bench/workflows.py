@@ -32,7 +32,7 @@ from fleet.services.waiting import wait_until
 from fleet.shim import SOURCE as SHIM
 from fleet.work.workflow.blueprint import read_blueprint
 from fleet.work.workflow.model import Workflow
-from fleet.work.workflow.service import WorkflowWish
+from fleet.work.workflow.service import WorkflowService, WorkflowWish
 
 GOAL = 1.5
 ROUNDS = 3
@@ -100,7 +100,7 @@ def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float,
 
 def _wait(place: Scratch, fleet: Fleet, name: str) -> Workflow:
     return wait_until(
-        lambda: fleet.workflows.get(name),
+        lambda: WorkflowService(fleet.deps).get(name),
         lambda work: work.has_ended or work.needs_person,
         store=fleet.store,
         link=supervisor_link_of(place.home),
@@ -111,10 +111,10 @@ def _wait(place: Scratch, fleet: Fleet, name: str) -> Workflow:
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
     with open_fleet(place.home, str(repository)) as fleet:
         warm = read_blueprint({"name": "warm", "stages": chain(1)})
-        _wait(place, fleet, fleet.workflows.start(warm, WorkflowWish(folder=str(repository))).id)
+        _wait(place, fleet, WorkflowService(fleet.deps).start(warm, WorkflowWish(folder=str(repository))).id)
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
-        work = fleet.workflows.start(blueprint, WorkflowWish(folder=str(repository)))
+        work = WorkflowService(fleet.deps).start(blueprint, WorkflowWish(folder=str(repository)))
         ended = _wait(place, fleet, work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":

@@ -38,7 +38,7 @@ from fleet.work.race.model import (
 from fleet.work.race.reconciler import RaceReconciler
 from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Score, score
-from fleet.work.race.service import RaceDetail, RaceWish
+from fleet.work.race.service import RaceDetail, RaceService, RaceWish
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, wait_for
 
@@ -133,7 +133,7 @@ class Track:
             **{"times": 2, **more},
         )
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return fleet.races.start(wish)
+            return RaceService(fleet.deps).start(wish)
 
     @contextmanager
     def store(self) -> Iterator[Any]:
@@ -154,7 +154,7 @@ class Track:
     def finish(self, race: Race, seconds: float = PATIENCE_SECONDS) -> RaceDetail:
         self.until(race, lambda race: race.has_ended, seconds)
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return fleet.races.detail(self.look(race))
+            return RaceService(fleet.deps).detail(self.look(race))
 
     def run(self, *racers: Files | str, **more: Any) -> RaceDetail:
         return self.finish(self.start(*racers, **more))

@@ -12,9 +12,10 @@ import pytest
 from fleet.bootstrap import open_fleet, open_store
 from fleet.work.pair.model import Decision, PairState
 from fleet.work.pair.records import Pairs
-from fleet.work.pair.service import PairWish
+from fleet.work.pair.service import PairService, PairWish
 from fleet.work.sprint.model import Sprint, SprintState
 from fleet.work.sprint.records import Sprints
+from fleet.work.sprint.service import SprintService
 from tests.engine.agents import Critic, with_agents
 from tests.support import PATIENCE_SECONDS, System, git, wait_for
 
@@ -99,9 +100,11 @@ def team(tmp_path: Path) -> Team:
 def start(system: System, team: Team, **more: Any) -> str:
     wish: dict[str, Any] = {"doer": "builder", "reviewer": "critic", "gates": ("test -s built.txt",)}
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return fleet.sprints.start(
-            PairWish(prompt=team.prompt, folder=str(system.repository), **wish | more)
-        ).id
+        return (
+            SprintService(fleet.deps)
+            .start(PairWish(prompt=team.prompt, folder=str(system.repository), **wish | more))
+            .id
+        )
 
 
 def look(system: System, sprint_id: str) -> Sprint:
@@ -133,7 +136,7 @@ def undecided(system: System, sprint_id: str) -> str:
 
     def found() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            pair = fleet.sprints.detail(fleet.sprints.get(sprint_id)).undecided
+            pair = SprintService(fleet.deps).detail(SprintService(fleet.deps).get(sprint_id)).undecided
             return pair.id if pair else ""
 
     return wait_for(found, 60, f"{look(system, sprint_id)}\n{system.supervisor_log()}")
@@ -244,7 +247,7 @@ def test_a_phase_whose_review_is_not_approved_is_not_gone_past(system: System, t
     assert "built.txt" not in git(system.repository, "ls-tree", "--name-only", sprint.branch).split()
     assert not any(call.startswith("phase-2") for call in team.critic.calls)
     with open_fleet(system.home, str(system.repository)) as fleet:
-        fleet.pairs.decide(pair_id, Decision.REJECT, by="me", word="no")
+        PairService(fleet.deps).decide(pair_id, Decision.REJECT, by="me", word="no")
     sprint = until(system, sprint_id, lambda sprint: sprint.has_ended)
     assert (sprint.state, sprint.reason) == (SprintState.STOPPED, "phase 1 was rejected: no")
     branch = f"fleet/{sprint.pair}-doer"
@@ -279,7 +282,7 @@ def test_a_phase_whose_gates_do_not_pass_is_not_reviewed(system: System, team: T
     assert models[0] == "medium"
     assert models[-1] == "large", "a stronger model was tried before a person was asked"
     with open_fleet(system.home, str(system.repository)) as fleet:
-        fleet.sprints.cancel(sprint_id)
+        SprintService(fleet.deps).cancel(sprint_id)
     until(system, sprint_id, lambda sprint: sprint.is_tidy)
     store = open_store(system.home)
     try:

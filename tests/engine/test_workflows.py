@@ -29,6 +29,7 @@ from fleet.work.workflow.model import (
     startable,
     started,
 )
+from fleet.work.workflow.service import WorkflowService
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, processes_with, scenario, wait_for
 
 DATA = Path(__file__).parent.parent / "data" / "codefleet"
@@ -82,7 +83,7 @@ def run(system: System, *stages: Mapping[str, Any], **top: Any) -> Workflow:
 
 def look(system: System, name: str) -> Workflow:
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return fleet.workflows.get(name)
+        return WorkflowService(fleet.deps).get(name)
 
 
 def until(
@@ -424,7 +425,7 @@ def test_a_cancel_reaches_all_descendants(own: System, tmp_path: Path) -> None:
     cancelled = ended(own, work)
     assert (cancelled.state, set(states(cancelled))) == (WorkflowState.CANCELLED, {"cancelled"})
     with open_fleet(own.home, str(own.repository)) as fleet:
-        wait_for(lambda: all(child.has_ended for child in fleet.workflows.within(cancelled)))
+        wait_for(lambda: all(child.has_ended for child in WorkflowService(fleet.deps).within(cancelled)))
     wait_for(lambda: all(each.has_ended and not each.has_work for each in own.all_runs()))
     for each in own.all_runs():
         assert not processes_with(f"FLEET_RUN={each.id}")

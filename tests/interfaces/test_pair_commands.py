@@ -12,7 +12,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import host_name, open_fleet, open_store
-from fleet.domain.ids import new_pair_id
+from fleet.domain.ids import PairId, new_work_id
 from fleet.ports.store import Record
 from fleet.services.decisions import decisions_due
 from fleet.work.pair.model import Pair, PairState, Round, Who
@@ -38,7 +38,7 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 def record(system: System, **changes: Any) -> Pair:
     """Write a pair down as an engine leaves it behind."""
     values: dict[str, Any] = {
-        "id": new_pair_id(1.0),
+        "id": PairId(new_work_id("p-", 1.0)),
         "prompt": f"Fix it {HOSTILE}",
         "project": str(system.repository),
         "host": host_name(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,95 +13,25 @@ from typing import Any, cast
 import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
-from fleet.domain import ids
-from fleet.engine.context import EngineContext
 from fleet.engine.notices import Notices
 from fleet.engine.reconcilers import Reconcilers
 from fleet.engine.supervisor import wish_prefixes
-from fleet.errors import Next
 from fleet.ports.store import Store
-from fleet.records.collection import Collection
 from fleet.records.lineage import Lineage
 from fleet.services.decisions import decisions_due
 from fleet.services.results import Results
 from fleet.work import registry
-from fleet.work.spec import Due, KindOfWork, Notice, Work
+from fleet.work.spec import Work
 from tests.contexts import make_context
+from tests.relay.kind import Relay, Relays
 
-# A kind that fleet does not have: runners, one after the other
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relay:
-    id: str
-    project: str = "/project"
-    host: str = "here"
-    created_at: float = 1.0
-    state: str = "running"
-    base: str = ""
-    origin: str = ""
-    parent: str = ""
-    has_ended: bool = False
-    needs_person: bool = True
-    is_told: bool = False
-
-
-class Relays(Collection[Relay]):
-    kind, make = "relay", Relay
-
-    @staticmethod
-    def index(relay: Relay) -> dict[str, str]:
-        untold = {} if relay.is_told else {"untold": relay.host}
-        return {"state": relay.state, "project": relay.project, **untold}
-
-
-class RelayReconciler:
-    def __init__(self, context: EngineContext) -> None:
-        self._relays = Relays(context.store)
-
-    def live(self) -> Sequence[Relay]:
-        return self._relays.find("state", "running")
-
-    def advance(self, work: Relay) -> bool:
-        self._relays.update(work.id, lambda relay: replace(relay, state="tired"))
-        return True
-
-
-class RelayKind(KindOfWork[Relay]):
-    name = "relay"
-    id_prefix = "y-"
-    asking = ("state", "tired")
-
-    def collection(self, store: Store) -> Relays:
-        return Relays(store)
-
-    def reconciler(self, context: EngineContext) -> RelayReconciler:
-        return RelayReconciler(context)
-
-    def branches(self, store: Store, work: Relay) -> tuple[str, ...]:
-        return (f"fleet/{work.id}",)
-
-    def branches_without_agent(self, store: Store, project: str) -> Iterator[str]:
-        for relay in self.collection(store).each("project", project):
-            yield from self.branches(store, relay)
-
-    def decisions(self, work: Relay) -> Iterable[Due]:
-        yield Due("relay", work.id, f"{work.id} is tired", Next("relay.rest", relay_id=work.id))
-
-    def notice(self, work: Relay) -> Notice | None:
-        return Notice(kind="relay.tired", about=work.id, title="tired", text="", command="fleet relay rest")
-
-    def mark_told(self, work: Relay) -> Relay:
-        return replace(work, is_told=True)
-
-
-KIND = RelayKind()
+RELAY = registry.KindEntry("Have runners carry it, one after the other.", package="tests.relay")
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with a relay that is part of another one."""
-    monkeypatch.setitem(registry.KINDS, "relay", __name__)
+    monkeypatch.setitem(registry.KINDS, "relay", RELAY)
     store = MemoryStore()
     Relays(store).add(Relay(id="y-1"))
     Relays(store).add(Relay(id="y-2", parent="y-1"))
@@ -154,8 +84,8 @@ PLAIN = [name for name in dir(Work) if not name.startswith("_")]
 @pytest.mark.parametrize("name", registry.KINDS)
 def test_a_kind_is_declared_in_full(name: str) -> None:
     kind = next(one for one in registry.kinds() if one.name == name)
-    assert registry.KINDS[name] == f"fleet.work.{name}.kind"
-    assert getattr(ids, f"new_{name}_id")(0.0).startswith(kind.id_prefix)
+    service = Path(import_module(registry.module_of(name, "service")).__file__ or "").read_text()
+    assert f'new_work_id("{kind.id_prefix}"' in service
     collection = kind.collection(MemoryStore())
     assert collection.kind == name
     missing = [one for one in PLAIN if not hasattr(collection.make, one)]

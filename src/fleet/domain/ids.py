@@ -51,25 +51,12 @@ def new_question_id(now: float) -> QuestionId:
     return QuestionId(f"q-{_base32(int(now), 7)}{_random(4)}")
 
 
-def new_workflow_id(now: float) -> WorkflowId:
-    """Return a fresh id of 12 characters; ids of later seconds sort after earlier ones. So do those below."""
-    return WorkflowId(f"w-{_base32(int(now), 7)}{_random(3)}")
+def new_work_id(prefix: str, now: float) -> str:
+    """Return a fresh id for work made of several tasks, of 12 characters with the prefix of its kind.
 
-
-def new_pair_id(now: float) -> PairId:
-    return PairId(f"p-{_base32(int(now), 7)}{_random(3)}")
-
-
-def new_sprint_id(now: float) -> SprintId:
-    return SprintId(f"s-{_base32(int(now), 7)}{_random(3)}")
-
-
-def new_race_id(now: float) -> RaceId:
-    return RaceId(f"r-{_base32(int(now), 7)}{_random(3)}")
-
-
-def new_train_id(now: float) -> TrainId:
-    return TrainId(f"m-{_base32(int(now), 7)}{_random(3)}")
+    Ids of later seconds sort after earlier ones.
+    """
+    return f"{prefix}{_base32(int(now), 7)}{_random(3)}"
 
 
 def _random(width: int) -> str:

@@ -28,10 +28,10 @@ from fleet.records.collection import decode_item
 from fleet.records.runs import BRANCH, Runs, branch_key, encode_event
 from fleet.records.tasks import QueueState, Tasks
 from fleet.shim.client import Shim
+from fleet.work.registry import KINDS
 
 PAUSED = "the store was repaired: see what became of the tasks, then `fleet resume`"
 UNKNOWN_CODER = "unknown"
-WORKS = ("workflow", "pair", "race", "sprint", "train")  # kinds of records that have tasks made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ class Rebuilder:
                 self._tasks.update(task.id, lambda task, run=run, prompt=prompt: _held(task, run, prompt))
         is_paused = any(task.state is not TaskState.CLOSED for task in self._tasks.each())
         # Between two of its tasks a workflow has none that is open, and wants the next one at once.
-        is_paused = is_paused or any(self._store.find(kind, "work", self._host, limit=1) for kind in WORKS)
+        is_paused = is_paused or any(self._store.find(kind, "work", self._host, limit=1) for kind in KINDS)
         if is_paused:
             QueueState(self._store).pause(PAUSED)
         return is_paused

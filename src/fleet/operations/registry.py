@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from fleet.operations.spec import Operation
+from fleet.work.registry import KINDS, module_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,17 +16,12 @@ NOUNS = {
     "boundary": "fleet.operations.boundary",
     "config": "fleet.operations.setup",
     "doctor": "fleet.operations.setup",
-    "merge": "fleet.work.train.operations",
-    "pair": "fleet.work.pair.operations",
     "queue": "fleet.operations.queue",
     "question": "fleet.operations.questions",
-    "race": "fleet.work.race.operations",
     "run": "fleet.operations.runs",
-    "sprint": "fleet.work.sprint.operations",
     "supervisor": "fleet.operations.setup",
     "task": "fleet.operations.tasks",
-    "train": "fleet.work.train.operations",
-    "workflow": "fleet.work.workflow.operations",
+    **{noun: module_of(kind, "operations") for kind, entry in KINDS.items() for noun in (*entry.nouns, kind)},
 }
 
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from fleet.services.setup import ConfigService
     from fleet.services.spawns import SpawnService
     from fleet.services.tasks import TaskService
-    from fleet.work.pair.service import PairService
-    from fleet.work.race.service import RaceService
-    from fleet.work.sprint.service import SprintService
-    from fleet.work.train.service import TrainService
-    from fleet.work.workflow.service import WorkflowService
 
 
 class Fleet:
@@ -87,36 +82,6 @@ class Fleet:
         from fleet.services.queue import QueueService
 
         return QueueService(self.deps, self.tasks)
-
-    @cached_property
-    def workflows(self) -> WorkflowService:
-        from fleet.work.workflow.service import WorkflowService
-
-        return WorkflowService(self.deps)
-
-    @cached_property
-    def pairs(self) -> PairService:
-        from fleet.work.pair.service import PairService
-
-        return PairService(self.deps)
-
-    @cached_property
-    def races(self) -> RaceService:
-        from fleet.work.race.service import RaceService
-
-        return RaceService(self.deps)
-
-    @cached_property
-    def trains(self) -> TrainService:
-        from fleet.work.train.service import TrainService
-
-        return TrainService(self.deps)
-
-    @cached_property
-    def sprints(self) -> SprintService:
-        from fleet.work.sprint.service import SprintService
-
-        return SprintService(self.deps, self.pairs)
 
     @cached_property
     def prompt_tasks(self) -> PromptTaskService:

@@ -86,7 +86,9 @@ def _health(call: Call) -> Answer:
 
 
 def _guide(call: Call) -> Answer:
-    return {**GUIDE, "known_workflows": [known.name for known in call.fleet.workflows.known()]}
+    from fleet.work.workflow.service import WorkflowService
+
+    return {**GUIDE, "known_workflows": [known.name for known in WorkflowService(call.fleet.deps).known()]}
 
 
 TOOLS = (

@@ -87,15 +87,16 @@ def _collect(call: Call) -> Answer:
 
 def _logs_of(call: Call, name: str) -> list[Json]:
     """Return the resources with the logs of all stages."""
-    found = call.fleet.workflows.get(name)
-    tasks = [
-        task for index in range(len(found.stages)) for task in call.fleet.workflows.tasks_of(found, index)
-    ]
+    from fleet.work.workflow.service import WorkflowService
+
+    workflows = WorkflowService(call.fleet.deps)
+    found = workflows.get(name)
+    tasks = [task for index in range(len(found.stages)) for task in workflows.tasks_of(found, index)]
     return [f"fleet://runs/{task.run}/log" for task in tasks if task.run]
 
 
 def _clean_up(call: Call) -> Answer:
-    name = call.fleet.workflows.get(call.text("workflow_id")).id
+    name = _carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call).id
     cleaned, _ = CleanUpWorkflow(workflow_id=name)(as_operation_call(call))
     return {
         "workflow_id": name,

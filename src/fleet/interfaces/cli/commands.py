@@ -18,7 +18,7 @@ from fleet.interfaces.cli.common import leaving, opened, wake
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
-from fleet.operations.registry import operation_named
+from fleet.operations.registry import operation_named, operations_of
 from fleet.operations.spec import Field, Operation, Shape
 
 if TYPE_CHECKING:
@@ -213,6 +213,49 @@ class NounGroup(click.Group):
         if args[0] in self.commands or args[0].startswith("-") or "start" not in self.commands:
             return super().resolve_command(ctx, args)
         return "start", self.commands["start"], args
+
+
+def plain_group(noun: str, *, help: str) -> NounGroup:
+    """Make the commands of a kind of work that has no views of its own: values by name, lists as tables."""
+    operations = operations_of(noun)
+    shown = View(
+        _show_values, exit_code=_plain_exit_code, goes_on=f"it goes on; `fleet {noun} list` shows it"
+    )
+    made = [
+        command(one, _key_table(one) if one.meta.is_list else shown, waits=shown if one.meta.follow else None)
+        for one in operations.values()
+    ]
+    waiting = wait_command(
+        operations["show"],
+        shown,
+        is_busy=lambda work: not work.is_settled,
+        help=f"Wait until a {noun} has ended, or needs a person.",
+        example=f"fleet {noun} wait ID",
+    )
+    return NounGroup(noun, help=help, example=f"fleet {noun} list --all", commands=(*made, waiting))
+
+
+def _show_values(output: Any) -> None:
+    for name, value in output.to_json().items():
+        text = value if isinstance(value, str) else render.json_text(value)
+        if value not in (None, "", [], {}):
+            render.out(f"{name:14} {render.printable(text)}")
+
+
+def _plain_exit_code(output: Any) -> int:
+    if getattr(output, "needs_person", False):
+        return NEEDS_PERSON
+    return 1 if output.state in ("failed", "cancelled") else 0
+
+
+def _key_table(operation: type[Operation]) -> View:
+    keys = [name for name, field in operation.meta.output.fields.items() if field.key]
+
+    def row(item: Any) -> tuple[str, ...]:
+        return tuple(render.printable(str(getattr(item, name))) for name in keys)
+
+    noun = operation.meta.noun
+    return list_view(noun, keys, row, start=f"fleet {noun} start")
 
 
 # from words to a request

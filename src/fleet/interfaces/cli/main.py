@@ -16,6 +16,7 @@ import click
 
 from fleet.errors import FleetError, InvalidInput
 from fleet.interfaces.cli import render
+from fleet.work.registry import KINDS, module_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -73,21 +74,8 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "log": CommandEntry("queue:log", "Print the supervisor's log."),
         "bd": CommandEntry("fleet.compat.beads.commands:bd", "Speak to the queue in the words of beads."),
     },
-    "Workflows": {
-        "sprint": CommandEntry(
-            "sprint:sprint", "Have work planned, and built phase by phase, each reviewed before the next."
-        ),
-        "pair": CommandEntry("pair:pair", "Have one coder's work reviewed by another, until it is good."),
-        "race": CommandEntry("race:race", "Have several attempts made, and the best chosen by evidence."),
-        "workflow": CommandEntry("workflow:workflow", "Run stages that build on each other's results."),
-    },
-    "Merge": {
-        "conflicts": CommandEntry(
-            "merge:conflicts", "Show which branches conflict with each other, and which would merge."
-        ),
-        "merge": CommandEntry("merge:merge", "Merge branches, tested together, oldest first."),
-        "train": CommandEntry("merge:train", "Show, resume and cancel merge trains."),
-    },
+    "Workflows": {},
+    "Merge": {},
     "Questions": {
         "questions": CommandEntry(
             "questions:questions", "List what waits for a person: questions, approvals, decisions."
@@ -107,6 +95,11 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "run": CommandEntry("supervisor:run", "Run, start, stop or ask about the supervisor."),
     },
 }
+for _kind, _entry in KINDS.items():
+    SECTIONS[_entry.section] |= {
+        name: CommandEntry(f"{module_of(_kind, 'cli')}:{name}", help)
+        for name, help in (*_entry.commands, (_kind, _entry.help))
+    }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 ALIASES = {"l": "list", "ls": "list"}
 
@@ -123,7 +116,14 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = entry.place.partition(":")
         place = module if "." in module else f"fleet.interfaces.cli.{module}"
-        found: object = getattr(import_module(place), attribute)
+        try:
+            found: object = getattr(import_module(place), attribute)
+        except ModuleNotFoundError as missing:
+            if missing.name != place:
+                raise
+            from fleet.interfaces.cli.commands import plain_group  # a kind of work without a look of its own
+
+            found = plain_group(attribute, help=entry.help)
         assert isinstance(found, click.Command)
         return found
 

@@ -58,5 +58,7 @@ async def get_prompt(
 
 
 def _known(handler: CallHandler, asker: Asker) -> dict[str, str]:
+    from fleet.work.workflow.service import WorkflowService
+
     with asked(handler, asker) as fleet:
-        return {known.name: known.description for known in fleet.workflows.known()}
+        return {known.name: known.description for known in WorkflowService(fleet.deps).known()}

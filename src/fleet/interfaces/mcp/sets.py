@@ -9,12 +9,25 @@ from typing import cast
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.hints import in_these_words
+from fleet.interfaces.mcp.operations import tools_for
 from fleet.interfaces.mcp.tool import Tool
+from fleet.work.registry import KINDS
 
-USUAL = ("health", "workers", "workflows", "runs", "questions", "merges")
-SETS = (*USUAL, "trains", "tasks", "pairs", "races", "sprints", "stages", "run_control", "setup")
-# Sets whose tools have the names of another system; the others are in this package.
+# Sets whose tools have the names of another system.
 COMPAT = {name: f"fleet.compat.codefleet.{name}" for name in ("health", "workers", "workflows")}
+# The nouns whose operations have tools in a set.
+NOUNS_OF = {
+    "runs": ("run",),
+    "questions": ("question",),
+    "merges": ("merge", "train"),
+    "tasks": ("task", "queue", "question"),
+    "stages": ("workflow",),
+    "run_control": ("run", "boundary"),
+    "setup": ("config", "doctor", "supervisor"),
+    **{f"{kind}s": (kind,) for kind in KINDS if kind != "workflow"},
+}
+USUAL = (*COMPAT, "runs", "questions", "merges")
+SETS = (*USUAL, *(name for name in NOUNS_OF if name not in USUAL))
 
 
 def chosen(names: Iterable[str]) -> tuple[str, ...]:
@@ -40,4 +53,6 @@ def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
 
 
 def _tools_in(name: str) -> tuple[Tool, ...]:
-    return cast("tuple[Tool, ...]", import_module(COMPAT.get(name, f"fleet.interfaces.mcp.{name}")).TOOLS)
+    if name in COMPAT:
+        return cast("tuple[Tool, ...]", import_module(COMPAT[name]).TOOLS)
+    return tools_for(NOUNS_OF[name], only=name)

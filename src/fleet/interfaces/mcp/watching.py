@@ -152,11 +152,13 @@ class Watch:
                 await self._notify(event)
 
     def _news(self) -> list[ServerEvent]:
+        from fleet.work.workflow.service import WorkflowService
+
         fleet = self._handler.fleet()
         before, stamp = self._sight, fleet.store.stamp()
         workflows = before.workflows if before else ()
         if self._looks % LOOKS_FOR_WORKFLOWS == 0:  # they are files, and change rarely
-            workflows = tuple(known.name for known in fleet.workflows.known())
+            workflows = tuple(known.name for known in WorkflowService(fleet.deps).known())
         self._looks += 1
         if before and before.stamp == stamp:
             runs = before.runs

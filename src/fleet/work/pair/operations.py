@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.pair.model import Round
     from fleet.work.pair.review import Finding
-    from fleet.work.pair.service import PairDetail, PairWish
+    from fleet.work.pair.service import PairDetail, PairService, PairWish
 
 STATES = (
     *("doing", "reviewing", "undecided"),
     *("approved", "accepted_with_notes", "accepted", "rejected", "cancelled"),
 )
+
+
+def _pairs(call: Call) -> PairService:
+    from fleet.work.pair.service import PairService
+
+    return PairService(call.fleet.deps)
 
 
 class RoundRow(Shape):
@@ -155,7 +161,7 @@ class StartPair(
     """
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        pairs = call.fleet.pairs
+        pairs = _pairs(call)
         pair = pairs.start(self.wish(call))
         return PairView.of(pairs.detail(pair)), [Next("pair.show", pair_id=pair.id)]
 
@@ -182,7 +188,7 @@ class ShowPair(
     """Show a pair: its rounds and its findings."""
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        pairs = call.fleet.pairs
+        pairs = _pairs(call)
         pair = PairView.of(pairs.detail(pairs.get(self.pair_id)))
         return pair, follow_ups(pair)
 
@@ -213,7 +219,7 @@ class ListPairs(
     """List pairs that are under way or undecided, newest first."""
 
     def __call__(self, call: Call) -> tuple[list[PairView], list[Next]]:
-        pairs = call.fleet.pairs
+        pairs = _pairs(call)
         return [PairView.of(pairs.detail(pair)) for pair in pairs.list(everything=self.all)], []
 
 
@@ -231,7 +237,7 @@ class CancelPair(
     """Cancel a pair and stop its agents; their work is kept."""
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        pairs = call.fleet.pairs
+        pairs = _pairs(call)
         return PairView.of(pairs.detail(pairs.cancel(self.pair_id, by=call.caller.name))), []
 
 
@@ -273,7 +279,7 @@ class DecidePair(
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
         from fleet.work.pair.model import Decision
 
-        pairs = call.fleet.pairs
+        pairs = _pairs(call)
         if self.action == Decision.CONTINUE:
             call.require_repository(pairs.get(self.pair_id).project)
         decided = pairs.decide(

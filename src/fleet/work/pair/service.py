@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.ids import new_pair_id
+from fleet.domain.ids import PairId, new_work_id
 from fleet.errors import FleetError, InvalidInput
 from fleet.records.tasks import Tasks
 from fleet.services.programs import require_binary
@@ -74,7 +74,7 @@ class PairService(WorkService[Pair]):
         now = time.time()
         return check_pair(
             Pair(
-                id=new_pair_id(now),
+                id=PairId(new_work_id("p-", now)),
                 prompt=wish.prompt,
                 project=repository.top,
                 host=self._deps.host,

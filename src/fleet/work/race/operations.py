@@ -25,9 +25,15 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.race.model import Race
     from fleet.work.race.scorecard import Gate, Score, Suite
-    from fleet.work.race.service import RaceDetail
+    from fleet.work.race.service import RaceDetail, RaceService
 
 STATES = ("racing", "trying", "ended", "cancelled")
+
+
+def _races(call: Call) -> RaceService:
+    from fleet.work.race.service import RaceService
+
+    return RaceService(call.fleet.deps)
 
 
 class RaceLine(Shape):
@@ -240,7 +246,7 @@ class StartRace(
         from fleet.work.race.service import RaceWish
 
         call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
-        race = call.fleet.races.start(
+        race = _races(call).start(
             RaceWish(
                 size=self.size,
                 prompt=self.prompt,
@@ -258,7 +264,7 @@ class StartRace(
                 origin=call.origin,
             )
         )
-        return RaceView.of_detail(call.fleet.races.detail(race)), [Next("race.show", race_id=race.id)]
+        return RaceView.of_detail(_races(call).detail(race)), [Next("race.show", race_id=race.id)]
 
 
 class ShowRace(
@@ -279,7 +285,7 @@ class ShowRace(
     )
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        races = call.fleet.races
+        races = _races(call)
         race = RaceView.of_detail(races.detail(races.get(self.race_id)))
         return race, follow_ups(race)
 
@@ -309,7 +315,7 @@ class ListRaces(
     """List races that are under way or undecided, newest first."""
 
     def __call__(self, call: Call) -> tuple[list[RaceLine], list[Next]]:
-        return [RaceLine.of(race) for race in call.fleet.races.list(everything=self.all)], []
+        return [RaceLine.of(race) for race in _races(call).list(everything=self.all)], []
 
 
 class CancelRace(
@@ -330,5 +336,5 @@ class CancelRace(
     )
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        races = call.fleet.races
+        races = _races(call)
         return RaceView.of_detail(races.detail(races.cancel(self.race_id))), []

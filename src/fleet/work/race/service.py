@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.ids import new_race_id
+from fleet.domain.ids import RaceId, new_work_id
 from fleet.domain.naming import refuse_option
 from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
@@ -76,7 +76,7 @@ class RaceService(WorkService[Race]):
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()
         race = Race(
-            id=new_race_id(now),
+            id=RaceId(new_work_id("r-", now)),
             project=repository.top,
             cwd=cwd,
             prompt=wish.prompt,

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.pair.model import Pair
     from fleet.work.sprint.model import Phase, PlannedTask, Verified
-    from fleet.work.sprint.service import SprintDetail
+    from fleet.work.sprint.service import SprintDetail, SprintService
 
 STATES = ("planning", "building", "done", "stopped", "cancelled")
+
+
+def _sprints(call: Call) -> SprintService:
+    from fleet.work.sprint.service import SprintService
+
+    return SprintService(call.fleet.deps)
 
 
 class PlannedTaskRow(Shape):
@@ -158,7 +164,7 @@ class StartSprint(
     )
 
     def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = call.fleet.sprints
+        sprints = _sprints(call)
         sprint = sprints.start(self.wish(call))
         return SprintView.of(sprints.detail(sprint)), [Next("sprint.show", sprint_id=sprint.id)]
 
@@ -184,7 +190,7 @@ class ShowSprint(
     """Show a sprint: its plan and its progress."""
 
     def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = call.fleet.sprints
+        sprints = _sprints(call)
         sprint = SprintView.of(sprints.detail(sprints.get(self.sprint_id)))
         return sprint, follow_ups(sprint)
 
@@ -216,7 +222,7 @@ class ListSprints(
     """List sprints that are under way or need a person, newest first."""
 
     def __call__(self, call: Call) -> tuple[list[SprintView], list[Next]]:
-        sprints = call.fleet.sprints
+        sprints = _sprints(call)
         return [SprintView.of(sprints.detail(sprint)) for sprint in sprints.list(everything=self.all)], []
 
 
@@ -234,7 +240,7 @@ class CancelSprint(
     """Cancel a sprint and stop its agents; their work is kept."""
 
     def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = call.fleet.sprints
+        sprints = _sprints(call)
         return SprintView.of(sprints.detail(sprints.cancel(self.sprint_id))), []
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.ids import new_sprint_id
+from fleet.domain.ids import SprintId, new_work_id
 from fleet.errors import InvalidInput
 from fleet.services.work import WorkService
 from fleet.work.pair.records import Pairs
@@ -33,9 +33,9 @@ class SprintDetail(NamedTuple):
 
 
 class SprintService(WorkService[Sprint]):
-    def __init__(self, deps: Deps, pairs: PairService) -> None:
+    def __init__(self, deps: Deps) -> None:
         super().__init__(deps, Sprints(deps.store))
-        self._pairs = pairs
+        self._pairs = PairService(deps)
         self._pair_records = Pairs(deps.store)
 
     def start(self, wish: PairWish) -> Sprint:
@@ -48,7 +48,7 @@ class SprintService(WorkService[Sprint]):
         pair = self._pairs.draft(wish)
         return self._add(
             Sprint(
-                id=new_sprint_id(pair.created_at),
+                id=SprintId(new_work_id("s-", pair.created_at)),
                 prompt=pair.prompt,
                 project=pair.project,
                 host=pair.host,

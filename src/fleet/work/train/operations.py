@@ -26,11 +26,17 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.ports.merging import Clash
     from fleet.work.train.model import Car, Train
-    from fleet.work.train.service import Prospect
+    from fleet.work.train.service import Prospect, TrainService
 
 TRAIN_STATES = ("open", "halted", "done", "cancelled")
 BRANCH_STATES = ("waiting", "sent_back", "landed", "empty", "refused")
 MOST_OTHERS = 50  # ids of other trains that are told
+
+
+def _trains(call: Call) -> TrainService:
+    from fleet.work.train.service import TrainService
+
+    return TrainService(call.fleet.deps)
 
 
 class TrainBranch(Shape):
@@ -214,7 +220,7 @@ class ShowConflicts(
     """
 
     def __call__(self, call: Call) -> tuple[Forecast, list[Next]]:
-        found = call.fleet.trains.forecast(self.meant(call), into=self.into, folder=self.repo_path)
+        found = _trains(call).forecast(self.meant(call), into=self.into, folder=self.repo_path)
         forecast = Forecast.copy_of(
             found,
             branches=tuple(BranchForecast.of(one, call) for one in found.prospects),
@@ -275,7 +281,7 @@ class StartMerge(
         from fleet.work.train.service import MergeWish
 
         trains, wish = (
-            call.fleet.trains,
+            _trains(call),
             MergeWish(
                 names=self.meant(call),
                 batch=self.batch,
@@ -324,7 +330,7 @@ class ShowTrain(
     )
 
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = call.fleet.trains
+        trains = _trains(call)
         if self.merge_id:
             train = TrainView.of(trains.get(self.merge_id), call, others=())
         else:
@@ -357,7 +363,7 @@ class ListTrains(
     """List merge trains that are under way, newest first."""
 
     def __call__(self, call: Call) -> tuple[list[TrainLine], list[Next]]:
-        return [TrainLine.of(train, call) for train in call.fleet.trains.list(everything=self.all)], []
+        return [TrainLine.of(train, call) for train in _trains(call).list(everything=self.all)], []
 
 
 class ResumeTrain(
@@ -379,7 +385,7 @@ class ResumeTrain(
     )
 
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = call.fleet.trains
+        trains = _trains(call)
         call.require_repository(trains.get(self.merge_id).project)
         train = trains.resume(self.merge_id, with_checkout=self.update_checkout)
         return TrainView.of(train, call, others=()), [Next("train.wait", merge_id=train.id)]
@@ -400,6 +406,6 @@ class CancelTrain(
     """Cancel a train; what has landed stays."""
 
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = call.fleet.trains
+        trains = _trains(call)
         call.require_repository(trains.get(self.merge_id).project)
         return TrainView.of(trains.cancel(self.merge_id), call, others=()), []

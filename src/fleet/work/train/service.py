@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fleet.domain.ids import RunId, TaskId, new_train_id
+from fleet.domain.ids import RunId, TaskId, TrainId, new_work_id
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Argument, Conflict, FleetError, HintPart, InvalidInput, Next, NotFound
@@ -99,7 +99,7 @@ class TrainService(WorkService[Train]):
         now = time.time()
         return self._add(
             Train(
-                id=new_train_id(now),
+                id=TrainId(new_work_id("m-", now)),
                 project=project,
                 target=into,
                 host=self._deps.host,

@@ -32,11 +32,17 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.workflow.blueprint import Blueprint
     from fleet.work.workflow.model import Outcome, Stage, Workflow
-    from fleet.work.workflow.service import WorkflowWish
+    from fleet.work.workflow.service import WorkflowService, WorkflowWish
     from fleet.work.workflow.stage_logs import StageEntry
 
 STATES = ("running", "succeeded", "failed", "cancelled")
 STAGE_STATES = ("waiting", "running", "asking", "done", "failed", "skipped", "cancelled")
+
+
+def _workflows(call: Call) -> WorkflowService:
+    from fleet.work.workflow.service import WorkflowService
+
+    return WorkflowService(call.fleet.deps)
 
 
 class OutcomeRow(Shape):
@@ -154,7 +160,7 @@ class WorkflowView(Shape):
 
 def _stage_row(workflow: Workflow, index: int, column: int, call: Call) -> StageRow:
     wanted, at = workflow.stages[index], workflow.progress[index]
-    tasks = call.fleet.workflows.tasks_of(workflow, index) if at.state == "running" else []
+    tasks = _workflows(call).tasks_of(workflow, index) if at.state == "running" else []
     return StageRow.copy_of(
         at,
         index=index,
@@ -284,7 +290,7 @@ class WorkflowSource(InRepository):
                 f"{wrong}: give the name of a workflow, or its stages",
                 hint=("see known workflows with ", Next("workflow.known")),
             )
-        workflows, seconds = call.fleet.workflows, self.timeout_seconds or 0.0
+        workflows, seconds = _workflows(call), self.timeout_seconds or 0.0
         if self.stages is not None:
             document: dict[str, object] = {"name": self.name, "stages": self.stages}
             if self.timeout_seconds is not None:
@@ -343,7 +349,7 @@ class RunWorkflow(
             call.refuse_agent("commands, flags or the user's checkout in a stage", given=reaches_out)
             if not self.source:
                 call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
-        workflow = call.fleet.workflows.start(blueprint, self.wish(call, blueprint))
+        workflow = _workflows(call).start(blueprint, self.wish(call, blueprint))
         return WorkflowView.of(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
 
 
@@ -369,7 +375,7 @@ class CheckWorkflow(
         from fleet.work.workflow.blueprint import preview
 
         blueprint = self.blueprint(call)
-        found = call.fleet.workflows.check(blueprint, self.wish(call, blueprint))
+        found = _workflows(call).check(blueprint, self.wish(call, blueprint))
         return WorkflowView.of(preview(found), call), []
 
 
@@ -394,7 +400,7 @@ class ListKnown(
     """List the workflows that can be run by name: the project's, your own and fleet's."""
 
     def __call__(self, call: Call) -> tuple[list[KnownWorkflow], list[Next]]:
-        return [KnownWorkflow.copy_of(one) for one in call.fleet.workflows.known(folder=self.repo_path)], []
+        return [KnownWorkflow.copy_of(one) for one in _workflows(call).known(folder=self.repo_path)], []
 
 
 class DrawWorkflow(
@@ -418,9 +424,9 @@ class DrawWorkflow(
         from fleet.work.workflow.blueprint import preview
 
         try:
-            found = call.fleet.workflows.get(self.source)
+            found = _workflows(call).get(self.source)
         except NotFound:
-            found = preview(call.fleet.workflows.blueprint(self.source))
+            found = preview(_workflows(call).blueprint(self.source))
         return WorkflowView.of(found, call), []
 
 
@@ -451,7 +457,7 @@ class ShowWorkflow(
     """Show a workflow and its stages."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        workflow = call.fleet.workflows.get(self.workflow_id)
+        workflow = _workflows(call).get(self.workflow_id)
         return WorkflowView.of(workflow, call), follow_ups(workflow)
 
 
@@ -466,7 +472,7 @@ class ListWorkflows(
     """List workflows that are under way, newest first."""
 
     def __call__(self, call: Call) -> tuple[list[WorkflowView], list[Next]]:
-        return [WorkflowView.of(one, call) for one in call.fleet.workflows.list(everything=self.all)], []
+        return [WorkflowView.of(one, call) for one in _workflows(call).list(everything=self.all)], []
 
 
 class StageNote(Shape):
@@ -520,8 +526,8 @@ class ShowStageLogs(
     stage: str = string("Name or index of a stage.", default="", position=2)
 
     def __call__(self, call: Call) -> tuple[list[StageNote], list[Next]]:
-        workflow = call.fleet.workflows.get(self.workflow_id)
-        entries = call.fleet.workflows.log(workflow, self.stage)
+        workflow = _workflows(call).get(self.workflow_id)
+        entries = _workflows(call).log(workflow, self.stage)
         return [StageNote.of_entry(workflow, entry) for entry in entries], []
 
 
@@ -554,7 +560,7 @@ class ShowWorkflowResult(
     def __call__(self, call: Call) -> tuple[WorkflowResult, list[Next]]:
         from fleet.errors import NotFound
 
-        workflow = call.fleet.workflows.get(self.workflow_id)
+        workflow = _workflows(call).get(self.workflow_id)
         index = workflow.index_of(self.stage) if self.stage else workflow.last
         found = workflow.results_of(workflow.index_of(self.stage)) if self.stage else workflow.finals
         if not found:
@@ -585,9 +591,9 @@ class CancelWorkflow(
     """Cancel a workflow and stop its agents; their work stays on its branches."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        found = call.fleet.workflows.get(self.workflow_id)
+        found = _workflows(call).get(self.workflow_id)
         call.require_own(found.id)
-        return WorkflowView.of(call.fleet.workflows.cancel(found.id), call), []
+        return WorkflowView.of(_workflows(call).cancel(found.id), call), []
 
 
 class CleanUp(Shape):
@@ -609,9 +615,9 @@ class CleanUpWorkflow(
     """
 
     def __call__(self, call: Call) -> tuple[CleanUp, list[Next]]:
-        found = call.fleet.workflows.get(self.workflow_id)
+        found = _workflows(call).get(self.workflow_id)
         call.require_own(found.id)
-        return CleanUp.copy_of(call.fleet.workflows.clean_up(found.id)), []
+        return CleanUp.copy_of(_workflows(call).clean_up(found.id)), []
 
 
 class PauseWorkflow(
@@ -626,7 +632,7 @@ class PauseWorkflow(
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
         name = _decidable(self.workflow_id, call)
-        found = WorkflowView.of(call.fleet.workflows.pause(name), call)
+        found = WorkflowView.of(_workflows(call).pause(name), call)
         return found, [Next("workflow.resume", workflow_id=name)]
 
 
@@ -642,12 +648,12 @@ class ResumeWorkflow(
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
         name = _decidable(self.workflow_id, call)
-        return WorkflowView.of(call.fleet.workflows.resume(name), call), []
+        return WorkflowView.of(_workflows(call).resume(name), call), []
 
 
 def _decidable(name: str, call: Call) -> str:
     """Return the id of a workflow whose repository the caller may have work in."""
-    workflow = call.fleet.workflows.get(name)
+    workflow = _workflows(call).get(name)
     call.require_repository(workflow.project)
     return workflow.id
 
@@ -670,7 +676,7 @@ class RetryStage(
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
         name = _decidable(self.workflow_id, call)
-        found = WorkflowView.of(call.fleet.workflows.retry(name, self.stage), call)
+        found = WorkflowView.of(_workflows(call).retry(name, self.stage), call)
         return found, [Next("workflow.wait", workflow_id=name)]
 
 
@@ -708,7 +714,7 @@ class RejectStage(
 
 def _decided(request: OfStage, call: Call, words: str, *, yes: bool) -> WorkflowView:
     name = _decidable(request.workflow_id, call)
-    workflows = call.fleet.workflows
+    workflows = _workflows(call)
     return WorkflowView.of(
         workflows.decide(name, request.stage, yes=yes, words=words, by=call.caller.name), call
     )

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.ids import new_workflow_id
+from fleet.domain.ids import WorkflowId, new_work_id
 from fleet.domain.question import QuestionState
 from fleet.domain.task import TaskState
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
@@ -130,7 +130,7 @@ class WorkflowService(WorkService[Workflow]):
         repository = self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
-            id=new_workflow_id(now),
+            id=WorkflowId(new_work_id("w-", now)),
             name=blueprint.name,
             project=repository.top,
             base=repository.base_sha,

@@ -120,7 +120,7 @@ def _start() -> click.Command:
     def start(*, plan: bool, **given: Any) -> Any:
         if not plan:
             return start_pair(**given)
-        from fleet.interfaces.cli.sprint import start_sprint
+        from fleet.work.sprint.cli import start_sprint
 
         assert start_sprint.callback
         return start_sprint.callback(**given)

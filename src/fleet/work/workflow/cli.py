@@ -9,7 +9,6 @@ from typing import Any, cast
 import click
 
 from fleet.errors import InvalidInput
-from fleet.interfaces import graph
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import (
     NEEDS_PERSON,
@@ -20,6 +19,7 @@ from fleet.interfaces.cli.commands import (
     list_view,
 )
 from fleet.interfaces.cli.common import confirm, first_line
+from fleet.work.workflow import graph
 from fleet.work.workflow.operations import (
     ApproveStage,
     CancelWorkflow,

@@ -1,7 +1,0 @@
-"""Pairs as tools."""
-
-from __future__ import annotations
-
-from fleet.interfaces.mcp.operations import tools_for
-
-TOOLS = tools_for(("pair",))

@@ -1,7 +1,0 @@
-"""Sprints as tools."""
-
-from __future__ import annotations
-
-from fleet.interfaces.mcp.operations import tools_for
-
-TOOLS = tools_for(("sprint",))

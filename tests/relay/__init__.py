@@ -1,0 +1,1 @@
+"""A kind of work that fleet does not have: runners, one after the other."""
