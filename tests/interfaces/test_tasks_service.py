@@ -39,8 +39,7 @@ from fleet.operations.tasks import (
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
-from fleet.services.task_import import Draft, is_id
-from fleet.services.task_lines import read_drafts
+from fleet.services.task_import import Draft, is_id, read_drafts
 from fleet.services.tasks import Edit
 from tests.interfaces.conftest import ended_run
 from tests.interfaces.test_runs_service import LinkToNobody
@@ -856,7 +855,9 @@ def test_a_bad_line_is_named_and_nothing_is_written(desk: Desk, line: object) ->
 def test_a_draft_with_what_cannot_be_written_is_refused_whoever_read_it(
     desk: Desk, wrong: dict[str, object]
 ) -> None:
-    drafts = [Draft(line=1, title="fine"), Draft(line=2, title="not", **wrong)]  # type: ignore[arg-type]
+    fine = Task(id=TaskId(""), title="fine", created_at=0.0)
+    bad = replace(fine, title="not", **wrong)  # type: ignore[arg-type]
+    drafts = [Draft(line=1, task=fine), Draft(line=2, task=bad)]
     with pytest.raises(InvalidInput, match="line 2: "):
         desk.service.bring_in(drafts, folder=desk.garden)
     assert desk.tasks.find() == []

@@ -788,7 +788,7 @@ class ImportTasks(
     )
 
     def __call__(self, call: Call) -> tuple[ImportedTasks, list[Next]]:
-        from fleet.services.task_lines import read_drafts
+        from fleet.services.task_import import read_drafts
 
         done = call.fleet.tasks.bring_in(read_drafts(self.lines), folder=self.repo_path)
         renamed = {old: str(new) for old, new in done.renamed.items()}

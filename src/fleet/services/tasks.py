@@ -435,7 +435,7 @@ class TaskService:
         """
         from fleet.services.task_import import Plan
 
-        plan = Plan(self._tasks.peek, self._check_draft, lambda draft: self._place_of(draft, folder))
+        plan = Plan(self._tasks.peek, self._check_told, lambda told: self._place_of(told, folder))
         wanted, imported = plan.make(drafts)
         for task in wanted:
             self._bring_in(task)
@@ -443,17 +443,17 @@ class TaskService:
             self._deps.link.wake()
         return imported
 
-    def _check_draft(self, draft: Draft) -> None:
-        check_text(*texts_in(getattr(draft, name) for name in draft.__slots__))
-        refuse_option(draft.model, "model")
-        if draft.coder:
-            self.check_coder(draft.coder)
+    def _check_told(self, told: Task) -> None:
+        check_text(*texts_in(getattr(told, name) for name in told.__slots__))
+        refuse_option(told.model, "model")
+        if told.coder:
+            self.check_coder(told.coder)
 
-    def _place_of(self, draft: Draft, folder: str | None) -> tuple[str, str]:
-        is_here = bool(draft.cwd) and Path(draft.cwd).is_dir()
-        if draft.state is TaskState.CLOSED and not is_here:
-            return draft.cwd, ""
-        return self._own_place(draft.cwd if is_here or (draft.cwd and folder is None) else folder or ".")
+    def _place_of(self, told: Task, folder: str | None) -> tuple[str, str]:
+        is_here = bool(told.cwd) and Path(told.cwd).is_dir()
+        if told.state is TaskState.CLOSED and not is_here:
+            return told.cwd, ""
+        return self._own_place(told.cwd if is_here or (told.cwd and folder is None) else folder or ".")
 
     def _own_place(self, folder: str) -> tuple[str, str]:
         cwd, project = place(folder)
