@@ -18,7 +18,7 @@ from fleet.domain.process import ProcessId
 from fleet.domain.run import Diff, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.usage import Usage
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.progress import describe
+from fleet.interfaces.cli.live import describe
 from fleet.operations.run_shapes import RunLine, RunView
 from fleet.records.runs import Runs
 from fleet.services.run_summaries import RunSummaries
@@ -168,7 +168,7 @@ def test_on_a_terminal_no_line_is_wider_than_it(system: System, columns: int) ->
 
 def test_columns_stand_in_line_whatever_the_width_of_letters() -> None:
     rows = [("木", "x"), ("ab", "y"), ("é", "z")]
-    lines = render.table(("name", "value"), rows)
+    lines = render.table(rows, render.cells("name", "value"))
     assert [
         render.width_of(line[: line.index(letter)]) for line, (_, letter) in zip(lines[1:], rows, strict=True)
     ] == [6] * 3

@@ -24,7 +24,7 @@ from fleet.domain.spawn import Caller
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Failed, Fenced, InvalidInput, NotFound, Refused
 from fleet.files import untrusted
-from fleet.interfaces.cli.tree import DEEPEST, grow, roots_of
+from fleet.interfaces.cli.tasks import DEEPEST, grow, roots_of
 from fleet.operations.call import Call
 from fleet.operations.questions import AskPerson
 from fleet.operations.tasks import (

@@ -219,7 +219,7 @@ class Shape(Declared):
     def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:
         """Return it as JSON; `spell` says how a front end has follow-ups within it."""
         return {
-            name: _to_json(getattr(self, name), spell) if field.kind in _NESTED else getattr(self, name)
+            name: json_of(getattr(self, name), spell) if field.kind in _NESTED else getattr(self, name)
             for name, field in type(self).fields.items()
         }
 
@@ -249,13 +249,14 @@ def _converted(field: Field, value: Any) -> Any:
             return value
 
 
-def _to_json(value: Any, spell: Callable[[Next], Json] | None) -> Any:
+def json_of(value: Any, spell: Callable[[Next], Json] | None = None) -> Any:
+    """Return a shape, or what has shapes in it, as JSON."""
     if isinstance(value, Shape):
         return value.to_json(spell)
     if isinstance(value, Next):
         return spell(value) if spell else {"op": value.op, "arguments": value.arguments}
     if isinstance(value, tuple | list):
-        return [_to_json(one, spell) for one in value]  # type: ignore[reportUnknownVariableType]
+        return [json_of(one, spell) for one in value]  # type: ignore[reportUnknownVariableType]
     return value
 
 

@@ -13,7 +13,7 @@ from fleet.domain.task import Task
 from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, identify
-from fleet.interfaces.cli.common import complete_coder, complete_task, json_option, opened, task_argument
+from fleet.interfaces.cli.common import completing, json_option, opened, read_text
 from fleet.operations.call import Call
 from fleet.operations.tasks import (
     ChangeDependency,
@@ -38,6 +38,7 @@ _CODES = {
     Unavailable: "unavailable",
 }
 _TYPES = ("task", "bug", "feature", "epic", "chore")
+TASK = click.argument("name", metavar="ID", shell_complete=completing("task"))
 _JSON = "fleet.bd.json"  # in the context: bd takes --json before its commands, too
 
 
@@ -135,7 +136,7 @@ def _is_json(as_json: bool) -> bool:
 @click.option("-t", "--type", "kind", type=click.Choice(_TYPES), default="task", help="Kept as a label.")
 @click.option("--deps", default="", metavar="ID,...", help="It waits for these.")
 @click.option("-l", "--labels", default="", metavar="LABEL,...", help="To find it by.")
-@click.option("--coder", shell_complete=complete_coder, help="Which agent CLI. [default: coder.default]")
+@click.option("--coder", shell_complete=completing("coder"), help="Which agent CLI. [default: coder.default]")
 @click.option("--model", help="Which model. [default: the coder's]")
 @click.option("--cwd", default=".", metavar="DIR", help="In which repository. [default: this folder's]")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be created.")
@@ -161,8 +162,6 @@ def create(
       fleet bd create "Fix the login" --deps t-1a2b3c4d5e --coder codex --model gpt-5
     """
     from fleet.compat.beads.beads import TYPE_LABEL, parse_deps, parse_priority
-    from fleet.interfaces.cli.create import read_text
-    from fleet.interfaces.cli.tasks import show_warnings
 
     if (title is None) == (named is None):
         raise InvalidInput("give the title once", hint='for example `fleet bd create "Fix the login"`')
@@ -185,7 +184,7 @@ def create(
             )
         else:
             created: CreatedTask = Session(fleet).ask(request)
-            show_warnings(created)
+            render.warn(created.warnings)
             made = fleet.tasks.get(created.id)
     for other in others:
         render.say(f"warning: {other} is not kept; here tasks only wait for each other")
@@ -255,7 +254,7 @@ def _tell_list(found: Sequence[Task], *, as_json: bool) -> None:
 
 
 @bd.command()
-@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=complete_task)
+@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=completing("task"))
 @json_option
 def show(names: tuple[str, ...], as_json: bool) -> None:
     """Show tasks in full. JSON is a list, also of one.
@@ -308,7 +307,7 @@ def _comments(fleet: Fleet, task: Task) -> list[dict[str, Json]]:
 
 
 @bd.command()
-@task_argument
+@TASK
 @click.option("-s", "--status", help="open lets it go on, blocked stops it, closed ends it.")
 @click.option("-p", "--priority", metavar="0-4", help="0 goes first.")
 @click.option("--title", help="What it is called.")
@@ -360,7 +359,7 @@ def _tell_changed(tasks: Sequence[Task], what: str, *, as_json: bool) -> None:
 
 
 @bd.command()
-@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=complete_task)
+@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=completing("task"))
 @click.option("-r", "--reason", default="", help="What was done.")
 @json_option
 def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
@@ -377,7 +376,7 @@ def close(names: tuple[str, ...], reason: str, as_json: bool) -> None:
 
 
 @bd.command()
-@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=complete_task)
+@click.argument("names", nargs=-1, required=True, metavar="ID...", shell_complete=completing("task"))
 @json_option
 def reopen(names: tuple[str, ...], as_json: bool) -> None:
     """Let blocked or closed tasks be done again.
@@ -394,7 +393,7 @@ def reopen(names: tuple[str, ...], as_json: bool) -> None:
 
 
 @bd.command()
-@task_argument
+@TASK
 @click.argument("text")
 @json_option
 def comment(name: str, text: str, as_json: bool) -> None:
@@ -442,8 +441,8 @@ def comments(words: tuple[str, ...], as_json: bool) -> None:
 
 @bd.command()
 @click.argument("action", type=click.Choice(("add", "remove", "rm")), metavar="add|remove")
-@task_argument
-@click.argument("on", metavar="ON", shell_complete=complete_task)
+@TASK
+@click.argument("on", metavar="ON", shell_complete=completing("task"))
 @click.option("-t", "--type", "kind", default="blocks", help="Only blocks: ID waits for ON.")
 @json_option
 def dep(action: str, name: str, on: str, kind: str, as_json: bool) -> None:

@@ -5,7 +5,6 @@ What is a command's own is its view: how the output looks on a terminal.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -14,7 +13,7 @@ import click
 
 from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import leaving, opened, wake
+from fleet.interfaces.cli.common import leaving, opened, read_text, wake
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
@@ -128,8 +127,7 @@ def by_hand(
 
 def list_view(
     noun: str,
-    headings: Sequence[str],
-    row: Callable[[Any], tuple[str, ...]],
+    columns: Mapping[str, Callable[[Any], str]],
     *,
     start: str,
     right: Sequence[str] = (),
@@ -137,24 +135,17 @@ def list_view(
     state_colours: Mapping[str, str] | None = None,
 ) -> View:
     """Return the view of a list as a table; `drop` names the columns that a narrow terminal loses first."""
+    colours = state_colours or {}
 
     def show(items: list[Any]) -> None:
-        if not items:
-            render.say(
-                f"no {noun} under way; start one with `{start}`, see old ones with `fleet {noun} list --all`"
-            )
-            return
-        colours = state_colours or {}
-        render.out_lines(
-            render.table(
-                headings,
-                [row(item) for item in items],
-                right=right,
-                drop=drop,
-                styles={"state": [colours.get(item.state, "") for item in items]} if colours else {},
-                width=render.terminal_width(),
-                is_coloured=render.is_coloured(sys.stdout),
-            )
+        render.show_table(
+            items,
+            columns,
+            right=right,
+            drop=drop,
+            styles={"state": lambda item: colours.get(item.state, "")},
+            empty=f"no {noun} under way; start one with `{start}`,"
+            f" see old ones with `fleet {noun} list --all`",
         )
 
     return View(show)
@@ -249,13 +240,12 @@ def _plain_exit_code(output: Any) -> int:
 
 
 def _key_table(operation: type[Operation]) -> View:
-    keys = [name for name, field in operation.meta.output.fields.items() if field.key]
+    def column(name: str) -> Callable[[Any], str]:
+        return lambda item: str(getattr(item, name))
 
-    def row(item: Any) -> tuple[str, ...]:
-        return tuple(render.printable(str(getattr(item, name))) for name in keys)
-
-    noun = operation.meta.noun
-    return list_view(noun, keys, row, start=f"fleet {noun} start")
+    noun, fields = operation.meta.noun, operation.meta.output.fields
+    columns = {name: column(name) for name, field in fields.items() if field.key}
+    return list_view(noun, columns, start=f"fleet {noun} start")
 
 
 # from words to a request
@@ -358,8 +348,6 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
     if field.file and field.position:  # the argument is the file
         return _text_or_file(field, None, value)
     if field.stdin and value == "-":
-        from fleet.interfaces.cli.create import read_text
-
         return read_text("-")
     if field.file or field.file_option:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
@@ -391,8 +379,6 @@ def _one_flag(field: Field, given: Mapping[str, Any]) -> str | None:
 
 
 def _text_or_file(field: Field, text: str | None, file: str | None) -> str | None:
-    from fleet.interfaces.cli.create import read_text
-
     if text is not None and file is not None:
         raise InvalidInput(f"give {_spelled(field)} or {_file_word(field)}, not both")
     if text is None and file is None and field.is_required:
@@ -481,12 +467,7 @@ def _follow(
 
 def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool) -> None:
     if as_json:
-        if view.body:
-            render.out_json(view.body(output))
-        elif isinstance(output, list):
-            render.out_json([one.to_json() for one in cast("list[Any]", output)])
-        else:
-            render.out_json(output.to_json())
+        render.out_json(view.body(output) if view.body else output)
         return
     view.show(output)
     if follow_ups:

@@ -1,8 +1,7 @@
-"""What several commands share: opening the fleet, common options, asking, completing names."""
+"""What several commands share: opening the fleet, common options, reading files, asking."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from fleet.errors import FleetError, InvalidInput
+from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ def opened() -> Generator[Fleet]:
     with open_fleet() as fleet:
         yield fleet
         if fleet.has_settings:
-            for warning in fleet.settings.warnings:
-                render.say(f"warning: {warning}")
+            render.warn(fleet.settings.warnings)
 
 
 def json_option(function: Function) -> Function:
@@ -41,61 +39,35 @@ def json_option(function: Function) -> Function:
     )
 
 
-def complete_branch(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the branches of the store. A shell that waits for completions must never see an error."""
-    from click.shell_completion import CompletionItem
+def flag(*names: str, help: str) -> click.Option:
+    return click.Option(names, is_flag=True, help=help)
+
+
+def completing(
+    what: str,
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what offers branches, coders or tasks to a shell."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from fleet.interfaces.cli import completions
+
+        return completions.complete(what, ctx, incomplete)
+
+    return complete
+
+
+def read_text(file: str) -> str:
+    """Return the text of a file, or of stdin for `-`."""
+    from pathlib import Path
 
     try:
-        with opened() as fleet:
-            found = fleet.runs.list(everything=ctx.info_name == "undo")
-    except (FleetError, OSError):
-        return []
-    branches = {run.branch: str(run.state) for run in found if run.branch.startswith(incomplete)}
-    return [CompletionItem(branch, help=state) for branch, state in sorted(branches.items())]
-
-
-def task_argument(function: Function) -> Function:
-    return click.argument("name", metavar="ID", shell_complete=complete_task)(function)
-
-
-def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the ids of tasks, those that are closed only where they are wanted."""
-    from click.shell_completion import CompletionItem
-
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file!r}: {error.strerror}") from error
     try:
-        with opened() as fleet:
-            found = fleet.tasks.list()
-    except (FleetError, OSError):
-        return []
-    has_closed = ctx.info_name in ("reopen", "show", "view")
-    return [
-        CompletionItem(task.id, help=f"{task.state} · {render.printable(task.title)}")
-        for task in found
-        if task.id.startswith(incomplete) and (has_closed or task.state != "closed")
-    ]
-
-
-def complete_coder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    from fleet.plugins import coder_names
-
-    try:
-        with opened() as fleet:
-            found = coder_names(fleet.settings)
-    except (FleetError, OSError):
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
-
-
-def first_line(text: str) -> str:
-    """Return what a text is about, in a line that is safe to show."""
-    return render.printable(text.strip().partition("\n")[0][:80])
-
-
-def named_run() -> str:
-    """Return the id of the run that this process says it belongs to; "" for a person."""
-    return os.environ.get("FLEET_RUN", "")
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file!r} is not valid UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def wake(home: Path) -> None:
@@ -123,9 +95,6 @@ def leaving(note: str) -> Generator[None]:
         raise
     except KeyboardInterrupt:
         raise Interrupted(note) from None
-
-
-AGENTS_GO_ON = "the agents work on in the background; look with `fleet list`, end them with `fleet kill`"
 
 
 def confirm(question: str, *, is_sure: bool, flag: str) -> None:

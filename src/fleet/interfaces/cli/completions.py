@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from fleet.errors import FleetError
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import first_line, opened
+from fleet.interfaces.cli.common import opened
 
 if TYPE_CHECKING:
     import click
@@ -86,7 +86,7 @@ def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
         request = read(operation_named(op), {"all": True})
         for item in request(Call(fleet, identify))[0]:
             about = getattr(item, "prompt", "") or getattr(item, "name", "") or getattr(item, "into", "")
-            yield item.id, f"{item.state} · {first_line(about)}"
+            yield item.id, f"{item.state} · {render.first_line(about)}"
 
     return listed
 

@@ -44,7 +44,7 @@ def demo(keep: bool, agents: int) -> int:
 
 def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
     from fleet.bootstrap import demo_in
-    from fleet.interfaces.cli.progress import progress
+    from fleet.interfaces.cli.live import progress
     from fleet.operations.run_shapes import RunView
 
     demo = demo_in(folder, agents)
@@ -61,7 +61,7 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
 
 
 def _show(demo: Demo) -> None:
-    from fleet.interfaces.cli.listing import last_line
+    from fleet.interfaces.cli.live import last_line
     from fleet.interfaces.cli.outcome import difference
     from fleet.operations.common import DiffCount
     from fleet.operations.run_shapes import RunView
@@ -78,8 +78,8 @@ def _show(demo: Demo) -> None:
         )
         for run in demo.runs
     ]
-    headings = ("branch", "state", "took", "diff", "tokens", "cost", "last line")
-    render.show_table(headings, rows, right=("took", "tokens", "cost"))
+    columns = render.cells("branch", "state", "took", "diff", "tokens", "cost", "last line")
+    render.show_table(rows, columns, right=("took", "tokens", "cost"))
     render.out()
     for fact in demo.facts:
         verdict = render.paint("ok  ", "green") if fact.holds else render.paint("FAIL", "red")

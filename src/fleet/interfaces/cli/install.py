@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,7 +10,7 @@ import click
 
 from fleet.errors import FleetError, InvalidInput, Refused
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import confirm, json_option, named_run
+from fleet.interfaces.cli.common import confirm, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +138,7 @@ def _show_left(left: Sequence[Path], home: Path) -> None:
 
 
 def _refuse_agent() -> None:
-    if run := named_run():
+    if run := os.environ.get("FLEET_RUN"):
         raise Refused(f"run {run} is an agent's: your clients' files are yours", hint="ask a person to do it")
 
 

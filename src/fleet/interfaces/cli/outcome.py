@@ -5,34 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import click
 
 from fleet.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    Session,
-    View,
-    by_hand,
-    command,
-)
-from fleet.interfaces.cli.common import (
-    AGENTS_GO_ON,
-    complete_branch,
-    json_option,
-    leaving,
-    opened,
-    wake,
-)
-from fleet.interfaces.cli.progress import progress
+from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
+from fleet.interfaces.cli.common import completing, json_option, leaving, opened, wake
+from fleet.interfaces.cli.live import progress, why
 from fleet.operations.common import DiffCount
-from fleet.operations.run_shapes import RunLine, RunView
+from fleet.operations.run_shapes import OutsideRow, RunLine, RunView
 from fleet.operations.runs import ListRuns, ReadDiff, ShowRun
 
-if TYPE_CHECKING:
-    pass
+_AGENTS_GO_ON = "the agents work on in the background; look with `fleet list`, end them with `fleet kill`"
 
 
 def _diff(session: Session, request: ReadDiff) -> None:
@@ -50,7 +35,12 @@ def _page(text: str) -> None:
     import os
     import subprocess
 
-    pager = _pager()
+    # The user's pager, as git finds it. Not the repository's: agents can write its settings.
+    outside = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE")}
+    asked = subprocess.run(
+        ["git", "var", "GIT_PAGER"], cwd="/", env=outside, capture_output=True, check=False
+    )
+    pager = asked.stdout.decode(errors="replace").strip() if asked.returncode == 0 else ""
     if pager in ("", "cat"):
         render.out_lines(text.removesuffix("\n").split("\n"))
         return
@@ -58,80 +48,56 @@ def _page(text: str) -> None:
     # GIT_PAGER is a shell command line by git's own definition; nothing of ours is put into it.
     with subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # the person has seen enough
             process.stdin.write(text.encode(errors="replace"))
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # the person has seen enough
-
-
-def _pager() -> str:
-    """Return the user's pager, as git finds it. Not the repository's: agents can write its settings."""
-    import os
-    import subprocess
-
-    outside = {name: value for name, value in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE")}
-    asked = subprocess.run(
-        ["git", "var", "GIT_PAGER"], cwd="/", env=outside, capture_output=True, check=False
-    )
-    return asked.stdout.decode(errors="replace").strip() if asked.returncode == 0 else ""
 
 
 def _coloured(diff: str) -> str:
     if not render.is_coloured(sys.stdout):
         return diff
     codes = {"+": "32", "-": "31", "@": "36", "d": "1"}
-    lines: list[str] = []
-    for line in diff.split("\n"):
-        code = codes.get(line[:1])
-        lines.append(f"\x1b[{code}m{line}\x1b[m" if code else line)
-    return "\n".join(lines)
+    lines = [(codes.get(line[:1]), line) for line in diff.split("\n")]
+    return "\n".join(f"\x1b[{code}m{line}\x1b[m" if code else line for code, line in lines)
 
 
 def show_result(run: RunView) -> None:
     """Print everything that is known of how a run came out."""
     state = render.paint(run.state, render.STATE_COLOURS[run.state])
-    told = f"waits for {run.waits_for}" if run.waits_for else run.state_reason
-    reason = f": {render.printable(told)}" if told else ""
-    render.out(f"{render.paint(run.branch, 'bold')}  {state}{reason}")
-    for name, value in _facts(run):
-        render.out(f"  {name:9} {value}")
-    if run.result is None:
-        render.out(f"  {'result':9} none yet ({run.state} for {render.age_since(run.state_since)})")
-        return
-    for commit in run.result.commits:
-        render.out(f"  {'commit':9} {commit.sha[:10]} {render.printable(commit.subject)}")
-    for file in run.result.files_changed:
-        render.out(f"  {'changed':9} {render.printable(file)}")
-    for one in run.changed_outside:
-        told = f"{one.weight}: {one.what} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
-        render.out(f"  {'outside':9} {render.printable(told)}")
-    for step in run.result.next_steps:
-        render.out(f"  {'next':9} {render.printable(step)}")
-    if run.result.summary:
-        render.out()
-        for line in render.printable_lines(run.result.summary):
-            render.out(f"  {line}")
-
-
-def _facts(run: RunView) -> list[tuple[str, str]]:
+    render.out(f"{render.paint(run.branch, 'bold')}  {state}{render.because(why(run))}")
+    result = run.result
     is_saved = run.is_removed and run.saved_ref
     saved = f"saved as {run.saved_ref} (fleet undo {run.id})" if is_saved else ""
-    tests = run.result.tests if run.result else ""
-    facts = [
-        ("run", f"{run.id} (batch {run.batch})"),
-        ("project", run.project),
-        ("coder", f"{run.coder} {run.model}".strip()),
-        ("workspace", saved or ("none" if run.is_removed else run.workspace or "")),
-        ("took", render.age_between(run.started_at, run.ended_at)),
-        ("turns", str(run.turn) if run.turn > 1 else ""),
-        ("diff", difference(run.diff)),
-        ("tests", render.printable(tests)),
-        ("held", f"{render.printable(run.held)} (fleet boundary show {run.id})" if run.held else ""),
-        ("tokens", render.count(run.usage.total_tokens) if run.usage.total_tokens else ""),
-        ("cost", render.money(run.usage.cost_usd)),
-    ]
-    return [(name, value) for name, value in facts if value]
+    unknown = f"none yet ({run.state} for {render.age_since(run.state_since)})"
+    render.out_facts(
+        (
+            ("run", f"{run.id} (batch {run.batch})"),
+            ("project", run.project),
+            ("coder", f"{run.coder} {run.model}".strip()),
+            ("workspace", saved or ("none" if run.is_removed else run.workspace or "")),
+            ("took", render.age_since(run.started_at, run.ended_at)),
+            ("turns", str(run.turn) if run.turn > 1 else ""),
+            ("diff", difference(run.diff)),
+            ("tests", result.tests if result else ""),
+            ("held", f"{run.held} (fleet boundary show {run.id})" if run.held else ""),
+            ("tokens", render.count(run.usage.total_tokens) if run.usage.total_tokens else ""),
+            ("cost", render.money(run.usage.cost_usd)),
+            ("result", "" if result else unknown),
+        )
+    )
+    if result is None:
+        return
+    render.out_facts(("commit", f"{commit.sha[:10]} {commit.subject}") for commit in result.commits)
+    render.out_facts(("changed", file) for file in result.files_changed)
+    render.out_facts(("outside", f"{one.weight}: {changed(one)}") for one in run.changed_outside)
+    render.out_facts(("next", step) for step in result.next_steps)
+    if result.summary:
+        render.out_lines(["", *(f"  {line}" for line in render.printable_lines(result.summary))])
+
+
+def changed(one: OutsideRow) -> str:
+    """Put a change outside of a workspace into words."""
+    return f"{one.what} {one.name}: {one.old or 'nothing'} → {one.new or 'nothing'}"
 
 
 def difference(diff: DiffCount) -> str:
@@ -146,7 +112,7 @@ result = command(ShowRun, View(show_result), name="result")
 
 
 @click.command()
-@click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=complete_branch)
+@click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=completing("branch"))
 @click.option("-b", "--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
 @click.option(
     "--timeout",
@@ -181,25 +147,25 @@ def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: 
 
 
 def follow_to_the_end(
-    session: Session,
-    runs: Sequence[RunLine],
-    *,
-    as_json: bool,
-    is_one: bool = False,
-    timeout: float | None = None,
+    session: Session, runs: RunLine | Sequence[RunLine], *, as_json: bool, timeout: float | None = None
 ) -> int:
     """Wait for runs with progress, print their results, and return the exit code that tells of them."""
-    with leaving(AGENTS_GO_ON):
-        seen = wait_for(session, runs, lambda run: run.is_at_rest, is_quiet=as_json, timeout=timeout)
+    is_one = isinstance(runs, RunLine)
+    with leaving(_AGENTS_GO_ON):
+        seen = wait_for(
+            session,
+            [runs] if isinstance(runs, RunLine) else runs,
+            lambda run: run.is_at_rest,
+            is_quiet=as_json,
+            timeout=timeout,
+        )
     if as_json:
-        render.out_json(seen[0].to_json() if is_one else [run.to_json() for run in seen])
-    else:
-        for number, run in enumerate(seen):
-            if number:
-                render.out()
-            show_result(run)
-    unfinished = [run.branch for run in seen if not run.is_at_rest]
-    if unfinished:
+        render.out_json(seen[0] if is_one else seen)
+    for number, run in enumerate([] if as_json else seen):
+        if number:
+            render.out()
+        show_result(run)
+    if unfinished := [run.branch for run in seen if not run.is_at_rest]:
         raise Unavailable(
             f"still at work after {timeout:g} s: {', '.join(unfinished)}",
             hint="wait again, or run `fleet list`",

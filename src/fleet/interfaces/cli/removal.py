@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
-
-import click
 
 from fleet.errors import Failed, NoRoom
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, by_hand
-from fleet.interfaces.cli.common import confirm, leaving
+from fleet.interfaces.cli.common import confirm, flag, leaving
 from fleet.interfaces.cli.outcome import difference, wait_for
 from fleet.operations.run_shapes import RemovedRun, RunView
 from fleet.operations.runs import CleanRuns, KillRuns, ListRuns, UndoRun
@@ -21,6 +19,11 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 _REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fleet list --all`"
+_COLUMNS: Mapping[str, Callable[[RunView], str]] = {
+    "branch": lambda run: run.branch,
+    "run": lambda run: run.id,
+    "state": lambda run: run.state,
+}
 
 
 def _kill(session: Session, request: KillRuns, *, is_sure: bool, as_json: bool) -> None:
@@ -53,18 +56,12 @@ def require_gone(fleet: Fleet, ids: Sequence[str]) -> None:
 
 
 def _show_victims(runs: Sequence[RunView]) -> None:
-    # Of a run at work the recorded diff may be from before it did anything.
-    rows = [
-        (
-            run.branch,
-            run.id,
-            run.state,
-            difference(run.diff)
-            or ("nothing changed" if run.has_ended else f"see `fleet diff {run.branch}`"),
-        )
-        for run in runs
-    ]
-    for line in render.table(("branch", "run", "state", "work"), rows):
+    def work(run: RunView) -> str:
+        # Of a run at work the recorded diff may be from before it did anything.
+        unknown = "nothing changed" if run.has_ended else f"see `fleet diff {run.branch}`"
+        return difference(run.diff) or unknown
+
+    for line in render.table(runs, {**_COLUMNS, "work": work}, is_plain=True):
         render.say(line)
 
 
@@ -77,10 +74,13 @@ def _finish(session: Session, runs: Sequence[RunView], *, as_json: bool) -> None
     with leaving(_REMOVAL_GOES_ON):
         runs = wait_for(session, runs, is_over, is_quiet=as_json)
     if as_json:
-        render.out_json([run.to_json() for run in runs])
+        render.out_json(runs)
     else:
         for run in runs:
-            render.out(_removed(run))
+            where = f"saved as {run.saved_ref}" if run.is_removed and run.saved_ref else "it had no workspace"
+            if run.has_workspace:
+                where = f"still in {run.workspace}"
+            render.out(f"{run.branch}  {run.state}, {where}")
         if any(run.saved_ref for run in runs):
             last = runs[-1].branch if len(runs) == 1 else "BRANCH"
             render.say(f"undo: fleet undo {last}")
@@ -98,17 +98,13 @@ def require_room(runs: Sequence[RunView]) -> None:
         raise NoRoom(told, hint="nothing is lost; free some space there, and it goes on by itself")
 
 
-def _removed(run: RunView) -> str:
-    if run.has_workspace:
-        return f"{run.branch}  {run.state}, still in {run.workspace}"
-    if run.is_removed and run.saved_ref:
-        return f"{run.branch}  {run.state}, saved as {run.saved_ref}"
-    return f"{run.branch}  {run.state}, it had no workspace"
-
-
 def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -> None:
     if is_list:
-        _show_restorable(session.ask(ListRuns(removed=True)), as_json=as_json)
+        removed: list[RemovedRun] = session.ask(ListRuns(removed=True))
+        if as_json:
+            render.out_json(removed)
+        else:
+            _show_restorable(removed)
         return
     run: RunView = session.ask(request)
     with leaving(_REMOVAL_GOES_ON):
@@ -119,7 +115,7 @@ def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -
     runs = session.fleet.runs
     remains = None if is_back else runs.remains_of(runs.get(run.id))
     if as_json:
-        render.out_json(run.to_json())
+        render.out_json(run)
     require_room([run])
     if remains is not None:
         raise Failed(
@@ -152,26 +148,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _show_restorable(runs: Sequence[RemovedRun], *, as_json: bool) -> None:
-    if as_json:
-        render.out_json([run.to_json() for run in runs])
-        return
-    rows = [
-        (
-            run.branch,
-            run.id,
-            run.state,
-            render.age_since(run.removed_at or run.state_since),
-            difference(run.diff),
-            _some(run.set_aside),
-        )
-        for run in runs
-    ]
-    if rows:
-        columns = ("branch", "run", "state", "removed", "work", "set aside")
-        render.show_table(columns, rows, right=("removed",))
-    else:
-        render.say("no removed run to restore")
+def _show_restorable(runs: Sequence[RemovedRun]) -> None:
+    columns: dict[str, Callable[[RemovedRun], str]] = {
+        **_COLUMNS,
+        "removed": lambda run: render.age_since(run.removed_at or run.state_since),
+        "work": lambda run: difference(run.diff),
+        "set aside": lambda run: _some(run.set_aside),
+    }
+    render.show_table(runs, columns, right=("removed",), empty="no removed run to restore")
 
 
 def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool) -> None:
@@ -183,12 +167,16 @@ def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool
         return
     if request.dry_run:
         if as_json:
-            render.out_json([run.to_json() for run in runs])
+            render.out_json(runs)
         else:
-            rows = [
-                (run.branch, run.id, run.state, difference(run.diff), run.workspace or "") for run in runs
-            ]
-            render.show_table(("branch", "run", "state", "work", "workspace"), rows)
+            render.show_table(
+                runs,
+                {
+                    **_COLUMNS,
+                    "work": lambda run: difference(run.diff),
+                    "workspace": lambda run: run.workspace or "",
+                },
+            )
         return
     if not as_json:
         _show_victims(runs)
@@ -202,8 +190,8 @@ def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool
     _finish(session, cleaned, as_json=as_json)
 
 
-_SURE = click.Option(["-f", "--force", "--yes", "is_sure"], is_flag=True, help="Do not ask.")
-_LIST = click.Option(["--list", "is_list"], is_flag=True, help="List runs that can be restored.")
+_SURE = flag("-f", "--force", "--yes", "is_sure", help="Do not ask.")
+_LIST = flag("--list", "is_list", help="List runs that can be restored.")
 
 kill = by_hand(KillRuns, _kill, extra=[_SURE])
 undo = by_hand(UndoRun, _undo, extra=[_LIST])

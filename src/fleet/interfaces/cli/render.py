@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from typing import TextIO
 
     from fleet.domain.event import Json
+    from fleet.operations.spec import Shape
+
+Item = TypeVar("Item")
 
 _GAP = "  "
 _LEAST = 20  # columns that the last column of a table keeps, if it has them
@@ -31,23 +34,13 @@ _CODES = {
 
 _OWN_CODES = frozenset(("", "0", *_CODES.values()))
 
-# Everything that steers a terminal but ESC, which begins our own colours, tabs and ends of lines.
-_CONTROLS = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (
-        *range(0x20),
-        *range(0x7F, 0xA0),
-        0x61C,
-        0x200E,
-        0x200F,
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-    )
-    if chr(code) not in "\n\t\x1b"
-} | {0x0D: " "}
-
 # DEL, the C1 controls, line separators, and marks that change the direction of text.
-_STEERING = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+_STEERING = (*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_ESCAPED = {code: f"\\u{code:04x}" for code in _STEERING}
+# Everything that steers a terminal but ESC, which begins our own colours, tabs and ends of lines.
+_CONTROLS = dict.fromkeys({*range(0x20), *_STEERING} - set(b"\n\t\x1b"), "\N{REPLACEMENT CHARACTER}") | {
+    0x0D: " "
+}
 
 STATE_COLOURS = {
     "queued": "dim",
@@ -89,17 +82,18 @@ def out_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def out_json(value: Json) -> None:
-    out(json_text(value, indent=2))
+def out_json(value: Json | Shape | Sequence[Shape]) -> None:
+    """Print JSON of the result, or its shapes as JSON."""
+    from fleet.operations.spec import json_of
+
+    out(json_text(json_of(value), indent=2))
 
 
 def json_text(value: Json, *, indent: int | None = None) -> str:
     """Return JSON that is safe to look at: what would steer a terminal or reorder its text is escaped."""
     import json
-    import re
 
-    text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return re.sub(_STEERING, lambda found: f"\\u{ord(found[0]):04x}", text)
+    return json.dumps(value, indent=indent, ensure_ascii=False).translate(_ESCAPED)
 
 
 def flush() -> None:
@@ -111,6 +105,11 @@ def say(text: str) -> None:
     """Tell a person what goes on, beside the result."""
     _write(sys.stderr, text + "\n")
     sys.stderr.flush()
+
+
+def warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        say(f"warning: {warning}")
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -155,7 +154,10 @@ def printable(text: str) -> str:
     """Return the text on one line and harmless: what an agent said may hold codes that move the cursor."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else _visible(letter) for letter in text)
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
+    )
 
 
 def printable_lines(text: str) -> list[str]:
@@ -171,20 +173,12 @@ def tame(text: str) -> str:
     """Return text of ours, perhaps in colour, in which nothing else steers a terminal."""
     if text.isprintable():
         return text
-    first, *rest = text.translate(_CONTROLS).split("\x1b")
-    return first + "".join(
-        ("\x1b" if _is_own_code(part) else "\N{REPLACEMENT CHARACTER}") + part for part in rest
-    )
-
-
-def _is_own_code(text: str) -> bool:
-    """Whether a colour of ours follows an escape."""
-    code, end, _ = text[:16].partition("m")
-    return bool(end) and code[:1] == "[" and _OWN_CODES.issuperset(code[1:].split(";"))
-
-
-def _visible(letter: str) -> str:
-    return " " if letter.isspace() else "\N{REPLACEMENT CHARACTER}"
+    tamed, *rest = text.translate(_CONTROLS).split("\x1b")
+    for part in rest:
+        code, end, _ = part[:16].partition("m")
+        is_ours = bool(end) and code[:1] == "[" and _OWN_CODES.issuperset(code[1:].split(";"))
+        tamed += ("\x1b" if is_ours else "\N{REPLACEMENT CHARACTER}") + part
+    return tamed
 
 
 class Harmless:
@@ -233,9 +227,26 @@ def cut(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
-def _pad(text: str, width: int, *, right: bool) -> str:
-    space = " " * (width - width_of(text))
-    return space + text if right else text + space
+def first_line(text: str) -> str:
+    """Return what a text is about, in a line that is safe to show."""
+    return printable(text.strip().partition("\n")[0][:80])
+
+
+def because(reason: str | None) -> str:
+    """Return the end of a sentence that gives a reason, if there is one."""
+    return f": {printable(reason)}" if reason else ""
+
+
+def words(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def tally(states: Iterable[str]) -> str:
+    """Return how many there are of each: 3 running, 1 blocked."""
+    counts: dict[str, int] = {}
+    for state in states:
+        counts[state] = counts.get(state, 0) + 1
+    return ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
 # numbers
@@ -250,13 +261,8 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
-def age_since(moment: str | None) -> str:
-    """Return the age of a moment as JSON has it; "" if there is none."""
-    return age_between(moment, None)
-
-
-def age_between(start: str | None, end: str | None) -> str:
-    """Return the time from one moment to another, or to now; "" if it has not started."""
+def age_since(start: str | None, end: str | None = None) -> str:
+    """Return the time from a moment, as JSON has it, to another or to now; "" if there is none."""
     import time
 
     from fleet.operations.spec import seconds_of
@@ -286,14 +292,10 @@ def plural(number: int, noun: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    return _told("%H:%M:%S", seconds)
+    return date(seconds, "%H:%M:%S")
 
 
-def date(seconds: float) -> str:
-    return _told("%Y-%m-%d %H:%M:%S", seconds)
-
-
-def _told(form: str, seconds: float) -> str:
+def date(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Put a time into words; one that no calendar has, which an agent may well name, stays a number."""
     import time
 
@@ -303,97 +305,107 @@ def _told(form: str, seconds: float) -> str:
         return f"{seconds:g}"
 
 
-# tables
+# facts and tables
+
+
+def out_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print what is known of something, a line each, below its heading."""
+    out_lines(f"  {name:9} {printable(value)}" for name, value in facts if value)
+
+
+def show_table(
+    items: Sequence[Item],
+    columns: Mapping[str, Callable[[Item], str]],
+    *,
+    right: Collection[str] = (),
+    drop: Sequence[str] = (),
+    styles: Mapping[str, Callable[[Item], str]] | None = None,
+    empty: str = "",
+) -> None:
+    """Print a table of the result, see `table`, or say that there is none."""
+    if empty and not items:
+        say(empty)
+    out_lines(table(items, columns, right=right, drop=drop, styles=styles, width=terminal_width()))
+
+
+def cells(*headings: str) -> Mapping[str, Callable[[Sequence[str]], str]]:
+    """Return the columns of a table whose items are its rows."""
+    from operator import itemgetter
+
+    return {heading: itemgetter(place) for place, heading in enumerate(headings)}
 
 
 def table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    items: Sequence[Item],
+    columns: Mapping[str, Callable[[Item], str]],
     *,
-    right: Iterable[str] = (),
+    right: Collection[str] = (),
     drop: Sequence[str] = (),
-    styles: Mapping[str, Sequence[str]] | None = None,
+    styles: Mapping[str, Callable[[Item], str]] | None = None,
     width: int | None = None,
-    is_coloured: bool = False,
+    is_plain: bool = False,
 ) -> list[str]:
-    """Return the lines of an aligned table.
+    """Return the lines of an aligned table, with the cell of an item in each column.
 
     Empty columns are left out. Where `width` is too small, columns of `drop` go first, in that
-    order; then the widest are cut. `styles` gives a column a colour per row.
+    order; then the widest are cut. `styles` gives the cells of a column a colour, if stdout shows them.
     """
-    columns = [
-        _Column(heading, cells) for heading, cells in zip(headings, zip(*rows, strict=True), strict=False)
-    ]
-    shown = [column for column in columns if column.width]
+    made = ((heading, [printable(cell(item)) for item in items]) for heading, cell in columns.items())
+    shown = [_Column(heading, cells, is_right=heading in right) for heading, cells in made if any(cells)]
     if not shown:
         return []
-    rightward = set(right)
-    for column in shown:
-        column.is_right = column.heading in rightward
-        column.width = max(column.width, len(column.heading))
     if width is not None:
         shown = _that_fit(shown, drop, width)
-    painted = [column.painted(styles or {} if is_coloured else {}) for column in shown]
+    lines = [column.fitted() for column in shown]
     heading = _GAP.join(column.fit(column.heading) for column in shown).rstrip()
-    if is_coloured:
+    if not is_plain and is_coloured(sys.stdout):
         heading = _painted(heading, "dim")
-    return [heading, *(_GAP.join(cells).rstrip() for cells in zip(*painted, strict=True))]
+        for column, cells in zip(shown, lines, strict=True):
+            if style := (styles or {}).get(column.heading):
+                cells[:] = [_painted(cell, style(item)) for cell, item in zip(cells, items, strict=True)]
+    return [heading, *(_GAP.join(cells).rstrip() for cells in zip(*lines, strict=True))]
 
 
 class _Column:
     """One column of a table: its cells, and how wide they are."""
 
-    def __init__(self, heading: str, cells: Sequence[str]) -> None:
-        self.heading = heading
-        self.cells = cells
+    def __init__(self, heading: str, cells: Sequence[str], *, is_right: bool) -> None:
+        self.heading, self.cells, self.is_right = heading, cells, is_right
         self.is_ascii = "".join(cells).isascii()
-        self.width = max(map(len if self.is_ascii else width_of, cells))
-        self.is_right = False
+        self.width = max(len(heading), *map(len if self.is_ascii else width_of, cells))
 
     def fit(self, text: str) -> str:
-        return _pad(cut(text, self.width), self.width, right=self.is_right)
+        text = cut(text, self.width)
+        space = " " * (self.width - width_of(text))
+        return space + text if self.is_right else text + space
 
-    def painted(self, styles: Mapping[str, Sequence[str]]) -> list[str]:
-        """Return the cells as wide as the column is, each in its colour."""
+    def fitted(self) -> list[str]:
+        """Return the cells as wide as the column is."""
         width = self.width
         if not self.is_ascii or any(len(cell) > width for cell in self.cells):
-            cells = [self.fit(cell) for cell in self.cells]
-        elif self.is_right:
-            cells = [cell.rjust(width) for cell in self.cells]
-        else:
-            cells = [cell.ljust(width) for cell in self.cells]
-        colours = styles.get(self.heading)
-        return [_painted(*pair) for pair in zip(cells, colours, strict=True)] if colours else cells
+            return [self.fit(cell) for cell in self.cells]
+        return [cell.rjust(width) if self.is_right else cell.ljust(width) for cell in self.cells]
 
 
 def _that_fit(columns: list[_Column], drop: Sequence[str], width: int) -> list[_Column]:
     """Leave columns out, then narrow the widest ones, until a line is no wider than that."""
+
+    def excess() -> int:
+        return sum(column.width + len(_GAP) for column in columns) - len(_GAP) - width
+
     for heading in drop:
-        if _needed(columns) <= width:
+        if excess() <= max(0, columns[-1].width - _LEAST):
             break
         columns = [column for column in columns if column.heading != heading] or columns
     last = columns[-1]
-    last.width = max(min(last.width, _LEAST), last.width - max(0, _total(columns) - width))
-    while (excess := _total(columns) - width) > 0:
+    last.width = max(min(last.width, _LEAST), last.width - max(0, excess()))
+    while excess() > 0:
         widest = max(columns, key=lambda column: column.width)
         if widest.width <= 1:
             break
-        widest.width = max(1, widest.width - excess, min(_LEAST, widest.width - 1))
+        widest.width = max(1, widest.width - excess(), min(_LEAST, widest.width - 1))
     return columns
-
-
-def _needed(columns: Sequence[_Column]) -> int:
-    return _total(columns) - max(0, columns[-1].width - _LEAST)
-
-
-def _total(columns: Sequence[_Column]) -> int:
-    return sum(column.width + len(_GAP) for column in columns) - len(_GAP)
 
 
 def _painted(text: str, style: str) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style and text else text
-
-
-def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterable[str] = ()) -> None:
-    """Print a small table of the result."""
-    out_lines(table(headings, rows, right=right, width=terminal_width(), is_coloured=is_coloured(sys.stdout)))

@@ -113,12 +113,9 @@ def config(context: click.Context, is_edit: bool, is_validate: bool, show_origin
 def _show_settings(settings: list[Setting], *, with_origin: bool = False) -> None:
     import json
 
-    rows = [
-        (one.key, render.printable(json.dumps(one.value, ensure_ascii=False)), one.origin) for one in settings
-    ]
-    headings = ("setting", "value", "origin")
-    shown = len(headings) if with_origin else 2
-    render.show_table(headings[:shown], [row[:shown] for row in rows])
+    values = [(one.key, json.dumps(one.value, ensure_ascii=False), one.origin) for one in settings]
+    headings = ("setting", "value", "origin") if with_origin else ("setting", "value")
+    render.show_table(values, render.cells(*headings))
 
 
 show = command(ShowConfig, View(_show_settings))
@@ -142,8 +139,7 @@ set_ = command(SetConfig, View(_show_change), is_repair=True)
 
 
 def _show_check(check: ConfigCheck) -> None:
-    for warning in check.warnings:
-        render.say(f"warning: {warning}")
+    render.warn(check.warnings)
     render.out("the configuration is valid")
 
 
@@ -156,7 +152,7 @@ def _show_files(files: ConfigFiles) -> None:
         for whose, file in (("user", files.user), ("project", files.project))
         if file
     ]
-    render.show_table(("whose", "file", "state"), rows)
+    render.show_table(rows, render.cells("whose", "file", "state"))
 
 
 for one in (show, set_, validate, command(ShowConfigFiles, View(_show_files))):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from fleet.errors import FleetError, InvalidInput
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, View, by_hand, command
-from fleet.interfaces.cli.common import complete_task, json_option, opened
-from fleet.interfaces.cli.queue import STATE_COLOURS, queue_lines
+from fleet.interfaces.cli.common import completing, json_option, opened
+from fleet.interfaces.cli.queue import STATE_COLOURS, obstacles
 from fleet.operations.spec import seconds_of
 from fleet.operations.tasks import (
     BlockTask,
@@ -27,7 +27,6 @@ from fleet.operations.tasks import (
     ImportedTasks,
     ImportTasks,
     ListTasks,
-    LogEntry,
     PortableTask,
     QueuedTask,
     ReadTask,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from fleet.domain.event import Json
-    from fleet.interfaces.cli.tree import Twig
 
 FILES = ReadTask.fields["what"].choices
 OTHER_WORDS = {
@@ -53,8 +51,7 @@ OTHER_WORDS = {
     "rm": "close",
     "ls": "list",
 }
-HEADINGS = ("id", "state", "pri", "age", "cost", "coder", "labels", "project", "title", "why")
-FIRST_TO_GO = ("labels", "cost", "project", "coder", "pri")
+DEEPEST = 30  # levels of a tree that fit on a screen
 
 
 # one task
@@ -62,7 +59,7 @@ FIRST_TO_GO = ("labels", "cost", "project", "coder", "pri")
 
 def _show_created(task: CreatedTask) -> None:
     render.out(summary(task))
-    show_warnings(task)
+    render.warn(task.warnings)
     if task.unmet:
         render.say(f"it waits for {', '.join(task.unmet)}")
     elif task.paused is not None:
@@ -78,16 +75,11 @@ def summary(task: TaskView) -> str:
     return f"Created {task.id}: {render.printable(task.title)}  [{told}]"
 
 
-def show_warnings(task: CreatedTask | EditedTask) -> None:
-    for warning in task.warnings:
-        render.say(f"warning: {warning}")
-
-
 def _told(what: str) -> View:
     def show(task: TaskView) -> None:
         render.out(f"{what} {task.id}: {render.printable(task.title)}")
         if isinstance(task, EditedTask):
-            show_warnings(task)
+            render.warn(task.warnings)
 
     return View(show)
 
@@ -120,12 +112,29 @@ def _show_list(session: Session, request: ListTasks, *, as_json: bool) -> None:
 
     shown: list[QueuedTask] = session.ask(request)
     if as_json:
-        render.out_json([task.to_json() for task in shown])
+        render.out_json(shown)
         return
-    if shown:
-        render.out_lines(_table(shown))
-    states = [task.state.replace("_", " ") for task in shown]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    has_projects = len({task.project for task in shown}) > 1
+    columns: dict[str, Callable[[QueuedTask], str]] = {
+        "id": lambda task: task.id,
+        "state": lambda task: render.words(task.state),
+        "pri": lambda task: str(task.priority),
+        "age": lambda task: render.age_since(task.created_at),
+        "cost": lambda task: render.money(task.spent_usd) if task.spent_usd else "",
+        "coder": lambda task: task.effective.coder if task.effective else "",
+        "labels": lambda task: ", ".join(task.labels),
+        "project": lambda task: task.project.rpartition("/")[2] if has_projects else "",
+        "title": lambda task: task.title,
+        "why": _why,
+    }
+    render.show_table(
+        shown,
+        columns,
+        right=("pri", "age", "cost"),
+        drop=("labels", "cost", "project", "coder", "pri"),
+        styles={"state": lambda task: STATE_COLOURS[task.state], "why": lambda task: "dim"},
+    )
+    counts = render.tally(render.words(task.state) for task in shown)
     closed: list[QueuedTask] = []
     if not request.all and not request.state:
         closed = session.ask(ListTasks(state="closed", label=request.label))
@@ -134,54 +143,24 @@ def _show_list(session: Session, request: ListTasks, *, as_json: bool) -> None:
     if not shown and not closed and not request.state and not request.label:
         render.say('add one with `fleet task create "…"`')
     queue = session.ask(ShowQueue(limit=1))
-    for line in queue_lines(queue, sys.stderr):
+    for line in obstacles(queue, sys.stderr):
         render.say(line)
     session.wake(if_needed_for=[queue])
-
-
-def _table(tasks: Sequence[QueuedTask]) -> list[str]:
-    has_projects = len({task.project for task in tasks}) > 1
-    return render.table(
-        HEADINGS,
-        [_row(task, has_projects=has_projects) for task in tasks],
-        right=("pri", "age", "cost"),
-        drop=FIRST_TO_GO,
-        styles={"state": [STATE_COLOURS[task.state] for task in tasks], "why": ["dim"] * len(tasks)},
-        width=render.terminal_width(),
-        is_coloured=render.is_coloured(sys.stdout),
-    )
-
-
-def _row(task: QueuedTask, *, has_projects: bool) -> tuple[str, ...]:
-    return (
-        task.id,
-        task.state.replace("_", " "),
-        str(task.priority),
-        render.age_since(task.created_at),
-        render.money(task.spent_usd) if task.spent_usd else "",
-        task.effective.coder if task.effective else "",
-        render.printable(", ".join(task.labels)),
-        render.printable(task.project.rpartition("/")[2]) if has_projects else "",
-        render.printable(task.title),
-        _why(task),
-    )
 
 
 def _why(task: QueuedTask) -> str:
     """Return why a task is in its state, in a few words."""
     if task.state == "closed":
-        return render.printable(task.close_reason or "")
+        return task.close_reason or ""
     if task.state == "open" and task.unmet:
         return f"waits for {render.plural(len(task.unmet), 'task')}"
-    return render.printable(task.refusal or task.reason)
+    return task.refusal or task.reason
 
 
 def _show_tree(session: Session, request: ShowTaskTree, *, as_json: bool) -> None:
-    from fleet.interfaces.cli.tree import grow, roots_of
-
     tasks: dict[str, TaskView] = {task.id: task for task in session.ask(request)}
     if as_json:
-        render.out_json([task.to_json() for task in tasks.values()])
+        render.out_json([*tasks.values()])
         return
     twigs = list(grow(tasks, [next(iter(tasks))] if request.task_id else roots_of(tasks)))
     render.out_lines(map(_leaf, twigs))
@@ -191,10 +170,41 @@ def _show_tree(session: Session, request: ShowTaskTree, *, as_json: bool) -> Non
         render.say("… marks what is shown further up, or with `fleet task tree ID`")
 
 
+class Twig(NamedTuple):
+    """One line of a tree."""
+
+    lines: str  # drawn before it
+    task: TaskView
+    is_cut: bool  # what it waits for stands further up, or is too deep to be shown
+
+
+def roots_of(tasks: Mapping[str, TaskView]) -> list[str]:
+    """Return the tasks that are not closed and that no such task waits for."""
+    left = [task for task in tasks.values() if task.state != "closed"]
+    awaited = {dep for task in left for dep in task.deps}
+    return [task.id for task in left if task.id not in awaited]
+
+
+def grow(tasks: Mapping[str, TaskView], roots: Sequence[str]) -> Iterator[Twig]:
+    """Yield the lines of a tree: below each task what it waits for, each of them in full only once."""
+    seen: set[str] = set()
+    waiting = [(root, "", "", 0) for root in reversed(roots)]
+    while waiting:
+        name, lines, below, depth = waiting.pop()
+        deps = [dep for dep in tasks[name].deps if dep in tasks]
+        is_cut = bool(deps) and (name in seen or depth >= DEEPEST)
+        yield Twig(lines, tasks[name], is_cut)
+        if is_cut:
+            continue
+        seen.add(name)
+        for place, dep in reversed(list(enumerate(deps, 1))):
+            corner, stem = ("└─ ", "   ") if place == len(deps) else ("├─ ", "│  ")
+            waiting.append((dep, below + corner, below + stem, depth + 1))
+
+
 def _leaf(twig: Twig) -> str:
     task, width = twig.task, render.terminal_width()
-    state = task.state.replace("_", " ")
-    head = f"{twig.lines}{task.id}  "
+    state, head = render.words(task.state), f"{twig.lines}{task.id}  "
     title = render.printable(task.title) + (" …" if twig.is_cut else "")
     if width:
         title = render.cut(title, max(1, width - render.width_of(head) - len(state) - 2))
@@ -210,21 +220,16 @@ def _export(session: Session, request: ExportTasks, *, file: str) -> None:
     if file == "-":
         render.out_lines(lines)
     else:
-        _write(file, "".join(f"{line}\n" for line in lines))
+        from pathlib import Path
+
+        path = Path(file)
+        draft = path.with_name(path.name + ".new")  # whoever reads the file sees the old one or the new one
+        try:
+            draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            draft.replace(path)
+        except OSError as error:
+            raise InvalidInput(f"cannot write {file!r}: {error.strerror}") from error
     render.say(f"exported {render.plural(len(lines), 'task')}")
-
-
-def _write(file: str, text: str) -> None:
-    """Write a file in one go: whoever reads it sees the old one or the new one."""
-    from pathlib import Path
-
-    path = Path(file)
-    draft = path.with_name(path.name + ".new")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise InvalidInput(f"cannot write {file!r}: {error.strerror}") from error
 
 
 def _show_imported(done: ImportedTasks) -> None:
@@ -235,22 +240,19 @@ def _show_imported(done: ImportedTasks) -> None:
 
 
 def _show_file(file: TaskFile) -> None:
-    if file.text is None:
-        _show_log(file.entries)
-    elif render.is_terminal(sys.stdout):
-        render.out_lines(render.printable_lines(file.text))
-    else:
-        render.out_bytes(file.text.encode())
-
-
-def _show_log(entries: Sequence[LogEntry]) -> None:
-    for entry in entries:
+    if file.text is not None:
+        if render.is_terminal(sys.stdout):
+            render.out_lines(render.printable_lines(file.text))
+        else:
+            render.out_bytes(file.text.encode())
+        return
+    for entry in file.entries:
         when = render.date(seconds_of(entry.at)) if entry.at else ""
         who = f" ({render.printable(entry.by)})" if entry.by else ""
-        lines = render.printable_lines(entry.text or "") or [""]
-        render.out(f"{render.paint(when, 'dim')}  {entry.kind!s:13}{lines[0]}{who}")
-        render.out_lines(f"{'':34}{line}" for line in lines[1:])
-    if not entries:
+        first, *more = render.printable_lines(entry.text or "") or [""]
+        render.out(f"{render.paint(when, 'dim')}  {entry.kind!s:13}{first}{who}")
+        render.out_lines(f"{'':34}{line}" for line in more)
+    if not file.entries:
         render.say("the log is empty")
 
 
@@ -297,30 +299,26 @@ class TaskGroup(click.Group):
         return f"did you mean `fleet task {meant}`?"
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if rows := _running():
+        """List the tasks in progress; a store that cannot be read must not spoil the help."""
+        try:
+            with opened() as fleet:
+                found: list[QueuedTask] = Session(fleet).ask(ListTasks(state="in_progress"))
+        except (FleetError, OSError):
+            found = []
+        if chosen := [(task, task.effective) for task in found if task.effective]:
             with formatter.section("In progress"):
-                formatter.write_dl(rows)
+                formatter.write_dl(
+                    [
+                        (task.id, f"[{one.coder}/{one.model or 'default'}] {render.printable(task.title)}")
+                        for task, one in chosen
+                    ]
+                )
         super().format_epilog(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         found = super().shell_complete(ctx, incomplete)
-        is_option = incomplete.startswith("-")
-        return found if is_option else [*found, *complete_task(ctx, self.params[0], incomplete)]
-
-
-def _running() -> list[tuple[str, str]]:
-    """Return the tasks in progress, for the help; a store that cannot be read must not spoil it."""
-    try:
-        with opened() as fleet:
-            found: list[QueuedTask] = Session(fleet).ask(ListTasks(state="in_progress"))
-    except (FleetError, OSError):
-        return []
-    chosen = ((task, task.effective) for task in found)
-    return [
-        (task.id, f"[{one.coder}/{one.model or 'default'}] {render.printable(task.title)}")
-        for task, one in chosen
-        if one
-    ]
+        tasks = [] if incomplete.startswith("-") else completing("task")(ctx, self.params[0], incomplete)
+        return [*found, *tasks]
 
 
 @click.group(

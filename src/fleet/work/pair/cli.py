@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.interfaces.cli.common import first_line
+from fleet.interfaces.cli.common import flag
 from fleet.work.pair.operations import (
     CancelPair,
     DecidePair,
-    FindingRow,
     ListPairs,
     PairView,
     ShowPair,
     StartPair,
 )
 
-HEADINGS = ("id", "state", "round", "age", "doer", "reviewer", "open", "prompt", "why")
-FIRST_TO_GO = ("age", "open", "reviewer", "doer")
+_COLUMNS: Mapping[str, Callable[[PairView], str]] = {
+    "id": lambda pair: pair.id,
+    "state": lambda pair: render.words(pair.state),
+    "round": lambda pair: f"{pair.round}/{pair.most_rounds}",
+    "age": lambda pair: render.age_since(pair.created_at),
+    "doer": lambda pair: pair.doer,
+    "reviewer": lambda pair: pair.reviewer,
+    "open": lambda pair: str(sum(finding.standing == "open" for finding in pair.findings)),
+    "prompt": lambda pair: render.first_line(pair.prompt),
+    "why": lambda pair: pair.reason,
+}
 COLOURS = {
     "doing": "cyan",
     "reviewing": "cyan",
@@ -46,21 +55,7 @@ def _show_started(pair: PairView) -> None:
 
 
 def _show_state(pair: PairView) -> None:
-    render.out(f"{pair.id} is {pair.state.replace('_', ' ')}")
-
-
-def _row(pair: PairView) -> tuple[str, ...]:
-    return (
-        pair.id,
-        pair.state.replace("_", " "),
-        f"{pair.round}/{pair.most_rounds}",
-        render.age_since(pair.created_at),
-        render.printable(pair.doer),
-        render.printable(pair.reviewer),
-        str(sum(finding.standing == "open" for finding in pair.findings)),
-        first_line(pair.prompt),
-        render.printable(pair.reason),
-    )
+    render.out(f"{pair.id} is {render.words(pair.state)}")
 
 
 def _progress(pair: PairView) -> str:
@@ -74,33 +69,31 @@ def _exit_code(pair: PairView) -> int:
 
 
 def _show(pair: PairView) -> None:
-    state = render.paint(pair.state.replace("_", " "), COLOURS.get(pair.state, ""))
-    reason = f": {render.printable(pair.reason)}" if pair.reason else ""
-    render.out(f"{render.paint(pair.id, 'bold')}  {state}{reason}")
+    state = render.paint(render.words(pair.state), COLOURS.get(pair.state, ""))
+    render.out(f"{render.paint(pair.id, 'bold')}  {state}{render.because(pair.reason)}")
     itself = "  (the doer's own coder)" if _reviews_itself(pair) else ""
-    facts = (
-        ("asked for", first_line(pair.prompt)),
-        ("doer", f"{render.printable(pair.doer)}  (task {pair.task})"),
-        ("reviewer", f"{render.printable(pair.reviewer)}{itself}"),
-        ("round", f"{pair.round} of {pair.most_rounds}"),
-        ("gates", render.printable("; ".join(pair.gates))),
-        ("branch", f"{pair.branch} at {pair.head[:10]}" if pair.head else pair.branch),
-        ("decided", f"by {render.printable(pair.decided_by)}" if pair.decided_by else ""),
+    render.out_facts(
+        (
+            ("asked for", render.first_line(pair.prompt)),
+            ("doer", f"{pair.doer}  (task {pair.task})"),
+            ("reviewer", f"{pair.reviewer}{itself}"),
+            ("round", f"{pair.round} of {pair.most_rounds}"),
+            ("gates", "; ".join(pair.gates)),
+            ("branch", f"{pair.branch} at {pair.head[:10]}" if pair.head else pair.branch),
+            ("decided", f"by {pair.decided_by}" if pair.decided_by else ""),
+        )
     )
-    render.out_lines(f"  {name:9} {value}" for name, value in facts if value)
     for round in pair.rounds:
-        said = round.verdict or f"no verdict: {render.printable(round.reason)}"
-        edits = f", and changed {render.printable(', '.join(round.edits))}: discarded" if round.edits else ""
+        said = round.verdict or f"no verdict: {round.reason}"
+        edits = f", and changed {', '.join(round.edits)}: discarded" if round.edits else ""
         raised = f", {render.plural(round.raised, 'new finding')}" if round.verdict else ""
-        render.out(f"  {'review':9} {round.number}  {round.head[:10]}  {said}{raised}{edits}")
-    render.out_lines(map(_finding_line, pair.findings))
-
-
-def _finding_line(finding: FindingRow) -> str:
-    severity = render.paint(finding.severity, SEVERITY_COLOURS.get(finding.severity, ""))
-    line = f":{finding.line}" if finding.line is not None else ""
-    place = f" {render.printable(finding.file + line)}" if finding.file else ""
-    return f"  {finding.id:9} {severity}, {finding.standing}{place}: {render.printable(finding.claim)}"
+        render.out_facts([("review", f"{round.number}  {round.head[:10]}  {said}{raised}{edits}")])
+    for finding in pair.findings:
+        severity = render.paint(finding.severity, SEVERITY_COLOURS.get(finding.severity, ""))
+        line = f":{finding.line}" if finding.line is not None else ""
+        place = f" {finding.file}{line}" if finding.file else ""
+        told = render.printable(f"{finding.standing}{place}: {finding.claim}")
+        render.out(f"  {finding.id:9} {severity}, {told}")
 
 
 SHOWN = View(
@@ -127,7 +120,7 @@ def _start() -> click.Command:
 
     made.callback = start
     help_ = "Plan first, and review phase by phase: the same as `fleet sprint`."
-    made.params.insert(-2, click.Option(["--plan"], is_flag=True, help=help_))
+    made.params.insert(-2, flag("--plan", help=help_))
     return made
 
 
@@ -153,10 +146,9 @@ pair = NounGroup(
             ListPairs,
             list_view(
                 "pair",
-                HEADINGS,
-                _row,
+                _COLUMNS,
                 right=("age", "open"),
-                drop=FIRST_TO_GO,
+                drop=("age", "open", "reviewer", "doer"),
                 state_colours=COLOURS,
                 start='fleet pair DOER REVIEWER -p "…"',
             ),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.interfaces.cli.common import first_line
 from fleet.work.race.operations import (
     CancelRace,
     Candidate,
@@ -18,8 +17,15 @@ from fleet.work.race.operations import (
     StartRace,
 )
 
-HEADINGS = ("id", "state", "age", "candidates", "winner", "prompt", "why")
-FIRST_TO_GO = ("age", "candidates")
+_COLUMNS: Mapping[str, Callable[[RaceLine], str]] = {
+    "id": lambda race: race.id,
+    "state": lambda race: "asking" if race.is_asking else race.end or race.state,
+    "age": lambda race: render.age_since(race.created_at),
+    "candidates": lambda race: str(race.size),
+    "winner": lambda race: str(race.winner or ""),
+    "prompt": lambda race: render.first_line(race.prompt),
+    "why": lambda race: race.reason,
+}
 STANDING_COLOURS = {
     "winner": "green",
     "good": "green",
@@ -41,25 +47,12 @@ def _show_cancelled(race: RaceView) -> None:
     render.out(f"{race.id} is being cancelled; the branches of its candidates stay")
 
 
-def _row(race: RaceLine) -> tuple[str, ...]:
-    return (
-        race.id,
-        "asking" if race.is_asking else race.end or race.state,
-        render.age_since(race.created_at),
-        str(race.size),
-        str(race.winner or ""),
-        first_line(race.prompt),
-        render.printable(race.reason),
-    )
-
-
 def _progress(race: RaceView) -> str:
     if race.state != "racing":
         left = f", {render.plural(race.trials_left, 'trial')} left" if race.trials_left else ""
         return f"{race.id}  {race.state}{left}"
-    states = [task.state.replace("_", " ") for task in race.task_states]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{race.id}  {race.state}: {counts}" if counts else f"{race.id}  {race.state}"
+    counts = render.tally(render.words(task.state) for task in race.task_states)
+    return f"{race.id}  {race.state}{render.because(counts)}"
 
 
 def _exit_code(race: RaceView) -> int:
@@ -70,16 +63,13 @@ def _exit_code(race: RaceView) -> int:
 
 
 def _show(race: RaceView) -> None:
-    render.out(f"{render.paint(race.id, 'bold')}  {first_line(race.prompt)}")
+    render.out(f"{render.paint(race.id, 'bold')}  {render.first_line(race.prompt)}")
     state = "waits for you (`fleet questions`)" if race.is_asking else race.end or race.state
-    render.out(f"  {'state':9} {state}" + (f": {render.printable(race.reason)}" if race.reason else ""))
-    render.out(f"  {'base':9} {race.base[:12]}")
-    for gate in race.base_gates:
-        render.out(f"  {'':9} {_gate_line(gate)}")
+    render.out_facts((("state", f"{state}{render.because(race.reason)}"), ("base", race.base[:12])))
+    render.out_lines(f"  {'':9} {_gate_line(gate)}" for gate in race.base_gates)
     if not race.candidates:
-        for task in race.task_states:
-            reason = f": {render.printable(task.reason)}" if task.reason else ""
-            render.out(f"  {task.id:9} {task.state.replace('_', ' ')}{reason}")
+        states = ((task.id, render.words(task.state), task.reason) for task in race.task_states)
+        render.out_facts((name, f"{state}{render.because(reason)}") for name, state, reason in states)
     for candidate in race.candidates:
         render.out_lines(_candidate_lines(candidate))
     if race.end == "tie" and not any(candidate.proofs for candidate in race.candidates):
@@ -91,12 +81,14 @@ def _show(race: RaceView) -> None:
 
 def _candidate_lines(one: Candidate) -> list[str]:
     standing = render.paint(one.standing, STANDING_COLOURS.get(one.standing, ""))
-    reason = f": {render.printable(one.reason)}" if one.reason else ""
     size = f"+{one.diff.added} -{one.diff.removed}" if one.diff.files else ""
     about = "  ".join(part for part in (one.coder, render.printable(one.branch or ""), size) if part)
-    lines = ["", f"{render.paint(f'candidate {one.number}', 'bold')}  {standing}{reason}", f"  {about}"]
-    gates: Sequence[GateRow] = (*one.gates, *((one.lint,) if one.lint else ()))
-    lines += [f"  {_gate_line(gate)}" for gate in gates]
+    lines = [
+        "",
+        f"{render.paint(f'candidate {one.number}', 'bold')}  {standing}{render.because(one.reason)}",
+        f"  {about}",
+    ]
+    lines += [f"  {_gate_line(gate)}" for gate in (*one.gates, one.lint) if gate]
     for suite in one.suites:
         if suite.author != one.number:
             said = "could not be run" if suite.say is None else f"say {suite.say}"
@@ -152,7 +144,7 @@ race = NounGroup(
         command(
             ListRaces,
             list_view(
-                "race", HEADINGS, _row, drop=FIRST_TO_GO, start='fleet race 3 -p "…" --gate "make test"'
+                "race", _COLUMNS, drop=("age", "candidates"), start='fleet race 3 -p "…" --gate "make test"'
             ),
         ),
         command(ShowRace, SHOWN),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import click
 
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.interfaces.cli.common import first_line
 from fleet.work.sprint.operations import (
     CancelSprint,
     CheckPlan,
@@ -17,7 +18,16 @@ from fleet.work.sprint.operations import (
     StartSprint,
 )
 
-HEADINGS = ("id", "state", "phase", "age", "doer", "reviewer", "prompt", "why")
+_COLUMNS: Mapping[str, Callable[[SprintView], str]] = {
+    "id": lambda sprint: sprint.id,
+    "state": lambda sprint: sprint.state,
+    "phase": lambda sprint: _phase(sprint),
+    "age": lambda sprint: render.age_since(sprint.created_at),
+    "doer": lambda sprint: sprint.doer,
+    "reviewer": lambda sprint: sprint.reviewer,
+    "prompt": lambda sprint: render.first_line(sprint.prompt),
+    "why": lambda sprint: sprint.reason,
+}
 COLOURS = {"planning": "cyan", "building": "cyan", "done": "green", "stopped": "red", "cancelled": "red"}
 
 
@@ -28,19 +38,6 @@ def _show_started(sprint: SprintView) -> None:
 
 def _show_cancelled(sprint: SprintView) -> None:
     render.out(f"{sprint.id} is {sprint.state}")
-
-
-def _row(sprint: SprintView) -> tuple[str, ...]:
-    return (
-        sprint.id,
-        sprint.state,
-        _phase(sprint),
-        render.age_since(sprint.created_at),
-        render.printable(sprint.doer),
-        render.printable(sprint.reviewer),
-        first_line(sprint.prompt),
-        render.printable(sprint.reason),
-    )
 
 
 def _phase(sprint: SprintView) -> str:
@@ -60,27 +57,28 @@ def _exit_code(sprint: SprintView) -> int:
 
 
 def _show(sprint: SprintView) -> None:
-    reason = f": {render.printable(sprint.reason)}" if sprint.reason else ""
     state = render.paint(sprint.state, COLOURS.get(sprint.state, ""))
-    render.out(f"{render.paint(sprint.id, 'bold')}  {state}{reason}")
+    render.out(f"{render.paint(sprint.id, 'bold')}  {state}{render.because(sprint.reason)}")
     head, unlanded = (sprint.head or "")[:10], sprint.unlanded or ""
-    facts = (
-        ("asked for", first_line(sprint.prompt)),
-        ("doer", render.printable(sprint.doer)),
-        ("reviewer", render.printable(sprint.reviewer)),
-        ("gates", render.printable("; ".join(sprint.gates))),
-        ("branch", f"{sprint.branch} at {head}" if head and not unlanded else ""),
-        ("unlanded", f"{head}: {render.printable(unlanded)}" if unlanded else ""),
+    render.out_facts(
+        (
+            ("asked for", render.first_line(sprint.prompt)),
+            ("doer", sprint.doer),
+            ("reviewer", sprint.reviewer),
+            ("gates", "; ".join(sprint.gates)),
+            ("branch", f"{sprint.branch} at {head}" if head and not unlanded else ""),
+            ("unlanded", f"{head}: {unlanded}" if unlanded else ""),
+        )
     )
-    render.out_lines(f"  {name:9} {value}" for name, value in facts if value)
     pairs = iter(sprint.pair_states)
     for number, phase in enumerate((None, *sprint.plan)):
         pair = next(pairs, None)
         how = f"{pair.state}, round {pair.round} of {pair.most_rounds}  ({pair.id})" if pair else "pending"
-        name, title = (f"phase {number}", render.printable(phase.title)) if phase else ("plan", "PLAN.md")
-        render.out(f"  {name:9} {title}: {how}")
-        for task in phase.tasks if phase else ():
-            render.out(f"  {'':9} {render.printable(task.id)} [{task.tier}] {render.printable(task.title)}")
+        name, title = (f"phase {number}", phase.title) if phase else ("plan", "PLAN.md")
+        tasks = phase.tasks if phase else ()
+        render.out_facts(
+            [(name, f"{title}: {how}"), *(("", f"{task.id} [{task.tier}] {task.title}") for task in tasks)]
+        )
     if unlanded and sprint.state == "done":
         render.say(f"first run `git merge {head}` on {sprint.branch}: it lacks the last commits")
 
@@ -121,8 +119,7 @@ sprint = NounGroup(
             ListSprints,
             list_view(
                 "sprint",
-                HEADINGS,
-                _row,
+                _COLUMNS,
                 right=("age",),
                 state_colours=COLOURS,
                 start='fleet sprint DOER REVIEWER -p "…" --gate "…"',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -33,29 +33,40 @@ BRANCH_COLOURS = {"landed": "green", "sent_back": "yellow", "refused": "red", "w
 STATE_COLOURS = {"open": "cyan", "halted": "yellow", "done": "green", "cancelled": "dim"}
 MOST_PATHS = 5  # that are named in a line
 INDENT = " " * 13
+_COLUMNS: Mapping[str, Callable[[TrainLine], str]] = {
+    "id": lambda train: train.id,
+    "state": lambda train: train.state,
+    "into": lambda train: train.into,
+    "branches": lambda train: _tally(train),
+    "project": lambda train: train.project,
+    "why": lambda train: train.reason,
+}
 
 
 # conflicts
 
 
 def _show_forecast(found: Forecast) -> None:
-    if not found.branches:
-        render.say(f"no agent's branch has commits that {found.into!r} lacks")
-        return
-    rows = [
-        (
-            render.printable(one.branch),
-            one.state or "",
-            f"conflicts: {_paths(one.conflict)}" if one.conflict else "merges",
-        )
-        for one in found.branches
-    ]
-    render.show_table(("branch", "agent", f"into {found.into}"), rows)
+    render.show_table(
+        found.branches,
+        {
+            "branch": lambda one: one.branch,
+            "agent": lambda one: one.state or "",
+            f"into {found.into}": lambda one: (
+                f"conflicts: {_paths(one.conflict)}" if one.conflict else "merges"
+            ),
+        },
+        empty=f"no agent's branch has commits that {found.into!r} lacks",
+    )
     if found.pairs:
         render.out()
         render.show_table(
-            ("branch", "and branch", "both changed"),
-            [(*map(render.printable, pair.branches), _paths(pair.conflict)) for pair in found.pairs],
+            found.pairs,
+            {
+                "branch": lambda pair: pair.branches[0],
+                "and branch": lambda pair: pair.branches[1],
+                "both changed": lambda pair: _paths(pair.conflict),
+            },
         )
 
 
@@ -78,14 +89,13 @@ def _some(paths: Sequence[str]) -> str:
 
 def _show_started(started: MergeStart) -> None:
     train = started.train
-    for warning in _warnings(train.branches if train else started.pull_requests):
-        render.say(warning)
+    render.warn(_warnings(train.branches if train else started.pull_requests))
     for request in started.pull_requests:
         how = "opened" if request.is_new else "already open"
-        render.out(f"{render.printable(request.branch)}  {render.printable(request.url)}  ({how})")
+        render.out(render.printable(f"{request.branch}  {request.url}  ({how})"))
     if train:
         count = "1 branch" if len(train.branches) == 1 else f"{len(train.branches)} branches"
-        render.out(f"train {train.id}: {count} into {render.printable(train.into)}")
+        render.out(render.printable(f"train {train.id}: {count} into {train.into}"))
         gates = ", ".join(f"`{render.printable(gate)}`" for gate in train.gates)
         render.say(f"gates before it lands: {gates}" if gates else "no gates: whatever merges cleanly lands")
 
@@ -97,7 +107,7 @@ def _started_json(started: MergeStart) -> Json:
 def _warnings(branches: Iterable[TrainBranch | PullRequestRow]) -> list[str]:
     """Name the branches that change what decides how work is judged."""
     return [
-        f"warning: {render.printable(one.branch)} {_changes(one)}; review it before it lands"
+        f"{render.printable(one.branch)} {_changes(one)}; review it before it lands"
         for one in branches
         if one.protected_files
     ]
@@ -108,12 +118,11 @@ def _changes(one: TrainBranch | PullRequestRow) -> str:
 
 
 def _progress(train: TrainView) -> str:
-    moved = [
-        f"{render.printable(one.branch)}: {one.state.replace('_', ' ')}"
-        for one in train.branches
-        if one.state != "waiting"
-    ]
-    return "\n".join([*_warnings(train.branches), *moved])
+    warnings = [f"warning: {warning}" for warning in _warnings(train.branches)]
+    moved = [one for one in train.branches if one.state != "waiting"]
+    return "\n".join(
+        [*warnings, *(f"{render.printable(one.branch)}: {render.words(one.state)}" for one in moved)]
+    )
 
 
 def _exit_code(train: TrainView) -> int:
@@ -128,22 +137,10 @@ def _tally(train: TrainLine) -> str:
     return f"{landed} of {len(train.branches)} landed"
 
 
-def _row(train: TrainLine) -> tuple[str, ...]:
-    return (
-        train.id,
-        train.state,
-        render.printable(train.into),
-        _tally(train),
-        render.printable(train.project),
-        render.printable(train.reason),
-    )
-
-
 def _show(train: TrainView) -> None:
     state = render.paint(train.state, STATE_COLOURS[train.state])
     render.out(f"train {train.id} into {render.printable(train.into)}: {state}, {_tally(train)}")
-    if train.reason:
-        render.out_lines([f"  {line}" for line in render.printable_lines(train.reason)])
+    render.out_lines(f"  {line}" for line in render.printable_lines(train.reason))
     for one in sorted(train.branches, key=lambda one: one.place):
         render.out_lines(_branch_lines(train, one))
     if train.testing:
@@ -152,22 +149,20 @@ def _show(train: TrainView) -> None:
         render.say(f"other trains: {', '.join(train.others)}")
 
 
-def _show_cancelled(train: TrainView) -> None:
-    render.out(f"train {train.id} is being cancelled; {_tally(train)}")
+def _said(text: str) -> View:
+    def show(train: TrainView) -> None:
+        render.out(f"train {train.id} {text}; {_tally(train)}")
 
-
-def _show_resumed(train: TrainView) -> None:
-    render.out(f"train {train.id} resumed; {_tally(train)}")
+    return View(show)
 
 
 def _branch_lines(train: TrainView, one: TrainBranch) -> list[str]:
-    state = render.paint(f"{one.state.replace('_', ' '):9}", BRANCH_COLOURS[one.state])
+    state = render.paint(f"{render.words(one.state):9}", BRANCH_COLOURS[one.state])
     head = f"  {state}  {render.printable(one.branch)}"
     protected = [f"{INDENT}{_changes(one)}"] if one.protected_files else []
     if one.landed_as:
         return [f"{head}  {one.landed_as[:12]}", *protected]
-    reason = [f"{INDENT}{line}" for line in render.printable_lines(one.reason) if one.reason]
-    lines = [head, *protected, *reason]
+    lines = [head, *protected, *(f"{INDENT}{line}" for line in render.printable_lines(one.reason))]
     if one.state == "refused":
         lines.append(f"{INDENT}next: {render.printable(_advice(train, one))}")
     if one.task:
@@ -222,12 +217,7 @@ train = NounGroup(
     commands=(
         command(
             ListTrains,
-            list_view(
-                "train",
-                ("id", "state", "into", "branches", "project", "why"),
-                _row,
-                start='fleet merge BRANCH --gate "…"',
-            ),
+            list_view("train", _COLUMNS, start='fleet merge BRANCH --gate "…"'),
         ),
         command(ShowTrain, SHOWN),
         wait_command(
@@ -239,7 +229,7 @@ train = NounGroup(
             The exit code is 0 if everything landed, 5 if something needs a person, 1 if it was cancelled.""",
             example="fleet train wait m-1a2b3c4d5e",
         ),
-        command(CancelTrain, View(_show_cancelled)),
-        command(ResumeTrain, View(_show_resumed)),
+        command(CancelTrain, _said("is being cancelled")),
+        command(ResumeTrain, _said("resumed")),
     ),
 )

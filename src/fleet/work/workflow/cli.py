@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    View,
-    carry_out,
-    command,
-    list_view,
-)
-from fleet.interfaces.cli.common import confirm, first_line
+from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, carry_out, command, list_view
+from fleet.interfaces.cli.common import confirm, flag
 from fleet.work.workflow import graph
 from fleet.work.workflow.operations import (
     ApproveStage,
@@ -46,8 +39,18 @@ from fleet.work.workflow.operations import (
 
 STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
 STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
-HEADINGS = ("#", "stage", "who", "state", "took", "branch", "what it says")
-FIRST_TO_GO = ("#", "took", "who")
+_COLUMNS: Mapping[str, Callable[[WorkflowView], str]] = {
+    "id": lambda workflow: workflow.id,
+    "name": lambda workflow: workflow.name,
+    "state": lambda workflow: (
+        "needs you" if workflow.needs_person else "paused" if workflow.is_paused else workflow.state
+    ),
+    "stages": lambda workflow: (
+        f"{sum(stage.state in ('done', 'skipped') for stage in workflow.stages)}/{len(workflow.stages)}"
+    ),
+    "age": lambda workflow: render.age_since(workflow.created_at),
+    "project": lambda workflow: workflow.project,
+}
 
 
 def _show_started(workflow: WorkflowView) -> None:
@@ -64,8 +67,7 @@ def _show_checked(workflow: WorkflowView) -> None:
 
 
 def _warn(workflow: WorkflowView) -> None:
-    for warning in workflow.warnings:
-        render.say(f"warning: {render.printable(warning)}")
+    render.warn(map(render.printable, workflow.warnings))
 
 
 def _progress(workflow: WorkflowView) -> str:
@@ -84,41 +86,27 @@ def _exit_code(workflow: WorkflowView) -> int:
     return 0 if workflow.state in ("succeeded", "running") else 1
 
 
-def _row(workflow: WorkflowView) -> tuple[str, ...]:
-    done = sum(stage.state in ("done", "skipped") for stage in workflow.stages)
-    state = "needs you" if workflow.needs_person else "paused" if workflow.is_paused else workflow.state
-    return (
-        workflow.id,
-        render.printable(workflow.name),
-        state,
-        f"{done}/{len(workflow.stages)}",
-        render.age_since(workflow.created_at),
-        render.printable(workflow.project),
-    )
-
-
 def _show_known(known: list[KnownWorkflow]) -> None:
-    rows = [tuple(map(render.printable, (one.name, one.description, one.path))) for one in known]
-    render.show_table(("name", "what it does", "file"), rows)
+    render.show_table(
+        known,
+        {
+            "name": lambda one: one.name,
+            "what it does": lambda one: one.description,
+            "file": lambda one: one.path,
+        },
+    )
 
 
 def _show(workflow: WorkflowView) -> None:
+    name = render.paint(render.printable(workflow.name), "bold")
     state = render.paint(workflow.state, STATE_COLOURS[workflow.state])
     paused = " (paused)" if workflow.is_paused and workflow.state == "running" else ""
-    reason = f": {render.printable(workflow.reason)}" if workflow.reason else ""
-    render.out(
-        f"{render.paint(render.printable(workflow.name), 'bold')}  {workflow.id}  {state}{paused}{reason}"
-    )
-    rows = [row for stage in workflow.stages for row in _stage_rows(stage)]
-    render.out_lines(
-        render.table(
-            HEADINGS,
-            rows,
-            drop=FIRST_TO_GO,
-            styles={"state": [STAGE_COLOURS.get(row[HEADINGS.index("state")], "") for row in rows]},
-            width=render.terminal_width(),
-            is_coloured=render.is_coloured(sys.stdout),
-        )
+    render.out(f"{name}  {workflow.id}  {state}{paused}{render.because(workflow.reason)}")
+    render.show_table(
+        [row for stage in workflow.stages for row in _stage_rows(stage)],
+        render.cells("#", "stage", "who", "state", "took", "branch", "what it says"),
+        drop=("#", "took", "who"),
+        styles={"state": lambda row: STAGE_COLOURS.get(row[3], "")},
     )
     _warn(workflow)
     if any(stage.state == "asking" for stage in workflow.stages):
@@ -132,12 +120,12 @@ def _stage_rows(stage: StageRow) -> Iterator[tuple[str, ...]]:
     said = stage.asks or stage.reason or (only.summary if only else "") or stage.activity
     yield (
         str(stage.index),
-        render.printable(stage.name) + (f" (round {stage.round})" if stage.round > 1 else ""),
-        render.printable(stage.who),
+        stage.name + (f" (round {stage.round})" if stage.round > 1 else ""),
+        stage.who,
         stage.state,
-        render.age_between(stage.started_at, stage.ended_at),
+        render.age_since(stage.started_at, stage.ended_at),
         (only.branch if only else task.branch if task else "") or "",
-        first_line(said),
+        render.first_line(said),
     )
     if stage.results:  # a workflow within has parts of its own
         items = stage.items if len(stage.items) == len(stage.results) else [""] * len(stage.results)
@@ -152,7 +140,8 @@ def _stage_rows(stage: StageRow) -> Iterator[tuple[str, ...]]:
         ]
     if len(parts) > 1:
         for item, state, branch, said in parts:
-            yield ("", f"  {first_line(item)}", "", state, "", branch or "", first_line(said))
+            name = f"  {render.first_line(item)}"
+            yield ("", name, "", state, "", branch or "", render.first_line(said))
 
 
 def _show_logs(entries: list[StageNote]) -> None:
@@ -178,17 +167,18 @@ def _show_logs(entries: list[StageNote]) -> None:
         render.out_lines(f"    {line}" for line in more)
 
 
-def _show_result(*, as_json: bool, **given: Any) -> int:
+def _show_result(_: object, *, as_json: bool, **given: Any) -> int:
     found = cast("WorkflowResult", carry_out(ShowWorkflowResult, given)[0])
     is_good = all(one.is_good for one in found.results)
     code = (0 if is_good else 1) if found.stage else _exit_code(found.workflow)
     if as_json:
-        bodies = [one.to_json() for one in found.results]
-        render.out_json(bodies[0] if len(bodies) == 1 else [*bodies])
+        render.out_json(found.results[0] if len(found.results) == 1 else found.results)
         return code
     for number, one in enumerate(found.results):
         branch = f"  {one.branch}" if one.branch else ""
-        item = f"  ({first_line(found.items[number])})" if len(found.items) == len(found.results) else ""
+        item = (
+            f"  ({render.first_line(found.items[number])})" if len(found.items) == len(found.results) else ""
+        )
         render.out(f"{one.status}{branch}{item}")
         render.out_lines(render.printable_lines(one.summary or one.reason))
         render.out_lines(f"  next: {render.printable(step)}" for step in one.next_steps)
@@ -197,16 +187,14 @@ def _show_result(*, as_json: bool, **given: Any) -> int:
 
 
 def _show_cleaned(cleaned: CleanUp) -> None:
-    for branch in cleaned.deleted:
-        render.out(f"deleted {branch}")
-    for branch in cleaned.kept:
-        render.out(f"kept    {branch}  (not merged, or checked out)")
+    render.out_lines(f"deleted {branch}" for branch in cleaned.deleted)
+    render.out_lines(f"kept    {branch}  (not merged, or checked out)" for branch in cleaned.kept)
 
 
-def _draw(*, svg: str | None, as_json: bool, **given: Any) -> None:
+def _draw(_: object, *, svg: str | None, as_json: bool, **given: Any) -> None:
     found = cast("WorkflowView", carry_out(DrawWorkflow, given)[0])
     if as_json:
-        render.out_json(found.to_json())
+        render.out_json(found)
     elif svg is None:
         render.out_lines(render.printable(line) for line in graph.lines_of(found))
     elif svg == "-":
@@ -231,44 +219,31 @@ def _said(text: str) -> View:
 # commands that differ from others in an option
 
 
-def _shown_by(made: click.Command, show: Callable[..., int | None]) -> click.Command:
-    made.callback = show
+def _changed(made: click.Command, run: Callable[..., int | None], *extra: click.Option) -> click.Command:
+    """Give a command more options, and something else to run: `run(usual, **given)`."""
+    made.params[-1:-1] = extra
+    usual = made.callback
+    assert usual is not None
+    made.callback = partial(run, usual)
     return made
 
 
-def _diverted(made: click.Command, flag: str, help: str, other: click.Command) -> click.Command:
+def _diverted(made: click.Command, name: str, help: str, other: click.Command) -> click.Command:
     """Give a command a flag with which it is another one, which takes some of its options."""
-    name = flag.removeprefix("--")
-    made.params.insert(-1, click.Option([flag, name], is_flag=True, help=help))
-    usual, taken = made.callback, {param.name for param in other.params}
-    assert usual is not None
+    taken = {param.name for param in other.params}
 
-    def run(**given: Any) -> Any:
+    def run(usual: Callable[..., int | None], **given: Any) -> int | None:
         if not given.pop(name, False):
             return usual(**given)
         assert other.callback is not None
         return other.callback(**{name: value for name, value in given.items() if name in taken})
 
-    made.callback = run
-    return made
+    return _changed(made, run, flag(f"--{name}", help=help))
 
 
-def _confirmed(made: click.Command) -> click.Command:
-    made.params.insert(-1, click.Option(["--yes", "yes"], is_flag=True, help="Do not ask."))
-    usual = made.callback
-    assert usual is not None
-
-    def run(*, yes: bool, **given: Any) -> Any:
-        confirm(f"delete the merged branches of {given['workflow_id']}?", is_sure=yes, flag="--yes")
-        return usual(**given)
-
-    made.callback = run
-    return made
-
-
-def _with_svg(made: click.Command) -> click.Command:
-    made.params.insert(-1, click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout)."))
-    return made
+def _clean_up(usual: Callable[..., int | None], *, yes: bool, **given: Any) -> int | None:
+    confirm(f"delete the merged branches of {given['workflow_id']}?", is_sure=yes, flag="--yes")
+    return usual(**given)
 
 
 SHOWN = View(
@@ -288,34 +263,33 @@ workflow = NounGroup(
     commands=(
         _diverted(
             command(RunWorkflow, View(_show_started), waits=SHOWN),
-            "--check",
+            "check",
             "Check whether it could run, and draw it; start nothing.",
             command(CheckWorkflow, View(_show_checked)),
         ),
         _diverted(
             command(
                 ListWorkflows,
-                list_view(
-                    "workflow",
-                    ("id", "name", "state", "stages", "age", "project"),
-                    _row,
-                    start="fleet workflow run NAME",
-                ),
+                list_view("workflow", _COLUMNS, start="fleet workflow run NAME"),
             ),
-            "--known",
+            "known",
             "List the workflows that can be run by name instead.",
             command(ListKnown, View(_show_known)),
         ),
         command(ShowWorkflow, SHOWN, name="status", waits=SHOWN),
         command(ShowStageLogs, View(_show_logs)),
-        _shown_by(command(ShowWorkflowResult, SHOWN), _show_result),
+        _changed(command(ShowWorkflowResult, SHOWN), _show_result),
         command(CancelWorkflow, _said("workflow {} is being cancelled")),
         command(PauseWorkflow, _said("workflow {} is paused")),
         command(ResumeWorkflow, _said("workflow {} is resumed")),
         command(RetryStage, _said("workflow {}: the stage is repeated")),
         command(ApproveStage, _said("workflow {}: approved")),
         command(RejectStage, _said("workflow {}: rejected")),
-        _confirmed(command(CleanUpWorkflow, View(_show_cleaned))),
-        _shown_by(_with_svg(command(DrawWorkflow, SHOWN)), _draw),
+        _changed(command(CleanUpWorkflow, View(_show_cleaned)), _clean_up, flag("--yes", help="Do not ask.")),
+        _changed(
+            command(DrawWorkflow, SHOWN),
+            _draw,
+            click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout)."),
+        ),
     ),
 )
