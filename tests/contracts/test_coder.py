@@ -22,8 +22,8 @@ from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.adapters.coders.scripted import ScriptedCoder
 from fleet.domain.event import Event, EventKind
-from fleet.domain.meter import Meter
 from fleet.domain.run import Mode, Role
+from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder, Launch, Turn
 from fleet.shim import HOOK
 from tests.fakellm import FakeLLM

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from fleet.adapters.coders.prices import price, price_table
-from fleet.domain.meter import Meter
-from fleet.domain.usage import Usage
+from fleet.domain.usage import Meter, Usage
 
 MILLION = 1_000_000
 

@@ -14,8 +14,8 @@ from fleet.adapters.coders.copilot import CopilotCoder
 from fleet.adapters.coders.gemini import GeminiCoder
 from fleet.adapters.coders.opencode import OpencodeCoder
 from fleet.domain.event import Event, EventKind
-from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
+from fleet.domain.usage import Meter
 from fleet.ports.coder import Coder
 from tests.tables import for_each
 

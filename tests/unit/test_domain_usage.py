@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.event import Event, EventKind, Json
-from fleet.domain.meter import Meter
 from fleet.domain.turn import Story
-from fleet.domain.usage import Usage, usage_from
+from fleet.domain.usage import Meter, Usage, usage_from
 
 COUNTS = st.integers(0, 10**12)
 COSTS = st.none() | st.integers(0, 10**6).map(float)  # whole, so that sums are exact

@@ -43,3 +43,8 @@ class Event:
     kind: EventKind
     text: str = ""
     data: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+def number_in(value: Json) -> float | None:
+    """The value if it is a number; true and false are none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypedDict
 
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Role
@@ -15,19 +14,6 @@ from fleet.errors import Conflict, InvalidInput, Next
 TIERS = ("cheap", "standard", "premium")
 PRIORITIES = range(5)  # 0 goes first
 LONGEST_TITLE = 500
-
-
-class CleanRecord(TypedDict):
-    """What went wrong with a task, all forgotten."""
-
-    failures: int
-    restarts: int
-    handovers: int
-    limits: int
-    was_asked_again: bool
-
-
-_CLEAN_RECORD = CleanRecord(failures=0, restarts=0, handovers=0, limits=0, was_asked_again=False)
 
 
 class TaskState(StrEnum):
@@ -82,9 +68,7 @@ class Task:
     flags: tuple[str, ...] = ()  # for its agent's CLI, besides those of the settings
     attempts: int = 0  # how often it may fail; 0: as the settings say
     turn_seconds: float = 0.0  # how long a turn may take; 0: as the settings say
-    ends_with_turn: bool = (
-        False  # its description is all its agent is told, and done is when the turn ended well
-    )
+    ends_with_turn: bool = False  # its agent is told its description alone; a turn that ended well is all
     is_shared: bool = False  # it is done in the user's own checkout
     inputs: tuple[Input, ...] = ()  # what is laid out for its agent to read
     keeps_workspace: bool = False  # also when it is closed: its agent may be asked for more …
@@ -199,23 +183,8 @@ class Task:
             raise Conflict(
                 f"task {self.id} is {self.state} already", hint=("see ", Next("task.show", task_id=self.id))
             )
-        return replace(
-            self,
-            state=TaskState.OPEN,
-            close_reason=None,
-            closed_at=None,
-            is_announced=False,
-            reason="",
-            not_before=0.0,
-            owner="",
-            run=None,
-            turn=0,
-            prompt="",
-            question="",
-            is_held=False,
-            updated_at=now,
-            **_CLEAN_RECORD,
-        )
+        again = replace(self.give_back(""), close_reason=None, closed_at=None, is_announced=False)
+        return replace(again._with_clean_record(), updated_at=now)
 
     # what those do that it is a part of
 
@@ -227,7 +196,7 @@ class Task:
         if self.asks >= number or not self.is_at_rest:
             return self
         again = replace(self.go_on(prompt, given=given), owner=owner, description=anew)
-        return replace(again._from_here(), asks=number, closed_at=None, **_CLEAN_RECORD)
+        return replace(again._from_here()._with_clean_record(), asks=number, closed_at=None)
 
     def ask_anew(self, number: int, description: str, now: float) -> Task:
         """Return it, at rest, open again: a fresh agent is asked for more, for the Nth time; once each."""
@@ -238,6 +207,10 @@ class Task:
     def _from_here(self) -> Task:
         """Return it with its work so far as what it was given: who asks for more has seen that work."""
         return replace(self, start=self.base, start_ref=self.base_ref) if self.base else self
+
+    def _with_clean_record(self) -> Task:
+        """Return it with all forgotten that went wrong."""
+        return replace(self, failures=0, restarts=0, handovers=0, limits=0, was_asked_again=False)
 
     @property
     def is_at_rest(self) -> bool:
@@ -355,15 +328,11 @@ def find_cycle(start: TaskId, deps_of: Callable[[TaskId], Iterable[TaskId]]) -> 
         here = waiting.pop()
         for dep in deps_of(here):
             if dep == start:
-                return _way(start, here, came_from)
+                backwards = [start, here]
+                while backwards[-1] != start:
+                    backwards.append(came_from[backwards[-1]])
+                return backwards[::-1]
             if dep not in came_from:
                 came_from[dep] = here
                 waiting.append(dep)
     return []
-
-
-def _way(start: TaskId, end: TaskId, came_from: dict[TaskId, TaskId]) -> list[TaskId]:
-    backwards = [start, end]
-    while backwards[-1] != start:
-        backwards.append(came_from[backwards[-1]])
-    return backwards[::-1]

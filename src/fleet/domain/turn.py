@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, EventKind, Json
-from fleet.domain.meter import Meter
+from fleet.domain.event import Event, EventKind, number_in
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
+from fleet.domain.usage import Meter
 
 LONGEST_LINE = 500
 LONGEST_SUMMARY = 64_000
@@ -49,29 +48,46 @@ class Story:
         """Return the story with one more event in it."""
         match event.kind:
             case EventKind.TURN_START:
-                return self._start_turn(event)
-            case EventKind.SESSION:
-                session = _text(event.data, "session_id")
-                return replace(
-                    self,
-                    session=session or self.session,
-                    model=_text(event.data, "model") or self.model,
-                    meter=self.meter.enter(session),
+                return Story(
+                    session=self.session,
+                    model=self.model,
+                    meter=self.meter.next_turn(),
+                    context_tokens=self.context_tokens,
+                    context_window=self.context_window,
+                    last_line=self.last_line,
+                    is_taken=not event.text,
+                    is_ready=self.is_ready and event.data.get("fresh") is False,
                 )
+            case EventKind.SESSION:
+                session = _text(event, "session_id")
+                model = _text(event, "model") or self.model
+                meter = self.meter.enter(session)
+                return replace(self, session=session or self.session, model=model, meter=meter)
             case EventKind.SAID:
-                return self._say(event)
+                said = self.said + event.text if event.data.get("delta") is True else event.text
+                return self._saying(said[-LONGEST_SUMMARY:])
             case EventKind.TOOL:
                 return self._call(event)
             case EventKind.TOOL_DONE:
                 return replace(self, open_tools=self.open_tools - {_call_id(event)})
             case EventKind.USAGE:
-                return self._count(event)
+                window = _count(event, "window")
+                return replace(
+                    self,
+                    meter=self.meter.count(event.data),
+                    context_tokens=_count(event, "context") or self.context_tokens,
+                    context_window=window if 0 < window <= LARGEST_WINDOW else self.context_window,
+                )
             case EventKind.TURN_END:
                 return self._end_turn(event)
             case EventKind.ERROR:
                 return replace(self, last_error=event.text, cause=_cause_in(event) or self.cause)
-            case EventKind.LIMIT:
-                return self._limit(event)
+            case EventKind.LIMIT if event.data.get("rejected") is True:
+                # One that is merely near says nothing of this turn.
+                resets_at = number_in(event.data.get("resets_at"))
+                if resets_at is None or not abs(resets_at) <= 1e12:
+                    return replace(self, limited=True)
+                return replace(self, limited=True, resets_at=float(resets_at))
             case EventKind.ASKED:
                 return replace(self, question=event.text)
             case EventKind.PROMPTED:
@@ -85,97 +101,40 @@ class Story:
             case _:
                 return self
 
-    def _start_turn(self, event: Event) -> Story:
-        return replace(
-            self,
-            meter=self.meter.next_turn(),
-            is_taken=not event.text,
-            is_ready=self.is_ready and event.data.get("fresh") is False,
-            needs_approval="",
-            said="",
-            ended_well=None,
-            reason="",
-            cause=Cause.NONE,
-            is_broken_off=False,
-            is_over=False,
-            last_error="",
-            question="",
-            limited=False,
-            resets_at=None,
-            overflows=0,
-            open_tools=frozenset(),
-        )
-
-    def _say(self, event: Event) -> Story:
-        said = self.said + event.text if event.data.get("delta") is True else event.text
-        said = said[-LONGEST_SUMMARY:]
+    def _saying(self, said: str) -> Story:
         return replace(self, said=said, last_line=_last_line(said) or self.last_line)
 
     def _call(self, event: Event) -> Story:
-        call = _call_id(event)
+        call, summary = _call_id(event), _text(event, "summary")
         opened = {call} if call and len(self.open_tools) < MOST_OPEN_TOOLS else set[str]()
         return replace(
             self,
             said="",
-            last_line=_tool_line(event),
+            last_line=_last_line(f"{event.text}: {summary}" if summary else event.text),
             needs_approval="",
             is_ready=False,
             overflows=0,
             open_tools=self.open_tools | opened,
         )
 
-    def _count(self, event: Event) -> Story:
-        window = _count_in(event, "window")
-        return replace(
-            self,
-            meter=self.meter.count(event.data),
-            context_tokens=_count_in(event, "context") or self.context_tokens,
-            context_window=window if 0 < window <= LARGEST_WINDOW else self.context_window,
-        )
-
     def _end_turn(self, event: Event) -> Story:
-        said = event.text or self.said
-        told = replace(
-            self,
-            said=said,
-            last_line=_last_line(said) or self.last_line,
-            is_ready=True,
-            needs_approval="",
-            open_tools=frozenset(),
-        )
+        said = self._saying(event.text or self.said)
+        told = replace(said, is_ready=True, needs_approval="", open_tools=frozenset[str]())
         if self.is_over:
             return told
-        cause = self._cause_of_end(event)
+        is_good = event.data.get("ok") is True
+        cause = Cause.NONE if is_good else _cause_in(event)
+        if cause is None:
+            cause = self.cause or (Cause.LIMIT if self.limited else Cause.CRASH)
         overflows = self.overflows + (cause is Cause.CONTEXT)
         return replace(
             told,
-            ended_well=event.data.get("ok") is True,
-            reason=_text(event.data, "reason"),
+            ended_well=is_good,
+            reason=_text(event, "reason"),
             cause=cause,
             overflows=overflows,
             is_over=event.data.get("final") is True or overflows >= MOST_OVERFLOWS,
         )
-
-    def _cause_of_end(self, event: Event) -> Cause:
-        if event.data.get("ok") is True:
-            return Cause.NONE
-        stated = _cause_in(event)
-        if stated is not None:
-            return stated
-        return self.cause or (Cause.LIMIT if self.limited else Cause.CRASH)
-
-    def _limit(self, event: Event) -> Story:
-        """Only a limit that refuses counts: one that is merely near says nothing of this turn."""
-        if event.data.get("rejected") is not True:
-            return self
-        resets_at = event.data.get("resets_at")
-        if (
-            isinstance(resets_at, bool)
-            or not isinstance(resets_at, int | float)
-            or not abs(resets_at) <= 1e12
-        ):
-            return replace(self, limited=True)
-        return replace(self, limited=True, resets_at=float(resets_at))
 
     @property
     def ended_by_switch(self) -> bool:
@@ -204,6 +163,7 @@ def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes
 
 
 def _failure(story: Story, process: AgentProcess, *, closes_stream: bool) -> str:
+    error = f": {story.last_error}" if story.last_error else ""
     if story.ended_well is False:
         return story.reason or story.last_error or "the agent reported a failure"
     if process.phase is Phase.NEVER:
@@ -213,9 +173,9 @@ def _failure(story: Story, process: AgentProcess, *, closes_stream: bool) -> str
     if process.phase is Phase.LOST:
         return f"the agent is gone and nobody saw how it ended ({process.reason or 'unknown'})"
     if process.code != 0:
-        return _with_error(describe_exit(process.code), story)
+        return describe_exit(process.code) + error
     if closes_stream and story.ended_well is None:
-        return _with_error("the agent ended without closing its turn", story)
+        return f"the agent ended without closing its turn{error}"
     return ""
 
 
@@ -231,10 +191,6 @@ def _cause(story: Story, process: AgentProcess) -> Cause:
     if process.phase is Phase.LOST:
         return Cause.LOST
     return story.cause if story.ended_well is False else Cause.CRASH
-
-
-def _with_error(what: str, story: Story) -> str:
-    return f"{what}: {story.last_error}" if story.last_error else what
 
 
 def describe_exit(code: int | None) -> str:
@@ -253,9 +209,18 @@ def describe_exit(code: int | None) -> str:
             return f"the agent ended with exit code {code}"
 
 
-def _text(data: Mapping[str, Json], key: str) -> str:
-    value = data.get(key)
+def _text(event: Event, key: str) -> str:
+    value = event.data.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _count(event: Event, key: str) -> int:
+    value = event.data.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _call_id(event: Event) -> str:
+    return _text(event, "id")[:LONGEST_CALL_ID]
 
 
 def _cause_in(event: Event) -> Cause | None:
@@ -267,22 +232,6 @@ def _cause_in(event: Event) -> Cause | None:
         return None
 
 
-def _call_id(event: Event) -> str:
-    return _text(event.data, "id")[:LONGEST_CALL_ID]
-
-
-def _count_in(event: Event, key: str) -> int:
-    value = event.data.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _tool_line(event: Event) -> str:
-    summary = _text(event.data, "summary")
-    return _last_line(f"{event.text}: {summary}" if summary else event.text)
-
-
 def _last_line(text: str) -> str:
-    for line in reversed(text.splitlines()):
-        if line.strip():
-            return line.strip()[:LONGEST_LINE]
-    return ""
+    lines = (line.strip() for line in reversed(text.splitlines()))
+    return next((line[:LONGEST_LINE] for line in lines if line), "")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from fleet.domain.event import Event, EventKind, Json
+from fleet.domain.event import Event, EventKind, Json, number_in
 
 if TYPE_CHECKING:
     import msgspec
@@ -62,10 +62,8 @@ class Fields:
         return clip(found, limit) if isinstance(found, str) else ""
 
     def number(self, *path: str) -> float | None:
-        found = self.at(*path)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            return None
-        return found if -LARGEST_NUMBER <= found <= LARGEST_NUMBER else None
+        found = number_in(self.at(*path))
+        return found if found is not None and abs(found) <= LARGEST_NUMBER else None
 
     def count(self, *path: str) -> int:
         """A number of tokens or tries: whole, and never below nothing."""
