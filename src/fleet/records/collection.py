@@ -70,6 +70,16 @@ class Collection(Generic[Item]):
             self.add(item)
         return self.get(item.id)
 
+    def swap(self, seen: Item, new: Item) -> None:
+        """Write what follows from an item as it was seen; raise `Stale` if somebody has changed it since."""
+
+        def unless_changed(newest: Item) -> Item:
+            if newest != seen:
+                raise Stale(self.kind, seen.id)
+            return new
+
+        self.update(seen.id, unless_changed)
+
     def update(
         self,
         key: str,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
+from fleet.domain.task import Task
 from fleet.ports.store import Record, read_all
 from fleet.records.collection import Collection
 
@@ -36,6 +37,10 @@ class Runs(Collection[Run]):
         if not run.is_removed or run.has_work:
             found_by["shown"] = "yes"
         return found_by
+
+    def of_task(self, task: Task | None) -> Run | None:
+        """Return the newest run of a task, if it has had one."""
+        return self.peek(task.run) if task and task.run else None
 
     # prompts: numbered from 1; number N is turn N's
 

@@ -14,7 +14,7 @@ from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Reservation
 from fleet.domain.task import Claim, Task, TaskState
 from fleet.domain.wait import Wait
-from fleet.errors import Fenced, Stale
+from fleet.errors import Conflict, Fenced, NotFound, Stale
 from fleet.ports.store import Record, Store, find_all, read_all
 from fleet.records.collection import Collection, decode_item, encode_value, overwrite
 
@@ -56,6 +56,11 @@ class Tasks(Collection[Task]):
     ) -> Task:
         """Change a task and note it in its log: both or neither."""
         return self.update(task_id, change, stream=_stream(task_id), events=[_entry(kind, text, by)])
+
+    def close_open(self, task_id: TaskId, reason: str, *, kind: str = "close") -> None:
+        """Close a task, if it is there and open; the queue then ends its agent and saves its work."""
+        with contextlib.suppress(Conflict, NotFound):
+            self.update_noted(task_id, lambda task: task.close(reason, time.time()), kind, reason)
 
     def update_held(
         self, task_id: TaskId, claim: Claim, change: Callable[[Task], Task], kind: str, text: str

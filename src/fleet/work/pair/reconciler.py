@@ -11,17 +11,15 @@ import logging
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.ids import TaskId
 from fleet.domain.run import Result, Role, Run, RunState, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
 from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, InvalidInput, Stale
+from fleet.errors import InvalidInput
 from fleet.records.tasks import Tasks
-from fleet.work.pair.hunks import Changed, changed_lines
+from fleet.work.pair.hunks import changed_lines
 from fleet.work.pair.model import (
     Pair,
     PairState,
@@ -42,7 +40,7 @@ from fleet.work.pair.prompts import (
     ticket_of,
 )
 from fleet.work.pair.records import Pairs
-from fleet.work.pair.review import Review, read_review
+from fleet.work.pair.review import read_review
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +75,9 @@ class PairReconciler:
                 return self._tidy(work)
 
     def _write(self, before: Pair, after: Pair) -> bool:
-        """Record what follows from a pair as it was looked at, and only from that."""
-
-        def changed(newest: Pair) -> Pair:
-            if newest != before:
-                raise Conflict(f"pair {before.id} was changed by somebody else meanwhile")
-            return replace(after, ended_at=after.ended_at or time.time()) if after.has_ended else after
-
-        self._pairs.update(before.id, changed)
+        if after.has_ended:
+            after = replace(after, ended_at=after.ended_at or time.time())
+        self._pairs.swap(before, after)
         log.info("pair.moved", extra={"pair_id": after.id, "state": str(after.state), "round": after.round})
         return True
 
@@ -93,36 +86,32 @@ class PairReconciler:
     def _see_doer(self, pair: Pair) -> bool:
         task = self._tasks.peek(pair.doer_task)
         if task is None:
-            return self._begin(_doer_of(pair))
+            self._tasks.ensure(_task_of(pair, Role.DOER, doer_prompt(pair)))
+            return True
         if not task.is_at_rest:
             return False
         if task.asks < pair.asked:
             return self._ask_doer(pair, task)
         if task.state is TaskState.BLOCKED:
             return self._write(pair, doer_failed(pair, task.reason))
-        run = self._run_of(task)
+        run = self._context.runs.of_task(task)
         if run is not None and run.has_work:
             return False
         if _good_result(run) is None:
             return self._write(pair, doer_failed(pair, f"its task was closed ({task.close_reason})"))
         return self._write(pair, doer_ended(pair, task.base))
 
-    def _begin(self, task: Task) -> bool:
-        with suppress(Stale):  # it was begun before
-            self._tasks.add(task)
-        return True
-
     def _ask_doer(self, pair: Pair, task: Task) -> bool:
         model = _doer_model(pair)
         self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=model))
-        run = self._run_of(task)
+        run = self._context.runs.of_task(task)
         if model and run is not None:
             self._context.runs.update(run.id, lambda run: replace(run, model=model))
         return self._ask(task, pair.asked, more_prompt(pair), anew=anew_prompt(pair))
 
     def _ask(self, task: Task, number: int, prompt: str, *, anew: str) -> bool:
         """Ask a task's agent for more in its session, or a fresh one where it cannot go on with that."""
-        run, host, now = self._run_of(task), self._context.host, time.time()
+        run, host, now = self._context.runs.of_task(task), self._context.host, time.time()
         if run is not None and self._context.can_resume(run):
             given = run.prompts
             asked = self._tasks.update(
@@ -139,10 +128,11 @@ class PairReconciler:
     def _see_reviewer(self, pair: Pair) -> bool:
         task = self._tasks.peek(pair.review_task)
         if task is None:
-            return self._begin(_reviewer_of(pair, review_prompt(pair, self._material(pair))))
+            self._tasks.ensure(_task_of(pair, Role.REVIEWER, review_prompt(pair, self._material(pair))))
+            return True
         if not task.is_at_rest:
             return False
-        run = self._run_of(task)
+        run = self._context.runs.of_task(task)
         if run is not None and run.has_work:
             return False
         if task.asks < pair.was_asked_again:
@@ -169,22 +159,18 @@ class PairReconciler:
         if self._context.merging.tip(pair.project, f"refs/heads/{doer.branch}") != pair.head:
             return branch_moved(pair)
         try:
-            review: Review = read_review(result.summary, ticket_of(pair))
+            review = read_review(result.summary, ticket_of(pair))
         except InvalidInput as problem:
             return review_unreadable(pair, problem.message)
         edits = result.files_changed
         if not edits and task.base != pair.head:  # commits that cancel each other out are edits, too
             edits = (f"the branch {task.branch}",)
-        return review_heard(pair, review, edits=edits, changed=self._changed(pair))
-
-    def _changed(self, pair: Pair) -> Changed:
-        if not pair.seen:
-            return {}
-        return changed_lines(self._context.history.diff(pair.project, pair.seen, pair.head, context=0))
+        since = self._context.history.diff(pair.project, pair.seen, pair.head, context=0) if pair.seen else ""
+        return review_heard(pair, review, edits=edits, changed=changed_lines(since))
 
     def _material(self, pair: Pair) -> Material:
         diff, base = self._context.history.diff, pair.review_base or pair.base
-        run = self._run_of(self._tasks.get(pair.doer_task))
+        run = self._context.runs.of_task(self._tasks.get(pair.doer_task))
         result = _good_result(run)
         return Material(
             diff=diff(pair.project, base, pair.head),
@@ -198,21 +184,10 @@ class PairReconciler:
     def _tidy(self, pair: Pair) -> bool:
         """End what is under way for a pair that has ended, and remove its workspaces; its branch stays."""
         for task_id in pair.tasks:
-            task = self._tasks.peek(task_id)
-            if task is not None:
-                self._close(task, f"its pair is {pair.state}")
-                if run := self._run_of(task):
-                    self._remove(run, with_branch=task_id != pair.doer_task)
+            self._tasks.close_open(task_id, f"its pair is {pair.state}")
+            if run := self._context.runs.of_task(self._tasks.peek(task_id)):
+                self._remove(run, with_branch=task_id != pair.doer_task)
         return self._write(pair, replace(pair, is_tidy=True))
-
-    def _close(self, task: Task, reason: str) -> None:
-        now = time.time()
-
-        def closed(task: Task) -> Task:
-            return task if task.state is TaskState.CLOSED else task.close(reason, now)
-
-        if task.state is not TaskState.CLOSED:
-            self._tasks.update_noted(task.id, closed, "close", reason)
 
     def _remove(self, run: Run, *, with_branch: bool = False) -> None:
         """Have a run's workspace removed, and its agent ended if it has one; what it did is saved first."""
@@ -223,59 +198,35 @@ class PairReconciler:
 
         self._context.runs.update(run.id, unwanted)
 
-    def _run_of(self, task: Task) -> Run | None:
-        return self._context.runs.peek(task.run) if task.run else None
-
 
 def _good_result(run: Run | None) -> Result | None:
     return run.result if run and run.result and run.result.status in _WELL else None
 
 
-def _doer_of(pair: Pair) -> Task:
-    task = _task_of(pair, pair.doer_task, title=_title(pair))
-    return replace(
-        task,
-        description=doer_prompt(pair),
-        coder=pair.doer.coder,
-        model=_doer_model(pair),
-        gates=_gates_now(pair),
-        base=pair.base,
-    )
-
-
-def _reviewer_of(pair: Pair, prompt: str) -> Task:
-    task = _task_of(pair, pair.review_task, title=f"Review {pair.round}: {_title(pair)}")
-    return replace(
-        task,
-        description=prompt,
-        coder=pair.reviewer.coder,
-        model=pair.reviewer.model,
-        role=Role.REVIEWER,
-        base=pair.head,
-    )
-
-
-def _task_of(pair: Pair, task_id: TaskId, *, title: str) -> Task:
-    now = time.time()
+def _task_of(pair: Pair, role: Role, prompt: str) -> Task:
+    is_doer, now = role is Role.DOER, time.time()
+    title = pair.prompt.strip().partition("\n")[0][:100]
     return Task(
-        id=task_id,
-        title=title[:LONGEST_TITLE],
+        id=pair.doer_task if is_doer else pair.review_task,
+        title=(title if is_doer else f"Review {pair.round}: {title}")[:LONGEST_TITLE],
+        description=prompt,
         created_at=now,
         updated_at=now,
         cwd=pair.cwd or pair.project,
         project=pair.project,
+        coder=pair.doer.coder if is_doer else pair.reviewer.coder,
+        model=_doer_model(pair) if is_doer else pair.reviewer.model,
+        role=role,
+        gates=_gates_now(pair) if is_doer else (),
+        base=pair.base if is_doer else pair.head,
+        base_host=pair.host,
         part_of=pair.id,
         batch=pair.part_of or pair.id,
         budget_usd=pair.budget_usd,
         attempts=pair.attempts,
-        base_host=pair.host,
         ends_with_turn=True,
         keeps_workspace=True,
     )
-
-
-def _title(pair: Pair) -> str:
-    return pair.prompt.strip().partition("\n")[0][:100]
 
 
 def _doer_model(pair: Pair) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from itertools import permutations
 
-from fleet.domain.protection import Change, Protection, examine
+from fleet.domain.protection import Protection, examine
 from fleet.domain.run import Diff
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, FleetError, GitFailed, OverLimit, Stale, Unavailable
+from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
 from fleet.records.tasks import Tasks
 from fleet.work.race.behaviour import digest_behaviour, parsed_paths
 from fleet.work.race.judging import duel_id, duel_task, read_vote
@@ -64,7 +64,9 @@ class RaceReconciler:
         """See to it that all candidates are made; once they are, write down what git says of each."""
         has_begun = self._ensure_trials([base_trial(race)])
         for number in range(1, race.size + 1):
-            has_begun = self._ensure_task(racer(race, number, time.time())) or has_begun
+            if self._tasks.peek(task_id(race, number)) is None:
+                self._tasks.ensure(racer(race, number, time.time()))
+                has_begun = True
         fates = self._fates(race)
         is_asking = _are_asking(fates)
         if is_asking or any(fate.is_underway for fate in fates):
@@ -83,19 +85,9 @@ class RaceReconciler:
         )
         return True
 
-    def _ensure_task(self, task: Task) -> bool:
-        """Write a task down, if it is not; tell whether it was not."""
-        if self._tasks.peek(task.id) is not None:
-            return False
-        with suppress(Stale):
-            self._tasks.add(task)
-        return True
-
     def _fates(self, race: Race) -> list[Fate]:
         tasks = [self._tasks.peek(task_id(race, number)) for number in range(1, race.size + 1)]
-        return [
-            fate_of(task, self._context.runs.peek(task.run) if task and task.run else None) for task in tasks
-        ]
+        return [fate_of(task, self._context.runs.of_task(task)) for task in tasks]
 
     def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Candidate, ...]:
         base_tree = self._context.commit_comparer.compare(race.project, race.base, race.base).tree
@@ -124,7 +116,12 @@ class RaceReconciler:
         after = commit_comparer.texts(project, entry.commit, paths)
         examined = examine(found.changes, protection, before, after)
         tried = [change for change in found.changes if change.path not in examined.restored]
-        entry = replace(entry, diff=_sum(found.changes), lines=_lines(tried))
+        diff = Diff(
+            files=len(found.changes),
+            added=sum(change.added for change in found.changes),
+            removed=sum(change.removed for change in found.changes),
+        )
+        entry = replace(entry, diff=diff, lines=sum(change.added + change.removed for change in tried))
         behaviour = digest_behaviour(tried, before, after)
         return enter(entry, base_tree=base_tree, tree=found.tree, behaviour=behaviour, examined=examined)
 
@@ -136,9 +133,7 @@ class RaceReconciler:
         card = score(race, trials)
         if card.wanted:
             return self._ensure_trials(card.wanted)
-        if card.duels:
-            return self._have_judged(race, card, trials)
-        return self._finish(race, card)
+        return self._have_judged(race, card, trials)
 
     def _trials_of(self, race: Race) -> list[Trial]:
         """Return those trials of a race that there are."""
@@ -151,12 +146,13 @@ class RaceReconciler:
             self._context.trials.ensure(replace(trial, created_at=time.time()))
         return bool(missing)
 
-    def _finish(self, race: Race, card: Scorecard) -> bool:
-        assert card.outcome is not None, "a card wants something or tells how it came out"
-        return self._end(race, card.outcome)
-
     def _end(self, race: Race, outcome: Outcome) -> bool:
-        self._races.update(race.id, lambda race: _finished(race, outcome))
+        def finished(race: Race) -> Race:
+            if race.has_ended or not race.is_wanted:
+                return race
+            return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())
+
+        self._races.update(race.id, finished)
         log.info(
             "race.ended",
             extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner},
@@ -166,80 +162,48 @@ class RaceReconciler:
     # a judge
 
     def _have_judged(self, race: Race, card: Scorecard, trials: Trials) -> bool:
-        """Ask the judge pair by pair; its answers so far are read from its tasks each time."""
+        """Ask the judge pair by pair, where it is needed; its answers so far are read from its tasks."""
+        commits = {entry.number: entry.commit for entry in race.entries}
         votes: dict[Duel, int | None] = {}
         while card.duels:
-            new = [duel for duel in card.duels if self._is_new(race, duel)]
+            new = [duel for duel in card.duels if self._tasks.peek(duel_id(race, duel)) is None]
             for duel in new:
-                self._ensure_task(self._duel_task(race, duel))
+                first, second = (
+                    self._context.commit_comparer.patch_text(race.project, race.base, commits[number])
+                    for number in duel
+                )
+                self._tasks.ensure(duel_task(race, duel, first=first, second=second, now=time.time()))
             tasks = {duel: self._tasks.get(duel_id(race, duel)) for duel in card.duels}
             if any(task.state not in (TaskState.CLOSED, TaskState.BLOCKED) for task in tasks.values()):
                 return bool(new)
             votes |= {duel: self._vote(task, duel) for duel, task in tasks.items()}
             card = score(race, trials, votes)
-        return self._finish(race, card)
-
-    def _is_new(self, race: Race, duel: Duel) -> bool:
-        return self._tasks.peek(duel_id(race, duel)) is None
-
-    def _duel_task(self, race: Race, duel: Duel) -> Task:
-        commits = {entry.number: entry.commit for entry in race.entries}
-        first, second = (
-            self._context.commit_comparer.patch_text(race.project, race.base, commits[number])
-            for number in duel
-        )
-        return duel_task(race, duel, first=first, second=second, now=time.time())
+        assert card.outcome is not None, "a card wants something or tells how it came out"
+        return self._end(race, card.outcome)
 
     def _vote(self, task: Task, duel: Duel) -> int | None:
         """Return whom a judge prefers; one that failed or asks back prefers nobody."""
         if task.state is TaskState.BLOCKED:
-            self._close(task, "a judge that does not answer is no judge")
+            why = "a judge that does not answer is no judge"
+            self._tasks.close_open(task.id, why, kind="closed")
             return None
-        run = self._context.runs.peek(task.run) if task.run else None
+        run = self._context.runs.of_task(task)
         return read_vote(duel, run.result.summary) if run and run.result else None
 
     # cancelling
 
     def _cancel(self, race: Race) -> bool:
-        for task in self._tasks_of(race):
-            self._close(task, CANCELLED)
+        numbers = range(1, race.size + 1)
+        duels = permutations(numbers, 2) if race.judge else ()
+        names = [*(task_id(race, number) for number in numbers), *(duel_id(race, duel) for duel in duels)]
+        for name in names:
+            self._tasks.close_open(name, CANCELLED, kind="closed")
         for trial in self._trials_of(race):
             self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
         self._races.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
         return True
 
-    def _tasks_of(self, race: Race) -> list[Task]:
-        numbers = range(1, race.size + 1)
-        duels = [(one, other) for one in numbers for other in numbers if one != other] if race.judge else []
-        names = [*(task_id(race, number) for number in numbers), *(duel_id(race, duel) for duel in duels)]
-        return [task for name in names if (task := self._tasks.peek(name))]
-
-    def _close(self, task: Task, reason: str) -> None:
-        """Close a task, if it is open; the queue then ends its agent and saves its work."""
-        if task.state is TaskState.CLOSED:
-            return
-        with suppress(Conflict):  # somebody else has just closed it
-            self._tasks.update_noted(task.id, lambda task: task.close(reason, time.time()), "closed", reason)
-
 
 def _are_asking(fates: Sequence[Fate]) -> bool:
     """Tell whether nothing goes on until a person answers."""
     return any(fate.is_asking for fate in fates) and not any(fate.is_underway for fate in fates)
-
-
-def _sum(changes: Sequence[Change]) -> Diff:
-    return Diff(
-        files=len(changes),
-        added=sum(change.added for change in changes),
-        removed=sum(change.removed for change in changes),
-    )
-
-
-def _lines(changes: Sequence[Change]) -> int:
-    return sum(change.added + change.removed for change in changes)
-
-
-def _finished(race: Race, outcome: Outcome) -> Race:
-    if race.has_ended or not race.is_wanted:
-        return race
-    return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())

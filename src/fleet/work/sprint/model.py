@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -64,20 +64,13 @@ class _Draft:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.tasks: list[dict[str, str]] = []
+        self.tasks: list[dict[str, str]] = []  # by fields of `PlannedTask`
         self.verify: str | None = None
+        self.has_late_task = False  # after its VERIFY
 
 
 def read_plan(text: str) -> tuple[Phase, ...]:
     """Return the phases of a plan; raise `InvalidInput` that names everything which is wrong with it."""
-    drafts, has_risks = _read_drafts(text)
-    problems = [*_problems(drafts), *(() if has_risks else ("there is no heading `Risk register`",))]
-    if problems:
-        raise InvalidInput(f"{PLAN}: {'; '.join(problems)}", hint=f"see it with `{CHECK_COMMAND}`")
-    return tuple(_phase(draft) for draft in drafts)
-
-
-def _read_drafts(text: str) -> tuple[list[_Draft], bool]:
     drafts: list[_Draft] = []
     has_risks = False
     for line in _outside_code(text):
@@ -85,19 +78,28 @@ def _read_drafts(text: str) -> tuple[list[_Draft], bool]:
             drafts.append(_Draft((found["title"] or f"Phase {found['id']}").strip()))
         elif _RISKS.match(line):
             has_risks = True
-        elif drafts:
-            _read_into(drafts[-1], line)
-    return drafts, has_risks
-
-
-def _read_into(draft: _Draft, line: str) -> None:
-    if found := _TASK.match(line):
-        late = {"late": "yes"} if draft.verify is not None else {}
-        draft.tasks.append({"id": found["id"], "title": (found["title"] or "").strip(), **late})
-    elif found := _VERIFY.match(line):
-        draft.verify = found["title"].strip(" :.–-")
-    elif (found := _FIELD.match(line)) and draft.tasks and draft.verify is None:
-        draft.tasks[-1][found["name"].lower()] = found["text"].strip()
+        elif not drafts:
+            continue
+        elif found := _TASK.match(line):
+            drafts[-1].tasks.append({"id": found["id"], "title": (found["title"] or "").strip()})
+            drafts[-1].has_late_task |= drafts[-1].verify is not None
+        elif found := _VERIFY.match(line):
+            drafts[-1].verify = found["title"].strip(" :.–-")
+        elif (found := _FIELD.match(line)) and drafts[-1].tasks and drafts[-1].verify is None:
+            drafts[-1].tasks[-1][found["name"].lower().replace(" ", "_")] = found["text"].strip()
+    problems = [*_problems(drafts), *(() if has_risks else ("there is no heading `Risk register`",))]
+    if problems:
+        raise InvalidInput(f"{PLAN}: {'; '.join(problems)}", hint=f"see it with `{CHECK_COMMAND}`")
+    return tuple(
+        Phase(
+            title=draft.title,
+            tasks=tuple(
+                PlannedTask(**{**task, "title": task["title"] or task["change"]}) for task in draft.tasks
+            ),
+            verify=draft.verify or "",
+        )
+        for draft in drafts
+    )
 
 
 def _outside_code(text: str) -> Iterator[str]:
@@ -117,40 +119,20 @@ def _problems(drafts: Sequence[_Draft]) -> Iterator[str]:
         if not 1 <= len(draft.tasks) <= MOST_TASKS:
             named = f"headings `Task {number}.1: …`"
             yield f"{where} has {len(draft.tasks)} tasks, not 1 to {MOST_TASKS} ({named})"
-        if draft.verify is None or any("late" in task for task in draft.tasks):
+        if draft.verify is None or draft.has_late_task:
             yield f"{where} does not end with a heading `VERIFY`"
         for task in draft.tasks:
-            yield from _problems_of(task, where)
+            for name, told in (("change", "Change"), ("done_when", "Done when")):
+                if not task.get(name):
+                    yield f"{where}, task {task['id']} has no `{told}:`"
+            if task.get("tier") not in TIERS:
+                yield f"{where}, task {task['id']}: `Tier:` is one of {', '.join(TIERS)}"
         tiers = [TIERS.index(task["tier"]) for task in draft.tasks if task.get("tier") in TIERS]
         if tiers != sorted(tiers):
             yield f"{where}: the tier falls from one task to the next"
     ids = [task["id"] for draft in drafts for task in draft.tasks]
     if len(set(ids)) != len(ids):
         yield "a task's number is there twice"
-
-
-def _problems_of(task: Mapping[str, str], where: str) -> Iterator[str]:
-    for name in ("change", "done when"):
-        if not task.get(name):
-            yield f"{where}, task {task['id']} has no `{name.capitalize()}:`"
-    if task.get("tier") not in TIERS:
-        yield f"{where}, task {task['id']}: `Tier:` is one of {', '.join(TIERS)}"
-
-
-def _phase(draft: _Draft) -> Phase:
-    tasks = tuple(
-        PlannedTask(
-            id=task["id"],
-            title=task["title"] or task["change"],
-            change=task["change"],
-            done_when=task["done when"],
-            tier=task["tier"],
-            files=task.get("files", ""),
-            blockers=task.get("blockers", ""),
-        )
-        for task in draft.tasks
-    )
-    return Phase(title=draft.title, tasks=tasks, verify=draft.verify or "")
 
 
 # the sprint
@@ -248,38 +230,20 @@ class Sprint:
 def pair_ended(sprint: Sprint, pair: Pair, plan_text: str) -> Sprint:
     """Take what came of a pair; `plan_text` is PLAN.md as it left it."""
     if not pair.is_good:
+        where = f"phase {sprint.phase}" if sprint.plan else "the plan"
         why = f": {pair.reason}" if pair.reason else ""
-        return _stop(sprint, f"{_where(sprint)} was {pair.state}{why}")
+        return replace(sprint, state=SprintState.STOPPED, reason=f"{where} was {pair.state}{why}")
     if sprint.plan:
-        passed = Verified(commit=pair.head, notes=_notes(pair))
-        return replace(sprint, verified=(*sprint.verified, passed))
+        rounds = len(pair.rounds)
+        notes = f"{pair.state} after {rounds} review{'s' if rounds != 1 else ''}"
+        verified = (*sprint.verified, Verified(commit=pair.head, notes=notes))
+        state = SprintState.DONE if len(verified) == len(sprint.plan) else sprint.state
+        return replace(sprint, state=state, verified=verified)
     try:
         plan = read_plan(plan_text)
     except InvalidInput as problem:  # a person may have accepted anything
-        return _stop(sprint, problem.message)
+        return replace(sprint, state=SprintState.STOPPED, reason=problem.message)
     return replace(sprint, state=SprintState.BUILDING, plan=plan, plan_text=plan_text)
-
-
-def is_complete(sprint: Sprint) -> bool:
-    """Whether every phase of the plan has passed its VERIFY."""
-    return bool(sprint.plan) and len(sprint.verified) == len(sprint.plan)
-
-
-def finished(sprint: Sprint) -> Sprint:
-    return replace(sprint, state=SprintState.DONE)
-
-
-def _stop(sprint: Sprint, reason: str) -> Sprint:
-    return replace(sprint, state=SprintState.STOPPED, reason=reason)
-
-
-def _where(sprint: Sprint) -> str:
-    return f"phase {sprint.phase}" if sprint.plan else "the plan"
-
-
-def _notes(pair: Pair) -> str:
-    rounds = len(pair.rounds)
-    return f"{pair.state} after {rounds} review{'s' if rounds != 1 else ''}"
 
 
 def cancel_sprint(sprint: Sprint) -> Sprint:
@@ -311,24 +275,18 @@ def _entries(sprint: Sprint) -> Iterator[Json]:
         is_blocked = sprint.state is SprintState.STOPPED and number == sprint.phase
         status = "completed" if passed else "blocked" if is_blocked else "pending"
         commit, notes = (passed.commit, passed.notes) if passed else ("", sprint.reason if is_blocked else "")
-        for task in phase.tasks:
-            yield _entry(task.id, task.title, "work", status, task.tier, commit)
-        step = f"VERIFY phase {number}: {phase.verify or phase.title}"
-        yield _entry(f"V{number}", step, "verify", status, "premium", commit, notes)
-
-
-def _entry(
-    id: str, step: str, type: str, status: str, tier: str, commit: str, notes: str = ""
-) -> dict[str, Json]:
-    return {
-        "id": id,
-        "step": step,
-        "type": type,
-        "status": status,
-        "tier": tier,
-        "commit": commit,
-        "notes": notes,
-    }
+        rows = [(task.id, task.title, "work", task.tier, "") for task in phase.tasks]
+        check = f"VERIFY phase {number}: {phase.verify or phase.title}"
+        for id, step, type, tier, note in (*rows, (f"V{number}", check, "verify", "premium", notes)):
+            yield {
+                "id": id,
+                "step": step,
+                "type": type,
+                "status": status,
+                "tier": tier,
+                "commit": commit,
+                "notes": note,
+            }
 
 
 def write_feedback(pair: Pair, title: str, now: float) -> str:
@@ -336,9 +294,8 @@ def write_feedback(pair: Pair, title: str, now: float) -> str:
     verdict = "APPROVED" if pair.is_good else "CHANGES NEEDED"
     date = time.strftime("%Y-%m-%d", time.gmtime(now))
     head = f"# Review: {title}\n\n**Reviewer:** {pair.reviewer}\n**Date:** {date}\n**Verdict:** {verdict}\n"
-    sections = "".join(_section(finding) for finding in pair.findings)
-    if not sections:
-        sections = "\n## Findings\n\nPASS: nothing was found.\n"
+    nothing = "\n## Findings\n\nPASS: nothing was found.\n"
+    sections = "".join(_section(finding) for finding in pair.findings) or nothing
     reviews = "".join(
         f"- review {one.number} of {one.head[:12]}: {one.word.replace('_', ' ') or one.reason}\n"
         for one in pair.rounds
@@ -361,8 +318,3 @@ def _section(finding: Finding) -> str:
 def _quoted(text: str) -> str:
     """Return what others wrote on one line: it can be no heading and no verdict."""
     return " ".join(text.split())
-
-
-def control_files(sprint: Sprint, feedback: str) -> dict[str, str | None]:
-    """Return the files that the engine alone writes, as they are to be on the branch."""
-    return {PLAN: sprint.plan_text, PROGRESS: write_progress(sprint), FEEDBACK: feedback}

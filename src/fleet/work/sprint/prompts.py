@@ -67,6 +67,8 @@ PLAN_CHECKS = f"""The work is a plan, the file {PLAN}; nothing is built yet. Che
 12. the plan does all that was asked for, and nothing else
 13. tiers fit the tasks, and never fall inside a phase"""
 
+_CONTROL = f"{', '.join(CONTROL_FILES[:-1])} and {CONTROL_FILES[-1]}"
+
 
 def pair_for(sprint: Sprint, now: float) -> Pair:
     """Return the pair that is to do what comes next."""
@@ -75,7 +77,7 @@ def pair_for(sprint: Sprint, now: float) -> Pair:
     planner = sprint.doer if sprint.doer.model else replace(sprint.doer, model="premium")
     return Pair(
         id=sprint.pair,
-        prompt=sprint.prompt if phase else plan_prompt(sprint.prompt),
+        prompt=sprint.prompt if phase else PLANNING.format(check=CHECK_COMMAND, prompt=sprint.prompt),
         project=sprint.project,
         host=sprint.host,
         base=sprint.head or sprint.base,
@@ -88,16 +90,14 @@ def pair_for(sprint: Sprint, now: float) -> Pair:
         else (),
         gates=sprint.gates if phase else (CHECK_COMMAND,),
         bound=sprint.bound,
-        advice=verify_advice(sprint) if phase else PLAN_CHECKS,
+        advice=VERIFY.format(phase=sprint.phase, phases=len(sprint.plan), plan=PLAN, control=_CONTROL)
+        if phase
+        else PLAN_CHECKS,
         review_base=sprint.base,
         part_of=sprint.id,
         attempts=RETRIES,
         budget_usd=sprint.budget_usd,
     )
-
-
-def plan_prompt(prompt: str) -> str:
-    return PLANNING.format(check=CHECK_COMMAND, prompt=prompt)
 
 
 def step_prompt(sprint: Sprint, task: PlannedTask) -> str:
@@ -111,13 +111,5 @@ def step_prompt(sprint: Sprint, task: PlannedTask) -> str:
         files=task.files or "see the plan",
         done=task.done_when,
         blockers=task.blockers or "none",
-        control=_control(),
+        control=_CONTROL,
     )
-
-
-def verify_advice(sprint: Sprint) -> str:
-    return VERIFY.format(phase=sprint.phase, phases=len(sprint.plan), plan=PLAN, control=_control())
-
-
-def _control() -> str:
-    return f"{', '.join(CONTROL_FILES[:-1])} and {CONTROL_FILES[-1]}"

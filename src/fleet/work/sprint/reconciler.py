@@ -19,14 +19,14 @@ from fleet.work.pair.model import Pair, PairState, cancel
 from fleet.work.pair.records import Pairs
 from fleet.work.sprint.model import (
     CONTROL_FILES,
+    FEEDBACK,
     PLAN,
+    PROGRESS,
     Sprint,
     SprintState,
-    control_files,
-    finished,
-    is_complete,
     pair_ended,
     write_feedback,
+    write_progress,
 )
 from fleet.work.sprint.prompts import pair_for
 from fleet.work.sprint.records import Sprints
@@ -61,15 +61,12 @@ class SprintReconciler:
         if pair is None:
             self._pairs.ensure(pair_for(work, time.time()))
             return True
-        if not pair.has_ended or pair.has_work or self._has_workspace(pair):
+        if not pair.has_ended or pair.has_work:
+            return False
+        run = self._context.runs.of_task(self._tasks.peek(pair.doer_task))
+        if run is not None and run.has_work:  # until its workspace is removed its branch is not ours to move
             return False
         return self._write(work, self._after(work, pair))
-
-    def _has_workspace(self, pair: Pair) -> bool:
-        """Whether the doer's workspace is still to be removed: until then its branch is not ours to move."""
-        task = self._tasks.peek(pair.doer_task)
-        run = self._context.runs.peek(task.run) if task and task.run else None
-        return run is not None and run.has_work
 
     def _after(self, sprint: Sprint, pair: Pair) -> Sprint:
         """Return the sprint after a pair of it, with the files that tell of it upon what it did."""
@@ -83,8 +80,10 @@ class SprintReconciler:
             branch = self._tasks.get(pair.doer_task).branch
             self._land(sprint, f"refs/heads/{branch}", told, before=pair.head)
             return after
-        if is_complete(after):
-            after, told = finished(after), self._without_control_files(sprint, told)
+        if after.is_done:
+            # Whoever merges it wants none of these files: they are again as they were before all of it.
+            why = "Remove the files that told of the plan and its progress"
+            told = self._context.history.restore(sprint.project, told, sprint.base, CONTROL_FILES, why)
         self._land(sprint, f"refs/fleet/sprints/{sprint.id}", told, before=sprint.head)
         unlanded = self._land(sprint, f"refs/heads/{sprint.branch}", told, before=sprint.head)
         return replace(after, head=told, unlanded=unlanded)
@@ -94,16 +93,11 @@ class SprintReconciler:
         number = sprint.phase - 1 if sprint.state is not SprintState.STOPPED else sprint.phase
         title = f"phase {number}" if number else "the plan"
         feedback = write_feedback(pair, title, pair.ended_at or pair.created_at)
-        files = control_files(sprint, feedback)
+        files = {PLAN: sprint.plan_text, PROGRESS: write_progress(sprint), FEEDBACK: feedback}
         word = "passed" if pair.is_good else "did not pass"
         return self._context.history.write(
             sprint.project, pair.head, files, f"Note that {title} {word} its review"
         )
-
-    def _without_control_files(self, sprint: Sprint, commit: str) -> str:
-        """Return a commit with these files as they were before all of it: whoever merges it wants none."""
-        message = "Remove the files that told of the plan and its progress"
-        return self._context.history.restore(sprint.project, commit, sprint.base, CONTROL_FILES, message)
 
     def _land(self, sprint: Sprint, ref: str, commit: str, *, before: str) -> str:
         """Point a ref to a commit, unless it is there already; return why not, if it cannot be.
@@ -133,14 +127,9 @@ class SprintReconciler:
         return self._write(sprint, replace(sprint, is_tidy=True))
 
     def _write(self, before: Sprint, after: Sprint) -> bool:
-        """Record what follows from a sprint as it was looked at, and only from that."""
-
-        def changed(newest: Sprint) -> Sprint:
-            if newest != before:
-                raise Conflict(f"sprint {before.id} was changed by somebody else meanwhile")
-            return replace(after, ended_at=after.ended_at or time.time()) if after.has_ended else after
-
-        self._sprints.update(before.id, changed)
+        if after.has_ended:
+            after = replace(after, ended_at=after.ended_at or time.time())
+        self._sprints.swap(before, after)
         log.info(
             "sprint.moved", extra={"sprint_id": after.id, "state": str(after.state), "phase": after.phase}
         )

@@ -53,7 +53,7 @@ class TrainReconciler:
         for step in steps if work.is_wanted else (self._see_last, self._cancel):
             newest = self._take(step, work)
             if newest != work:
-                self._trains.update(work.id, lambda now, newest=newest: _unless_changed(now, work, newest))
+                self._trains.swap(work, newest)
                 return True
         return False
 
@@ -124,7 +124,7 @@ class TrainReconciler:
         """Return the run whose work a car is: of a task of a batch, the last attempt."""
         run = self._context.runs.peek(car.run) if car.run else None
         task = self._tasks.peek(run.task) if run and run.task and not car.is_named else None
-        return (self._context.runs.peek(task.run) if task and task.run else None) or run
+        return self._context.runs.of_task(task) or run
 
     def _is_at_work(self, run: Run) -> bool:
         task = self._tasks.peek(run.task) if run.task else None
@@ -235,8 +235,7 @@ class TrainReconciler:
         if run.task is None:
             return trains.given_up(car, "its agent cannot be asked any more")
         task = self._task(train, car, run)
-        with suppress(Stale):  # it was cut off right after this before
-            self._tasks.add(task)
+        self._tasks.ensure(task)
         return replace(car, task=task.id)
 
     def _can_hear(self, run: Run) -> bool:
@@ -311,12 +310,6 @@ class TrainReconciler:
 def _task_id(train: Train, car: Car) -> TaskId:
     """Return the id of the task that mends a car after it was sent back; for each time it has another."""
     return TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.earlier_returns + car.returns}")
-
-
-def _unless_changed(now: Train, seen: Train, newest: Train) -> Train:
-    if now != seen:
-        raise Stale("train", seen.id)
-    return newest
 
 
 def _withdrawn(task: Task) -> Task:

@@ -213,7 +213,7 @@ class WorkflowService(WorkService[Workflow]):
         """Whether a part of a stage needs a person, as far as its own record tells."""
         if task := self._tasks.peek(name):
             if task.is_held:
-                run = self._runs.peek(task.run) if task.run else None
+                run = self._runs.of_task(task)
                 return run is not None and bool(run.held)
             question = self._questions.peek(task.question) if task.question else None
             is_answered = question is not None and question.state is QuestionState.ANSWERED

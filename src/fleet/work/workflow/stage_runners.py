@@ -86,9 +86,6 @@ class StageRunner(ABC, Generic[PartT]):
     @abstractmethod
     def _cancelled(self, part: PartT) -> PartT: ...
 
-    def _run_of(self, task: Task | None) -> Run | None:
-        return self._context.runs.peek(task.run) if task and task.run else None
-
     def _spent_on(self, names: Iterable[TaskId]) -> float:
         return sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
 
@@ -132,7 +129,7 @@ class AgentRunner(StageRunner[Task]):
         if part.question:
             is_asking = part.state is TaskState.BLOCKED
             return OrderStatus(asks=f"{part.reason} (`fleet answer {part.question} …`)" if is_asking else "")
-        run = self._run_of(part)
+        run = self._context.runs.of_task(part)
         result = run.result if run else None
         report = read_report(result.summary if result else part.close_reason or "")
         is_good = part.state is TaskState.CLOSED and not report.is_blocked
@@ -153,8 +150,7 @@ class AgentRunner(StageRunner[Task]):
         return OrderStatus(outcomes=(outcome,))
 
     def cancel(self, name: TaskId) -> None:
-        with suppress(Conflict, NotFound):
-            self._tasks.update_noted(name, self._cancelled, "close", CANCELLED)
+        self._tasks.close_open(name, CANCELLED)
 
     def _cancelled(self, part: Task) -> Task:
         return part.close(CANCELLED, time.time())
@@ -188,7 +184,7 @@ class PairRunner(StageRunner[Pair]):
             is_asking = part.state is PairState.UNDECIDED
             return OrderStatus(asks=f"{part.reason} (`fleet pair decide {part.id} …`)" if is_asking else "")
         doer = self._tasks.peek(part.doer_task)
-        summary, files = _told_by(self._run_of(doer))
+        summary, files = _told_by(self._context.runs.of_task(doer))
         outcome = Outcome(
             status=str(part.state) if part.is_good else "failed",
             summary=summary,
@@ -237,7 +233,7 @@ class RaceRunner(StageRunner[Race]):
             lost = Outcome(status="failed", reason=part.reason, start=start, head=start, cost_usd=cost)
             return OrderStatus(outcomes=(lost,))
         task = self._tasks.peek(race_task(part, best.number))
-        summary, files = _told_by(self._run_of(task))
+        summary, files = _told_by(self._context.runs.of_task(task))
         outcome = Outcome(
             status="completed",
             summary=summary,
