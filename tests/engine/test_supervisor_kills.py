@@ -17,8 +17,7 @@ from typing import Self
 import pytest
 
 from fleet.bootstrap import make_supervisor
-from fleet.domain.job import Job, next_job
-from fleet.domain.run import Run, RunState, Wanted
+from fleet.domain.run import Job, Run, RunState, Wanted
 from fleet.engine.jobs import Jobs
 from tests.support import System, scenario, wait_for
 
@@ -249,7 +248,7 @@ def test_a_job_that_is_done_is_not_done_again(system: System) -> None:
     system.fleet("run", "--stop")
     begin_again(system, replace(run, state=RunState.RUNNING, job=run.job - 1))
     assert system.run("work") == run
-    assert next_job(replace(run, wanted=Wanted.STOP)) is Job.REMOVE
+    assert replace(run, wanted=Wanted.STOP).next_job is Job.REMOVE
     begin_again(system, replace(run, wanted=Wanted.STOP, job=run.job - 1))
     assert system.run("work") == run
     assert Path(run.workspace).is_dir()

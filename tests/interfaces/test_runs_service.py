@@ -12,7 +12,6 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import open_fleet
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
-from fleet.domain.job import next_job
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
 from fleet.interfaces.cli.commands import hint_text
@@ -239,7 +238,7 @@ def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo
     office.service.prompt(run.id, "never started")
     office.service.stop([run])
     back = office.change(run, wanted=Wanted.RUN, workspace_state=WorkspaceState.READY)
-    assert next_job(back) is None
+    assert back.next_job is None
 
 
 def test_a_live_run_keeps_the_number_of_its_turn_when_it_is_killed(office: Office) -> None:

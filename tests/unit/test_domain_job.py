@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 
 from fleet.domain.ids import RunId
-from fleet.domain.job import Job, next_job
-from fleet.domain.run import ENDED, Run, RunState, Wanted, WorkspaceState
+from fleet.domain.run import ENDED, Job, Run, RunState, Wanted, WorkspaceState
 from tests.tables import for_each
 
 STANDING = (WorkspaceState.MADE, WorkspaceState.READY)
@@ -35,20 +34,20 @@ def test_there_is_a_job_exactly_while_there_is_work(
     state: RunState, wanted: Wanted, workspace: WorkspaceState, prompts: int
 ) -> None:
     run = a_run(state, wanted, workspace, prompts)
-    assert (next_job(run) is not None) == run.has_work
+    assert (run.next_job is not None) == run.has_work
 
 
 @pytest.mark.parametrize("state", [state for state in RunState if state not in ENDED])
 def test_a_turn_that_has_not_ended_is_brought_to_its_end_first_whatever_is_wanted(state: RunState) -> None:
     for wanted, workspace, prompts in product(Wanted, WorkspaceState, (1, 2)):
-        assert next_job(a_run(state, wanted, workspace, prompts)) is Job.TURN
+        assert a_run(state, wanted, workspace, prompts).next_job is Job.TURN
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_an_ended_run_goes_on_only_with_a_further_prompt(state: RunState) -> None:
     for workspace in WorkspaceState:
-        assert next_job(a_run(state, Wanted.RUN, workspace, 1)) is None
-        assert next_job(a_run(state, Wanted.RUN, workspace, 2)) is Job.TURN
+        assert a_run(state, Wanted.RUN, workspace, 1).next_job is None
+        assert a_run(state, Wanted.RUN, workspace, 2).next_job is Job.TURN
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
@@ -58,11 +57,11 @@ def test_an_ended_run_that_is_to_go_loses_the_workspace_it_has_and_starts_no_pro
 ) -> None:
     for workspace, prompts in product(WorkspaceState, (1, 2)):
         expected = Job.REMOVE if workspace in STANDING else None
-        assert next_job(a_run(state, wanted, workspace, prompts)) is expected
+        assert a_run(state, wanted, workspace, prompts).next_job is expected
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
 def test_only_what_was_removed_is_brought_back(state: RunState) -> None:
     for workspace, prompts in product(WorkspaceState, (1, 2)):
         expected = Job.RESTORE if workspace is WorkspaceState.REMOVED else None
-        assert next_job(a_run(state, Wanted.RESTORE, workspace, prompts)) is expected
+        assert a_run(state, Wanted.RESTORE, workspace, prompts).next_job is expected

@@ -51,9 +51,7 @@ class Decision:
     is_restart: bool = False  # nobody's fault, yet counted: it must not go on for ever
     is_handover: bool = False
     is_second_asking: bool = False
-    holds_coder_until: float | None = (
-        None  # no task is started with this coder before; 0: until a person says so
-    )
+    holds_coder_until: float | None = None  # no task starts with this coder before; 0: till a person says so
     is_stated: bool = False  # both moments are as a provider named them
 
 
@@ -112,19 +110,24 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
             prompt = GO_ON.format(why="your login was lost, and is back")
             waits = Decision(step=Step.PROMPT, prompt=prompt, reason=why, holds_coder_until=0.0)
             return _resume(ending, waits)
+        case Cause.CONTEXT if task.handovers >= patience.max_handovers:
+            why = f"its context was full {task.handovers + 1} times; split it into smaller tasks"
+            return Decision(step=Step.BLOCK, reason=why)
         case Cause.CONTEXT:
-            return _hand_over(task, result, patience)
+            return Decision(step=Step.RESTART, reason=f"handed over: {result.reason}", is_handover=True)
+        case Cause.LOST if task.restarts >= patience.max_restarts:
+            return Decision(step=Step.BLOCK, reason=f"lost {task.restarts + 1} times, last: {result.reason}")
         case Cause.LOST:
-            return _restart(task, result, patience)
+            return Decision(step=Step.RESTART, reason=result.reason, is_restart=True)
         case _:
             return _after_failure(task, ending, patience)
 
 
 def _ask_again(task: Task, ending: Ending) -> Decision:
     if task.was_asked_again:
-        why = "it ended well twice and closed nothing"
         before = f", and before that: {task.reason}" if task.reason else ""
-        return Decision(step=Step.BLOCK, reason=f"{why}; look at its branch {task.branch}{before}")
+        why = f"it ended well twice and closed nothing; look at its branch {task.branch}{before}"
+        return Decision(step=Step.BLOCK, reason=why)
     prompt = ASK_AGAIN.format(id=task.id, plan=ending.plan)
     asked = Decision(step=Step.PROMPT, prompt=prompt, reason=task.reason, is_second_asking=True)
     return _resume(ending, asked)
@@ -154,17 +157,13 @@ def _end_of_limit(ending: Ending, patience: Patience, before: int) -> float:
 
     One that is just over may be stated by a clock that is ahead of ours.
     """
+    now, stated = ending.now, ending.resets_at or 0.0
     breath = BREATH_SECONDS * 2 ** min(before, 20)
-    least = ending.now + min(patience.limit_pause_seconds, breath) if before else 0.0
-    return max(least, _stated_end(ending, patience))
-
-
-def _stated_end(ending: Ending, patience: Patience) -> float:
-    stated = ending.resets_at or 0.0
-    if stated > ending.now:
-        return stated
-    is_just_over = ending.now - stated < JUST_OVER_SECONDS
-    return ending.now + (BREATH_SECONDS if is_just_over else patience.limit_pause_seconds)
+    least = now + min(patience.limit_pause_seconds, breath) if before else 0.0
+    if stated <= now:
+        is_just_over = now - stated < JUST_OVER_SECONDS
+        stated = now + (BREATH_SECONDS if is_just_over else patience.limit_pause_seconds)
+    return max(least, stated)
 
 
 def _resume(ending: Ending, decision: Decision) -> Decision:
@@ -172,19 +171,6 @@ def _resume(ending: Ending, decision: Decision) -> Decision:
     if ending.can_resume or decision.step is not Step.PROMPT:
         return decision
     return replace(decision, step=Step.RESTART, prompt="")
-
-
-def _hand_over(task: Task, result: Result, patience: Patience) -> Decision:
-    if task.handovers >= patience.max_handovers:
-        why = f"its context was full {task.handovers + 1} times"
-        return Decision(step=Step.BLOCK, reason=f"{why}; split it into smaller tasks")
-    return Decision(step=Step.RESTART, reason=f"handed over: {result.reason}", is_handover=True)
-
-
-def _restart(task: Task, result: Result, patience: Patience) -> Decision:
-    if task.restarts >= patience.max_restarts:
-        return Decision(step=Step.BLOCK, reason=f"lost {task.restarts + 1} times, last: {result.reason}")
-    return Decision(step=Step.RESTART, reason=result.reason, is_restart=True)
 
 
 def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:

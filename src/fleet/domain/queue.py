@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -42,21 +42,12 @@ class Ledger:
 
     def release(self, task_id: str, host: str) -> Ledger:
         """Return the ledger without a task's reservation, if it is that of a host."""
-        kept = {
-            name: reservation
-            for name, reservation in self.running.items()
-            if (name, reservation.host) != (task_id, host)
-        }
+        kept = {name: at for name, at in self.running.items() if (name, at.host) != (task_id, host)}
         return replace(self, running=kept)
 
     def without_host(self, host: str) -> Ledger:
         """Return the ledger without the reservations of a host that is gone."""
-        return replace(
-            self,
-            running={
-                name: reservation for name, reservation in self.running.items() if reservation.host != host
-            },
-        )
+        return replace(self, running={name: at for name, at in self.running.items() if at.host != host})
 
     def spend(self, reservation: Reservation, usd: float, day: str) -> Ledger:
         """Return the ledger with money spent on a day; days before it are forgotten."""
@@ -73,13 +64,8 @@ class Ledger:
         """Return the ledger with money gone from a shared budget; "" is none."""
         if not shared_budget:
             return self
-        return replace(
-            self,
-            shared_budget_usd={
-                **self.shared_budget_usd,
-                shared_budget: self.shared_budget_usd.get(shared_budget, 0.0) + usd,
-            },
-        )
+        booked = self.shared_budget_usd.get(shared_budget, 0.0) + usd
+        return replace(self, shared_budget_usd={**self.shared_budget_usd, shared_budget: booked})
 
     def hand_on(self, task_id: str, usd: float) -> Ledger:
         """Return the ledger after a task under way gave some of its money to what it starts."""
@@ -97,10 +83,8 @@ class Ledger:
         """Return a reservation of no more than its shared budget has free; a part of something takes half."""
         if not reservation.shared_budget:
             return reservation
-        free = max(
-            0.0,
-            self.left_in_shared_budget(reservation) - self.reserved(shared_budget=reservation.shared_budget),
-        )
+        reserved = self.reserved(shared_budget=reservation.shared_budget)
+        free = max(0.0, self.left_in_shared_budget(reservation) - reserved)
         share = min(free, max(free / 2, LEAST_SHARE_USD)) if is_part else free
         return replace(reservation, reserved_usd=round(min(reservation.reserved_usd or share, share), 6))
 
@@ -190,87 +174,53 @@ def refuse(
     )
     for name, most, taken, reach in rooms:
         if most and taken >= most:
-            reason = f"{taken} of {most} are under way ({name})"
-            return Refusal(reason=reason, reach=reach)
+            return Refusal(reason=f"{taken} of {most} are under way ({name})", reach=reach)
     return _too_dear(ledger, reservation, limits, day)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Budget:
-    name: str
-    most: float
-    bound: float  # what is spent or reserved
-    reach: Reach
-    is_daily: bool
 
 
 def _too_dear(ledger: Ledger, reservation: Reservation, limits: Limits, day: str) -> Refusal | None:
     """What is under way counts with what it may still cost: money is reserved before it is spent."""
     if reservation.shared_budget and (refusal := _ask_spawn(ledger, reservation)):
         return refusal
-    for budget in _budgets(ledger, reservation, limits, day):
-        if budget.most and (refusal := _ask_budget(budget, reservation.reserved_usd)):
-            return refusal
+    project, batch, wanted = reservation.project, reservation.batch, reservation.reserved_usd
+    of_project = ledger.spent_on(day, project) + ledger.reserved(project=project)
+    of_all = ledger.spent_on(day) + ledger.reserved()
+    of_batch = ledger.batch_usd.get(batch, 0.0) + ledger.reserved(batch=batch)
+    budgets = (  # name, how much, how much of it is spent or reserved, whom it is about, whether it is daily
+        ("budget.project_usd_a_day", limits.project_usd_a_day, of_project, Reach.ALIKE, True),
+        ("budget.usd_a_day", limits.usd_a_day, of_all, Reach.ALL, True),
+        (f"budget.batch_usd of {batch}", limits.batch_usd if batch else 0.0, of_batch, Reach.ALIKE, False),
+    )
+    for name, most, bound, reach, is_daily in budgets:
+        if not most:
+            continue
+        told = f"(${bound:.2f} of ${most:.2f} is spent or reserved)"
+        if wanted > most:
+            reason = f"it may cost ${wanted:.2f}, and {name} is ${most:.2f}"
+            return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
+        if bound >= most - 1e-9:
+            return Refusal(reason=f"{name} is reached {told}", reach=reach, is_daily=is_daily)
+        if bound + wanted > most:
+            reason = f"{name} has too little left for ${wanted:.2f} {told}"
+            return Refusal(reason=reason, reach=Reach.ONE, is_daily=is_daily)
     return None
 
 
 def _ask_spawn(ledger: Ledger, reservation: Reservation) -> Refusal | None:
-    left = ledger.left_in_shared_budget(reservation)
+    left, whole = ledger.left_in_shared_budget(reservation), f"${reservation.shared_budget_usd:.2f}"
     if left < LEAST_SHARE_USD - LEAST_USD:
-        reason = (
-            f"what it and all that belongs to it may cost is spent (${reservation.shared_budget_usd:.2f})"
-        )
+        reason = f"what it and all that belongs to it may cost is spent ({whole})"
         return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
     if left - ledger.reserved(shared_budget=reservation.shared_budget) < LEAST_SHARE_USD - LEAST_USD:
-        reason = f"what it may cost is reserved by others (${reservation.shared_budget_usd:.2f} in all)"
-        return Refusal(reason=reason, reach=Reach.ONE)
-    return None
-
-
-def _budgets(ledger: Ledger, reservation: Reservation, limits: Limits, day: str) -> Iterator[_Budget]:
-    of_project = ledger.spent_on(day, reservation.project) + ledger.reserved(project=reservation.project)
-    of_all = ledger.spent_on(day) + ledger.reserved()
-    yield _Budget(
-        name="budget.project_usd_a_day",
-        most=limits.project_usd_a_day,
-        bound=of_project,
-        reach=Reach.ALIKE,
-        is_daily=True,
-    )
-    yield _Budget(
-        name="budget.usd_a_day", most=limits.usd_a_day, bound=of_all, reach=Reach.ALL, is_daily=True
-    )
-    if reservation.batch:
-        yield _Budget(
-            name=f"budget.batch_usd of {reservation.batch}",
-            most=limits.batch_usd,
-            bound=ledger.batch_usd.get(reservation.batch, 0.0) + ledger.reserved(batch=reservation.batch),
-            reach=Reach.ALIKE,
-            is_daily=False,
-        )
-
-
-def _ask_budget(budget: _Budget, wanted: float) -> Refusal | None:
-    if wanted > budget.most:
-        reason = f"it may cost ${wanted:.2f}, and {budget.name} is ${budget.most:.2f}"
-        return Refusal(reason=reason, reach=Reach.ONE, is_final=True)
-    told = f"(${budget.bound:.2f} of ${budget.most:.2f} is spent or reserved)"
-    if budget.bound >= budget.most - 1e-9:
-        return Refusal(
-            reason=f"{budget.name} is reached {told}", reach=budget.reach, is_daily=budget.is_daily
-        )
-    if budget.bound + wanted > budget.most:
-        reason = f"{budget.name} has too little left for ${wanted:.2f} {told}"
-        return Refusal(reason=reason, reach=Reach.ONE, is_daily=budget.is_daily)
+        return Refusal(reason=f"what it may cost is reserved by others ({whole} in all)", reach=Reach.ONE)
     return None
 
 
 def in_order(ready: Iterable[Task], now: float, limits: Limits) -> Sequence[Task]:
     """Return ready tasks as they are to start: by priority, which rises with the time waited, then by age."""
-    return sorted(ready, key=lambda task: (_rank(task, now, limits), task.created_at, task.id))
 
+    def rank(task: Task) -> float:
+        ageing = limits.ageing_seconds
+        return task.priority - ((now - task.created_at) / ageing if ageing else 0.0)
 
-def _rank(task: Task, now: float, limits: Limits) -> float:
-    if not limits.ageing_seconds:
-        return task.priority
-    return task.priority - (now - task.created_at) / limits.ageing_seconds
+    return sorted(ready, key=lambda task: (rank(task), task.created_at, task.id))

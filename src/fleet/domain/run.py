@@ -27,15 +27,8 @@ class RunState(StrEnum):
     KILLED = "killed"  # a person ended it
 
 
-ENDED = frozenset(
-    {
-        RunState.COMPLETED,
-        RunState.COMPLETED_NO_CHANGES,
-        RunState.BLOCKED,
-        RunState.FAILED,
-        RunState.KILLED,
-    }
-)
+SUCCEEDED = frozenset({RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES})
+ENDED = SUCCEEDED | {RunState.BLOCKED, RunState.FAILED, RunState.KILLED}
 _LIVE = {RunState.RUNNING, RunState.WAITING, RunState.UNKNOWN}
 
 MAY_BECOME: dict[RunState, frozenset[RunState]] = {
@@ -65,6 +58,14 @@ class Wanted(StrEnum):
     STOP = "stop"  # end the agent, save and remove the workspace
     RESTORE = "restore"  # bring a removed workspace back from its snapshot
     CLEAN = "clean"  # the agent has ended; save and remove the workspace
+
+
+class Job(StrEnum):
+    """What the engine does for a run."""
+
+    TURN = "turn"  # prepare, launch, follow, settle
+    REMOVE = "remove"  # save and remove the workspace
+    RESTORE = "restore"  # bring the workspace back
 
 
 class WorkspaceState(StrEnum):
@@ -240,14 +241,18 @@ class Run:
         return self.workspace_state is WorkspaceState.REMOVED
 
     @property
-    def has_work(self) -> bool:
-        """Whether the engine still has something to do for this run."""
+    def next_job(self) -> Job | None:
+        """What the engine is to do for it now; None when it is as it is wanted."""
         if not self.has_ended:
-            return True
+            return Job.TURN
         match self.wanted:
             case Wanted.RUN:
-                return self.prompts > self.turn
+                return Job.TURN if self.prompts > self.turn else None
             case Wanted.STOP | Wanted.CLEAN:
-                return self.has_workspace
+                return Job.REMOVE if self.has_workspace else None
             case Wanted.RESTORE:
-                return self.is_removed
+                return Job.RESTORE if self.is_removed else None
+
+    @property
+    def has_work(self) -> bool:
+        return self.next_job is not None

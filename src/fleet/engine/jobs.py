@@ -16,8 +16,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from fleet.domain.ids import RunId
-from fleet.domain.job import Job, next_job
-from fleet.domain.run import Run
+from fleet.domain.run import Job, Run
 from fleet.engine import settlement, steps
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.room import FullDisk, free_bytes, full_disk_behind
@@ -53,7 +52,7 @@ class Jobs:
 
         Of a run that was read a while ago the job may be done: then its number is too low, and does nothing.
         """
-        kind = next_job(run)
+        kind = run.next_job
         if kind is None or run.id in self._going:
             return
         if run.waits_for:
