@@ -10,6 +10,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import open_fleet
+from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
@@ -19,7 +20,8 @@ from fleet.interfaces.cli.outcome import exit_code_of
 from fleet.operations.run_shapes import RunView
 from fleet.ports.store import Record
 from fleet.records.runs import PROMPT, Runs
-from fleet.services.runs import How, SupervisorKeeper, Wish
+from fleet.services.runs import How
+from fleet.services.waiting import SupervisorKeeper
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
 

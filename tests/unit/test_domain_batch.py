@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.batch import MOST_AGENTS, Pair, fanout_branches, parse_pair
+from fleet.domain.batch import MOST_AGENTS, Wish, fanout_branches, parse_pair
 from fleet.domain.ids import BatchId, new_batch_id
 from fleet.errors import InvalidInput
 
@@ -40,7 +40,7 @@ def test_a_fan_out_of_none_or_too_many_is_refused(count: int) -> None:
 
 @given(branch=st.text(min_size=1).filter(lambda text: ":" not in text), prompt=st.text().filter(str.strip))
 def test_a_pair_is_split_at_its_first_colon(branch: str, prompt: str) -> None:
-    assert parse_pair(f"{branch}:{prompt}") == Pair(branch, prompt)
+    assert parse_pair(f"{branch}:{prompt}") == Wish(branch, prompt)
 
 
 @pytest.mark.parametrize("text", ["", ":", "branch", "branch:", ":prompt", "branch: \n"])

@@ -27,16 +27,16 @@ def _letters(number: int) -> str:
     return letters
 
 
-class Pair(NamedTuple):
-    """A branch, and what is to be done on it."""
+class Wish(NamedTuple):
+    """One agent that is wanted: its branch, and what is to be done on it."""
 
     branch: str
-    prompt: str
+    prompt: str = ""
 
 
-def parse_pair(text: str) -> Pair:
+def parse_pair(text: str) -> Wish:
     """Split `BRANCH:PROMPT` at its first colon (no branch name can contain one)."""
     branch, colon, prompt = text.partition(":")
     if not (branch and colon and prompt.strip()):
         raise InvalidInput(f"{text!r} is not BRANCH:PROMPT", hint='for example fix-auth:"Fix the login bug"')
-    return Pair(branch, prompt)
+    return Wish(branch, prompt)

@@ -198,9 +198,7 @@ class EngineContext:
         return await asyncio.get_running_loop().run_in_executor(self.git_threads, function)
 
     def place(self, run: Run) -> Place:
-        return Place(
-            repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
-        )
+        return Place.of(run)
 
     # places and programs
 

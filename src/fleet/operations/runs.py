@@ -127,9 +127,9 @@ class CreateRun(
     prompt: str = string("What the agent is to do.", brief="", default="", short="p", file=True)
 
     def __call__(self, call: Call) -> tuple[RunView, list[Next]]:
-        from fleet.services.runs import Wish
+        from fleet.domain.batch import Wish
 
-        run = call.fleet.runs.create(Wish(branch=self.branch, prompt=self.prompt), self.how(call))
+        run = call.fleet.runs.create(Wish(self.branch, self.prompt), self.how(call))
         return RunView.of(run), started([run])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleet.domain.run import Commit, Diff
+from fleet.domain.run import Commit, Diff, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,12 @@ class Place:
     branch: str
     base_sha: str
     run: str  # names its recovery refs
+
+    @staticmethod
+    def of(run: Run) -> Place:
+        return Place(
+            repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

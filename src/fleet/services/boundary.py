@@ -103,15 +103,9 @@ class BoundaryService:
         for other in self.held():
             if other.project == run.project and keys & {one.key for one in _holding(other)}:
                 self._runs.update(other.id, lambda run: _without(run, keys))
-                self._deps.boundary.unpin(_place(other))
+                self._deps.boundary.unpin(Place.of(other))
         self._deps.link.wake()
         return self._runs.get(run.id)
-
-
-def _place(run: Run) -> Place:
-    return Place(
-        repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
-    )
 
 
 def _holding(run: Run) -> list[Outside]:

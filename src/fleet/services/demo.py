@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
@@ -22,7 +23,7 @@ from fleet.errors import Failed
 from fleet.ports.process_usage import ProcessProbe
 from fleet.ports.supervisor_link import SupervisorLink
 from fleet.services.fleet import Fleet
-from fleet.services.runs import How, Wish
+from fleet.services.runs import How
 
 PATIENCE_SECONDS = 60.0
 _README = "# A garden\n\nFleet's demo grows things here.\n"

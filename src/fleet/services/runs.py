@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.batch import fanout_branches, parse_pair
+from fleet.domain.batch import Wish, fanout_branches, parse_pair
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
 from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
@@ -23,32 +23,23 @@ from fleet.errors import (
     Next,
     NotFound,
     Stale,
-    SupervisorSilent,
     UnusableRepository,
     WorkspaceGone,
 )
 from fleet.ports.store import Record
+from fleet.ports.workspace import Place, Remains
 from fleet.records.runs import BRANCH, Runs, branch_key
 from fleet.services.deps import Deps
 from fleet.services.disk import require_room
 from fleet.services.programs import is_installed, require_binary
 from fleet.services.projects import project_at
+from fleet.services.waiting import LOOK_EVERY_SECONDS, SupervisorKeeper, each_change
 
 if TYPE_CHECKING:  # most commands need few of these, and loading them takes time
     from fleet.ports.coder import Coder, Facts
     from fleet.ports.repository import Repository
-    from fleet.ports.supervisor_link import SupervisorLink
-    from fleet.ports.workspace import Place, Remains
 
-LOOK_EVERY_SECONDS = 0.05
 CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be recorded
-
-
-class Wish(NamedTuple):
-    """One agent that is wanted."""
-
-    branch: str
-    prompt: str = ""
 
 
 class How(NamedTuple):
@@ -80,13 +71,12 @@ class RunService:
     def fanout(self, count: int, prefix: str, prompt: str, how: How) -> list[Run]:
         """Start several agents on the same prompt, one batch."""
         batch = new_batch_id()
-        wishes = [Wish(branch=branch, prompt=prompt) for branch in fanout_branches(count, prefix, batch)]
+        wishes = [Wish(branch, prompt) for branch in fanout_branches(count, prefix, batch)]
         return self.start(wishes, how, batch=batch)
 
     def multi(self, pairs: Sequence[str], how: How) -> list[Run]:
         """Start one agent per BRANCH:PROMPT, one batch."""
-        parsed = [parse_pair(pair) for pair in pairs]
-        return self.start([Wish(branch=pair.branch, prompt=pair.prompt) for pair in parsed], how)
+        return self.start([parse_pair(pair) for pair in pairs], how)
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
@@ -95,9 +85,9 @@ class RunService:
         require_binary(facts)
         mode = self._mode_for(facts, how)
         for wish in wishes:
-            _check_prompt(wish, mode)
-        _check_unique([wish.branch for wish in wishes])
+            _check_wish(wish, mode)
         branches = [wish.branch for wish in wishes]
+        _check_unique(branches)
         try:
             repository = self._deps.repositories.inspect(how.folder, how.base, branches)
         except BranchTaken as taken:
@@ -172,18 +162,21 @@ class RunService:
                 self._deps.link.wake()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
+        """Write down whose branch it is; raise `BranchTaken` if that is another run, which still needs it."""
         key = branch_key(run.project, run.branch)
         held = self._deps.store.get(BRANCH, key)
-        if held and (holder := self._holder(held)):
+        holder = self._holder(held) if held else None
+        if holder and holder.id != run.id:
+            if run.is_removed:  # it is to be restored
+                hint = ("end that one first: ", Next("run.kill", patterns=[holder.id]))
+                raise BranchTaken(f"branch {run.branch!r} belongs to run {holder.id} now", hint=hint)
             raise BranchTaken(
-                f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})",
-                hint=_ways_on(holder),
+                f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})", hint=_ways_on(holder)
             )
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
+        version = held.version if held else ""
         try:
-            return self._deps.store.put(
-                Record(kind=BRANCH, key=key, body=body, version=held.version if held else "")
-            )
+            return self._deps.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
         except Stale as stale:
             raise _just_taken(run.branch) from stale
 
@@ -228,7 +221,9 @@ class RunService:
 
         A branch of this repository goes first.
         """
-        found = self._of_branch(name, project_at(folder))
+        project = project_at(folder)
+        same = self._runs.find("branch", branch_key(project, name)) if project else []
+        found = [run for run in same if run.branch == name]
         if not found and (run := self._runs.peek(name)):
             return run
         found = found or [run for run in self._runs.find() if name in (run.branch, run.task)]
@@ -245,12 +240,6 @@ class RunService:
         shown = [run for run in found if not run.is_removed]
         return (shown or found)[-1]
 
-    def _of_branch(self, branch: str, project: str | None) -> list[Run]:
-        if project is None:
-            return []
-        found = self._runs.find("branch", branch_key(project, branch))
-        return [run for run in found if run.branch == branch]
-
     def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
         """Return the shown runs whose branch matches a glob, or that are named by their id or batch.
 
@@ -263,7 +252,10 @@ class RunService:
             for run in shown
             if (batch and run.batch == batch)
             or run.id in patterns
-            or (project in (None, run.project) and _matches(run.branch, patterns))
+            or (
+                project in (None, run.project)
+                and any(fnmatchcase(run.branch, pattern) for pattern in patterns)
+            )
         ]
 
     # wishes about a run that exists
@@ -271,32 +263,33 @@ class RunService:
     def prompt(self, run_id: RunId, text: str) -> Run:
         """Give a run a further prompt; it is delivered exactly once, after those before it."""
         run = self._runs.get(run_id)
-        _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
+        _check_prompt(text)
         _require_promptable(run)
-        self._require_folder(run)
-        number = self._add_prompt(run, text)
-        try:
-            run = self._runs.update(run_id, lambda run: _with_prompt(run, number))
-        except Conflict:
-            self._take_back_prompt(run_id, number)
-            raise
-        self._deps.link.wake()
-        return run
+        is_here = run.host in ("", self._deps.host) and not run.is_shared
+        is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
+        if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
+            raise WorkspaceGone(run.branch, run.workspace)  # it was deleted by hand
+        return self._change_with_prompt(run, text, _with_prompt)
 
-    def _take_back_prompt(self, run_id: RunId, number: int) -> None:
-        """Forget a prompt that came too late, unless a later one has been accepted since."""
-        if self._runs.get(run_id).prompts < number:
-            self._runs.drop_prompt(run_id, number)
-
-    def _add_prompt(self, run: Run, text: str) -> int:
+    def _change_with_prompt(self, run: Run, text: str, change: Callable[[Run, int], Run]) -> Run:
+        """Change a run together with a further prompt; one that the run did not take up is forgotten."""
         number = run.prompts + 1
         while True:
             try:
                 self._runs.add_prompt(run.id, number, text)
+                break
             except Stale:
                 number += 1  # another `fleet prompt` came first; queue up behind it
-            else:
-                return number
+        try:
+            return self._change(run.id, lambda run: change(run, number))
+        finally:
+            if self._runs.get(run.id).prompts < number:
+                self._runs.drop_prompt(run.id, number)
+
+    def _change(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
+        run = self._runs.update(run_id, change)
+        self._deps.link.wake()
+        return run
 
     def take_over(self, run_id: RunId) -> Run:
         """Have a run go on in a screen of its own, in the CLI's same session; a turn that runs is ended.
@@ -304,46 +297,25 @@ class RunService:
         A screen that is up, or just coming up, stays as it is.
         """
         run = self._runs.get(run_id)
-        self._require_here(run)
+        if run.host not in ("", self._deps.host):
+            raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")
         if run.has_screen:
             return run
         coder = self._deps.coder(run.coder)
         _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
-        number = self._add_prompt(run, "")
-        try:
-            run = self._runs.update(run_id, lambda run: _taken_over(run, number, coder))
-        finally:
-            self._take_back_prompt(run_id, number)
-        self._deps.link.wake()
-        return run
-
-    def _require_folder(self, run: Run) -> None:
-        """Raise `WorkspaceGone` for an ended run of this host whose workspace was deleted by hand."""
-        is_here = run.host in ("", self._deps.host) and not run.is_shared
-        is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
-        if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
-            raise WorkspaceGone(run.branch, run.workspace)
-
-    def _require_here(self, run: Run) -> None:
-        """Raise `Conflict` for a run of another host: its screen is there."""
-        if run.host not in ("", self._deps.host):
-            raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")
+        return self._change_with_prompt(run, "", lambda run, number: _taken_over(run, number, coder))
 
     def release(self, run_id: RunId, text: str = "") -> Run:
         """Have a run in tmux go on headless: with a prompt in the same session, else when it gets one."""
         run = self._runs.get(run_id)
         facts = self._deps.coder(run.coder).facts
         _released(run, facts)
-        if text:
-            _check_prompt(Wish(branch="", prompt=text), Mode.HEADLESS)
-        number = self._add_prompt(run, text) if text else 0
-        try:
-            run = self._runs.update(run_id, lambda run: _with_prompt(_released(run, facts), number))
-        except Conflict:
-            self._take_back_prompt(run_id, number)
-            raise
-        self._deps.link.wake()
-        return run
+        if not text:
+            return self._change(run_id, lambda run: _released(run, facts))
+        _check_prompt(text)
+        return self._change_with_prompt(
+            run, text, lambda run, number: _with_prompt(_released(run, facts), number)
+        )
 
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> list[Run]:
         """Have the agents ended, their workspaces saved and removed; pending prompts are dropped."""
@@ -390,40 +362,26 @@ class RunService:
     def set_aside(self, run: Run) -> tuple[str, ...]:
         """Return the files of a removed run that its snapshot cannot hold and that are kept beside it."""
         try:
-            return self._deps.repositories.kept_names(place_of(run))
+            return self._deps.repositories.kept_names(Place.of(run))
         except FleetError:  # the repository is gone
             return ()
 
     def remains_of(self, run: Run) -> Remains:
         """Look what is there of a removed run's work."""
-        from fleet.ports.workspace import Remains
-
         try:
-            return self._deps.repositories.find_remains(place_of(run))
+            return self._deps.repositories.find_remains(Place.of(run))
         except FleetError as problem:
             return Remains(damage=problem.message)
 
     def require_snapshot(self, run: Run, sha: str) -> None:
         """Raise a `FleetError` unless a removed run's repository has its snapshot without `.kept`."""
-        self._deps.repositories.require_snapshot(place_of(run), sha)
+        self._deps.repositories.require_snapshot(Place.of(run), sha)
 
     def restore(self, run: Run) -> Run:
         """Have a removed workspace restored from its snapshot."""
         _require_snapshot(run)
-        self._reclaim_branch(run)
-        run = self._runs.update(run.id, lambda run: run.want(Wanted.RESTORE))
-        self._deps.link.wake()
-        return run
-
-    def _reclaim_branch(self, run: Run) -> None:
-        key = branch_key(run.project, run.branch)
-        held = self._deps.store.get(BRANCH, key)
-        holder = self._holder(held) if held else None
-        if holder and holder.id != run.id:
-            message = f"branch {run.branch!r} belongs to run {holder.id} now"
-            raise BranchTaken(message, hint=("end that one first: ", Next("run.kill", patterns=[holder.id])))
-        body: dict[str, Json] = {"run": run.id, "at": time.time()}
-        self._deps.store.put(Record(kind=BRANCH, key=key, body=body, version=held.version if held else ""))
+        self._claim_branch(run)
+        return self._change(run.id, lambda run: run.want(Wanted.RESTORE))
 
     # watching
 
@@ -436,22 +394,13 @@ class RunService:
         progress: Callable[[Sequence[Run]], None] = lambda runs: None,
     ) -> list[Run]:
         """Block until each run is at rest (or `until` holds for it); return them as they are then."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        stamp = None
         runs: list[Run] = []
-        helper = SupervisorKeeper(self._deps.link)
-        while True:
-            newest = self._deps.store.stamp()
-            if newest != stamp:
-                stamp = newest
-                runs = [self._runs.get(run_id) for run_id in run_ids]
-                progress(runs)
-                if all(until(run) for run in runs):
-                    return runs
-            helper.look()
-            if deadline is not None and time.monotonic() > deadline:
-                return runs
-            time.sleep(LOOK_EVERY_SECONDS)
+        for _ in each_change(self._deps, timeout_seconds=timeout_seconds):
+            runs = [self._runs.get(run_id) for run_id in run_ids]
+            progress(runs)
+            if all(until(run) for run in runs):
+                break
+        return runs
 
     def wait_for_change(self, stamp: str, *, seconds: float, keeper: SupervisorKeeper) -> str:
         """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
@@ -465,7 +414,7 @@ class RunService:
         return SupervisorKeeper(self._deps.link)
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
-        return self._deps.repositories.diff_text(place_of(run), stat=stat)
+        return self._deps.repositories.diff_text(Place.of(run), stat=stat)
 
     def diff_of_work(self, name: str, *, stat: bool = False) -> str | None:
         """Return the diff of the result of a workflow, pair, sprint or race; None if none has that id."""
@@ -485,58 +434,6 @@ class RunService:
         return "".join(
             self._deps.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
         )
-
-
-class SupervisorKeeper:
-    """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""
-
-    LOOK_EVERY_SECONDS = 1.0
-    PATIENCE_SECONDS = 30.0  # on a busy machine it takes long until one that was started is up
-
-    def __init__(self, link: SupervisorLink, clock: Callable[[], float] = time.monotonic) -> None:
-        self._link = link
-        self._clock = clock
-        self._looked_at = clock()
-        self._shut_since: float | None = None
-        self._start_at = 0.0
-        self._pause_seconds = self.LOOK_EVERY_SECONDS
-        self._last_pid = 0
-
-    def look(self) -> None:
-        now = self._clock()
-        if now - self._looked_at < self.LOOK_EVERY_SECONDS:
-            return
-        self._looked_at = now
-        if self._link.is_open():
-            self._shut_since = None
-            return
-        if self._shut_since is None:
-            self._shut_since, self._start_at, self._pause_seconds = now, now, self.LOOK_EVERY_SECONDS
-        holder = self._link.holder()
-        if holder is not None:
-            self._last_pid = holder.pid or self._last_pid
-        if now - self._shut_since >= self.PATIENCE_SECONDS:
-            raise self._silence()
-        if holder is None and now >= self._start_at:
-            self._link.wake()
-            # One that was started may only be slow; ever more of them would make it slower.
-            self._pause_seconds *= 2
-            self._start_at = now + self._pause_seconds
-
-    def _silence(self) -> SupervisorSilent:
-        last = f" (the last one had pid {self._last_pid})" if self._last_pid else ""
-        return SupervisorSilent(
-            f"no supervisor has stayed up for {self.PATIENCE_SECONDS:.0f} s{last}",
-            hint=f"read {self._link.log_path}, then run `fleet doctor`",
-        )
-
-
-def place_of(run: Run) -> Place:
-    from fleet.ports.workspace import Place
-
-    return Place(
-        repository=run.project, path=run.workspace, branch=run.branch, base_sha=run.base_sha, run=run.id
-    )
 
 
 def _require_snapshot(run: Run) -> None:
@@ -661,20 +558,24 @@ def _just_taken(branch: str) -> BranchTaken:
     )
 
 
-def _check_prompt(wish: Wish, mode: Mode) -> None:
-    if "\0" in wish.prompt:
-        raise InvalidInput("a prompt cannot contain a NUL character")
-    try:
-        wish.prompt.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"the prompt for {wish.branch!r} is not valid UTF-8: {error.reason}") from error
-    if not wish.branch and not wish.prompt.strip():
-        raise InvalidInput("the prompt is empty")
+def _check_wish(wish: Wish, mode: Mode) -> None:
+    _check_prompt(wish.prompt, wish.branch)
     if mode is Mode.HEADLESS and not wish.prompt.strip():
         raise InvalidInput(
             f"branch {wish.branch!r} needs a prompt to run without a terminal",
             hint="give a prompt, or use mode tmux",
         )
+
+
+def _check_prompt(text: str, branch: str = "") -> None:
+    if "\0" in text:
+        raise InvalidInput("a prompt cannot contain a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the prompt for {branch!r} is not valid UTF-8: {error.reason}") from error
+    if not branch and not text.strip():
+        raise InvalidInput("the prompt is empty")
 
 
 def _check_unique(branches: Sequence[str]) -> None:
@@ -683,10 +584,6 @@ def _check_unique(branches: Sequence[str]) -> None:
         if branch.casefold() in seen:
             raise InvalidInput(f"branch {branch!r} is named twice")
         seen.add(branch.casefold())
-
-
-def _matches(branch: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(branch, pattern) for pattern in patterns)
 
 
 def _project_around(folder: str, runs: Sequence[Run]) -> str | None:

@@ -1,29 +1,86 @@
-"""Wait for work."""
+"""Wait for what the supervisor does, and see to it that there is one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from fleet.errors import TimedOut
-from fleet.services.runs import SupervisorKeeper
+from fleet.errors import SupervisorSilent, TimedOut
 
 if TYPE_CHECKING:
-    from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
+    from fleet.services.deps import Deps
 
 Seen = TypeVar("Seen")
 
-LOOK_EVERY_SECONDS = 0.1
+LOOK_EVERY_SECONDS = 0.05
+
+
+class SupervisorKeeper:
+    """Keeps a wait from being in vain: where no supervisor is up it starts one, and says if none stays."""
+
+    LOOK_EVERY_SECONDS = 1.0
+    PATIENCE_SECONDS = 30.0  # on a busy machine it takes long until one that was started is up
+
+    def __init__(self, link: SupervisorLink, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
+        self._clock = clock
+        self._looked_at = clock()
+        self._shut_since: float | None = None
+        self._start_at = 0.0
+        self._pause_seconds = self.LOOK_EVERY_SECONDS
+        self._last_pid = 0
+
+    def look(self) -> None:
+        now = self._clock()
+        if now - self._looked_at < self.LOOK_EVERY_SECONDS:
+            return
+        self._looked_at = now
+        if self._link.is_open():
+            self._shut_since = None
+            return
+        if self._shut_since is None:
+            self._shut_since, self._start_at, self._pause_seconds = now, now, self.LOOK_EVERY_SECONDS
+        holder = self._link.holder()
+        if holder is not None:
+            self._last_pid = holder.pid or self._last_pid
+        if now - self._shut_since >= self.PATIENCE_SECONDS:
+            last = f" (the last one had pid {self._last_pid})" if self._last_pid else ""
+            raise SupervisorSilent(
+                f"no supervisor has stayed up for {self.PATIENCE_SECONDS:.0f} s{last}",
+                hint=f"read {self._link.log_path}, then run `fleet doctor`",
+            )
+        if holder is None and now >= self._start_at:
+            self._link.wake()
+            # One that was started may only be slow; ever more of them would make it slower.
+            self._pause_seconds *= 2
+            self._start_at = now + self._pause_seconds
+
+
+def each_change(deps: Deps, *, timeout_seconds: float | None = None) -> Iterator[None]:
+    """Yield at once, and whenever something was written since; end when the time is over.
+
+    Raises `SupervisorSilent` if no supervisor stays up.
+    """
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    stamp, keeper = None, SupervisorKeeper(deps.link)
+    while True:
+        newest = deps.store.stamp()
+        if newest != stamp:
+            stamp = newest
+            yield
+        keeper.look()
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        time.sleep(LOOK_EVERY_SECONDS)
 
 
 def wait_until(
+    deps: Deps,
     look: Callable[[], Seen],
     is_at_rest: Callable[[Seen], bool],
     *,
-    store: Store,
-    link: SupervisorLink,
     what: str,
     timeout_seconds: float | None = None,
     progress: Callable[[Seen], None] = lambda seen: None,
@@ -32,16 +89,9 @@ def wait_until(
 
     Raises `TimedOut` if that takes too long, and `SupervisorSilent` if no supervisor stays up.
     """
-    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    stamp, keeper = None, SupervisorKeeper(link)
-    while True:
-        newest = store.stamp()
-        if newest != stamp:
-            stamp, seen = newest, look()
-            progress(seen)
-            if is_at_rest(seen):
-                return seen
-        keeper.look()
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimedOut(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")
-        time.sleep(LOOK_EVERY_SECONDS)
+    for _ in each_change(deps, timeout_seconds=timeout_seconds):
+        seen = look()
+        progress(seen)
+        if is_at_rest(seen):
+            return seen
+    raise TimedOut(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")

@@ -435,7 +435,6 @@ def _follow(
     timeout: float | None = None,
 ) -> int:
     """Wait until something is settled, tell how it goes, and print it as it is then."""
-    from fleet.bootstrap import supervisor_link_of
     from fleet.services.waiting import wait_until
 
     told = list[str]()
@@ -453,10 +452,9 @@ def _follow(
     request, call = operation(**{id_field.name: name}), Call(fleet, identify)
     with leaving(view.goes_on):
         output, follow_ups = wait_until(
+            fleet.deps,
             lambda: request(call),
             lambda seen: seen[0].is_settled,
-            store=fleet.store,
-            link=supervisor_link_of(fleet.home),
             what=f"{operation.meta.noun} {name}",
             timeout_seconds=timeout,
             progress=progress,

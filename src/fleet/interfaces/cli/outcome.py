@@ -182,7 +182,6 @@ def wait_for(
     timeout: float | None = None,
 ) -> list[RunView]:
     """Show how runs go on until something holds for each of them, or time is up; return them as they are."""
-    from fleet.bootstrap import supervisor_link_of
     from fleet.services.waiting import wait_until
 
     fleet, names = session.fleet, list(dict.fromkeys(run.id for run in runs))
@@ -195,10 +194,9 @@ def wait_for(
     # Whether time was up, the caller sees by the runs.
     with progress(is_quiet=is_quiet) as show, suppress(TimedOut):
         wait_until(
+            fleet.deps,
             look,
             lambda runs: all(map(until, runs)),
-            store=fleet.store,
-            link=supervisor_link_of(fleet.home),
             what=", ".join(run.branch for run in runs),
             timeout_seconds=timeout,
             progress=show,
