@@ -16,7 +16,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import open_fleet
-from fleet.compat.beads import beads
+from fleet.compat.beads import beads, real
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
@@ -955,8 +955,7 @@ def test_ids_of_others_are_kept(text: str) -> None:
 
 
 def update(desk: Desk, task: Task, *, run: str = "", **wanted: str) -> Task:
-    changes = beads.Update(edit=Edit(), **wanted)  # type: ignore[arg-type]
-    return beads.update(desk.service, desk.questions, task.id, changes, run=run, by="me")
+    return beads.update(desk.service, desk.questions, task.id, edit=Edit(), **wanted, run=run, by="me")  # type: ignore[arg-type]
 
 
 def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(desk: Desk) -> None:
@@ -1037,7 +1036,7 @@ def test_dependencies_are_read_as_bd_writes_them(
     ],
 )
 def test_what_only_fleet_knows_is_taken_out(given: list[str], rest: list[str], own: dict[str, str]) -> None:
-    assert beads.take_options(given) == (rest, own)
+    assert real.take_options(given) == (rest, own)
 
 
 # trees
