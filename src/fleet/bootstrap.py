@@ -105,7 +105,7 @@ class HomeDeps:
 
     @cached_property
     def repositories(self) -> Repositories:
-        from fleet.adapters.workspaces.repositories import GitRepositories
+        from fleet.adapters.workspaces.repository import GitRepositories
 
         return GitRepositories(self._require_own_repository)
 
@@ -317,11 +317,10 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.transports.local import LocalTransport
     from fleet.adapters.workspaces.boundary import GitBoundary
     from fleet.adapters.workspaces.checkouts import GitCheckouts
-    from fleet.adapters.workspaces.commit_comparison import GitCommitComparer
     from fleet.adapters.workspaces.git import GitWorkspaces
-    from fleet.adapters.workspaces.history import GitHistory
+    from fleet.adapters.workspaces.history import GitCommitComparer, GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
-    from fleet.adapters.workspaces.repositories import GitRepositories
+    from fleet.adapters.workspaces.repository import GitRepositories
     from fleet.adapters.workspaces.shared import UserCheckout
     from fleet.engine.context import EngineContext
     from fleet.engine.member import Member
@@ -463,7 +462,7 @@ def ancestries_behind(client: tuple[str, int], server: tuple[str, int]) -> list[
 
 
 def repository_at(folder: str) -> Repository:
-    from fleet.adapters.workspaces.repositories import GitRepositories
+    from fleet.adapters.workspaces.repository import GitRepositories
 
     return GitRepositories().inspect(folder, "HEAD", ())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.workspaces.commit_comparison import LARGEST_TEXT, GitCommitComparer
+from fleet.adapters.workspaces.history import LARGEST_TEXT, GitCommitComparer
 from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import GitFailed
 from fleet.ports.commit_comparison import Comparison

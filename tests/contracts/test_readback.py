@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.workspaces.git import diff_text
-from fleet.adapters.workspaces.repositories import GitRepositories
+from fleet.adapters.workspaces.repository import GitRepositories
 from fleet.errors import FleetError
 from fleet.ports.workspace import Place
 from tests.contracts.workspace_fixtures import Ground, fingerprint, git, make_repository, mess_up
@@ -537,7 +536,7 @@ class TestNamesThatGitRefuses:
         assert ground.workspaces.save_uncommitted(place, "work") == ""
         assert set(ground.workspaces.changes(place).files) == {*REFUSED, ".gitmodules"}
         (workspace / "usual.txt").write_text("u\n")
-        assert "usual.txt" in diff_text(place)
+        assert "usual.txt" in GitRepositories().diff_text(place)
         assert ground.workspaces.save_uncommitted(place, "work")
         assert {"usual.txt", *REFUSED} <= set(ground.workspaces.changes(place).files)
 
@@ -660,9 +659,9 @@ class TestBytesThatGitWouldChange:
         place, workspace = ground.make()
         self._write(workspace)
         ground.workspaces.save_uncommitted(place, "work")
-        before = diff_text(place)
+        before = GitRepositories().diff_text(place)
         ground.workspaces.remove(place)
-        assert diff_text(place) == before
+        assert GitRepositories().diff_text(place) == before
         assert any("output 42" in text for text in contents(ground, SAVED))
 
     def test_large_files_are_left_to_a_filter_that_gives_them_back(self, ground: Ground) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.workspaces.repositories import GitRepositories
+from fleet.adapters.workspaces.repository import GitRepositories
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound, UnusableRepository
 from tests.branches import branch_off
 from tests.support import git

@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 
 from fleet.adapters.workspaces.command import git as our_git
-from fleet.adapters.workspaces.git import check_branch_name, diff_text, inspect
+from fleet.adapters.workspaces.index import may_have_flags
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.refs import delete_own_ref, has_ref, read_ref
-from fleet.adapters.workspaces.repositories import GitRepositories
-from fleet.adapters.workspaces.status import may_have_flags
+from fleet.adapters.workspaces.repository import GitRepositories, check_branch_name
 from fleet.adapters.workspaces.survey import Opened
 from fleet.errors import (
     BranchTaken,
@@ -36,6 +35,7 @@ from fleet.errors import (
     Unavailable,
     UnusableRepository,
 )
+from fleet.ports.repository import Repository
 from fleet.ports.workspace import Changes, Place
 from tests.contracts.workspace_fixtures import (
     Ground,
@@ -118,13 +118,20 @@ class TestTheOneFunctionThatStartsGit:
             our_git("status", cwd=tmp_path / "gone")
 
 
+def inspect(folder: str, ref: str) -> Repository:
+    return GitRepositories().inspect(folder, ref, ())
+
+
+def diff_text(place: Place, *, stat: bool = False) -> str:
+    return GitRepositories().diff_text(place, stat=stat)
+
+
 class TestInspecting:
     def test_finds_the_top_from_a_folder_below_it(self, ground: Ground) -> None:
         found = inspect(str(ground.repository / "src"), "HEAD")
         assert found.top == str(ground.repository)
         assert found.git_dir == str(ground.repository / ".git")
         assert found.base_sha == git(ground.repository, "rev-parse", "HEAD")
-        assert not found.is_bare
 
     def test_finds_the_main_checkout_from_inside_a_workspace(self, ground: Ground) -> None:
         _, workspace = ground.make()
@@ -136,13 +143,13 @@ class TestInspecting:
     def test_takes_a_bare_repository(self, ground: Ground, tmp_path: Path) -> None:
         git(tmp_path, "clone", "-q", "--bare", str(ground.repository), "bare.git")
         found = inspect(str(tmp_path / "bare.git"), "main")
-        assert (found.top, found.is_bare) == (str(tmp_path / "bare.git"), True)
+        assert found.top == found.git_dir == str(tmp_path / "bare.git")
 
     def test_finds_a_bare_repository_from_inside_its_workspace(self, ground: Ground, tmp_path: Path) -> None:
         git(tmp_path, "clone", "-q", "--bare", str(ground.repository), "bare.git")
         _, workspace = Ground(tmp_path / "bare.git", tmp_path / "room").make()
         found = inspect(str(workspace), "HEAD")
-        assert (found.top, found.is_bare) == (str(tmp_path / "bare.git"), True)
+        assert found.top == found.git_dir == str(tmp_path / "bare.git")
 
     def test_takes_a_detached_head(self, ground: Ground) -> None:
         git(ground.repository, "checkout", "-q", "--detach")

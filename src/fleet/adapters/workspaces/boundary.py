@@ -12,16 +12,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from fleet.adapters.workspaces import filters
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.commits import is_ancestor, point, write_commit
+from fleet.adapters.workspaces.commits import is_known_ancestor, point, was_made_in, write_commit
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
-from fleet.adapters.workspaces.refs import all_refs, read_ref, replace_packed
+from fleet.adapters.workspaces.index import (
+    clear_flags,
+    may_have_flags,
+    missing_objects,
+    put_entries,
+    scratch_index,
+    write_tree,
+)
+from fleet.adapters.workspaces.refs import SHA, all_refs, read_ref, replace_packed
 from fleet.adapters.workspaces.repository import common_git_dir
-from fleet.adapters.workspaces.status import clear_flags, may_have_flags
+from fleet.adapters.workspaces.status import STATUS, status_records
 from fleet.adapters.workspaces.worktrees import OWNER, site_of
 from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Outside, OutsideKind, stamp
 from fleet.errors import Conflict, FleetError, GitFailed
@@ -29,20 +36,11 @@ from fleet.files.private import make_private
 from fleet.ports.workspace import Place
 
 LARGEST_KEPT = 1 << 18
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?|")
 _STASH = re.compile(r"(?:WIP on|On) ([^:]+):")
 MOST_RUNS = 200
 _GIT_FILES = (
     *("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout"),
     *("objects/info/alternates", "shallow"),
-)
-_STATUS = (
-    "status",
-    "--porcelain=v2",
-    "-z",
-    "--no-renames",
-    "--untracked-files=normal",
-    "--ignore-submodules=dirty",
 )
 
 
@@ -118,11 +116,8 @@ class GitBoundary:
         return lost, won
 
     def was_made_in(self, project: str, worktree: str, commit: str) -> bool:
-        log = common_git_dir(project) / "worktrees" / worktree / "logs" / "HEAD"
-        return any(
-            entry.split(" ")[1:2] == [commit] and not why.startswith("checkout:")
-            for entry, _, why in (line.partition("\t") for line in read_text(log).splitlines())
-        )
+        git_dir = common_git_dir(project) / "worktrees" / worktree
+        return was_made_in(git_dir, commit, besides=("checkout:",))
 
     def stashed_on(self, project: str, commit: str) -> str:
         command = ("show", "--no-patch", "--format=%s", commit, "--")
@@ -131,10 +126,7 @@ class GitBoundary:
         return found[1] if found else ""
 
     def is_ancestor(self, project: str, older: str, newer: str) -> bool:
-        try:
-            return is_ancestor(common_git_dir(project), older, newer)
-        except GitFailed:
-            return False
+        return is_known_ancestor(common_git_dir(project), older, newer)
 
     def stamp_of(self, project: str, path: str) -> str:
         return _content(Path(project, path)).stamp
@@ -166,8 +158,7 @@ class GitBoundary:
         common = common_git_dir(project)
         if read_ref(common, found.name) == found.old:
             return
-        delete = f"{found.old}\n".encode()
-        if git("cat-file", "--batch-check", cwd=common, input=delete).rstrip().endswith(b"missing"):
+        if missing_objects(common, None, [found.old]):
             raise GitFailed("cat-file", f"{found.old} is not there any more")
         git_patiently("update-ref", "--no-deref", "-m", "fleet: put back", found.name, found.old, cwd=common)
 
@@ -214,7 +205,11 @@ class GitBoundary:
                     )
 
     def _restore_ref(self, project: str, common: Path, ref: str, found: Outside) -> None:
-        if all_refs(common).get(found.name, "") == found.new and not _SHA.fullmatch(found.new) and found.old:
+        if (
+            all_refs(common).get(found.name, "") == found.new
+            and found.old
+            and not (found.new == "" or SHA.fullmatch(found.new))
+        ):
             replace_packed(common, found.name, found.old)  # git itself cannot read it
         now = read_ref(common, found.name)
         if now == found.old:
@@ -342,17 +337,14 @@ def _status(project: str, common: Path, env: dict[str, str]) -> dict[str, str]:
     if Path(project).resolve() == common:  # a bare repository
         return {}
     with _whole_index(project, common) as index:
-        told = os.fsdecode(git(*_STATUS, cwd=project, env={**env, **index}))
+        told = git(*STATUS, "--untracked-files=normal", cwd=project, env={**env, **index})
     found: dict[str, str] = {}
-    for line in told.split("\0"):
-        kind, _, rest = line.partition(" ")
-        if kind == "?":
-            found[rest] = "?"
-        elif kind == "1":
-            state, _, _, mode, _, _, sha, path = rest.split(" ", 7)
-            found[path] = f"{state}{mode} {sha[:12]}" if state[0] != "." else state
-        elif kind == "u":
-            found[rest.split(" ", 9)[9]] = "UU"
+    for kind, fields in status_records(told):
+        state, path = fields[0], fields[-1]
+        if kind == "1":
+            found[path] = f"{state}{fields[3]} {fields[6][:12]}" if state[0] != "." else state
+        else:
+            found[path] = "UU" if kind == "u" else "?"
     return found
 
 
@@ -368,9 +360,8 @@ def _whole_index(project: str, common: Path) -> Generator[dict[str, str]]:
     if not content or not may_have_flags(content, id_bytes=id_bytes):
         yield {}
         return
-    with TemporaryDirectory() as folder:
-        copy = Path(folder, "index")
-        env = {"GIT_INDEX_FILE": str(copy)}
+    with scratch_index({}) as env:
+        copy = Path(env["GIT_INDEX_FILE"])
         copy.write_bytes(content)
         clear_flags(Path(project), env, copy, id_bytes=id_bytes)
         yield env
@@ -412,17 +403,15 @@ def _write_kept(
 ) -> str:
     """Make a commit of blobs that keeps commits, too, and point a ref to it; return it."""
     before = read_ref(common, ref)
-    lines: list[bytes] = []
+    lines: list[str] = []
     for name, data in blobs:
-        sha = git("hash-object", "-w", "--stdin", "--no-filters", cwd=common, input=data).strip()
-        lines.append(b"100644 " + sha + b"\t" + os.fsencode(name) + b"\0")
-    with TemporaryDirectory() as folder:
-        env = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        sha = git("hash-object", "-w", "--stdin", "--no-filters", cwd=common, input=data).decode().strip()
+        lines.append(f"100644 {sha}\t{name}")
+    with scratch_index({}) as env:
         if before:  # so that all of it is in the last tree
             git("read-tree", before, cwd=common, env=env)
-        if lines:
-            git("update-index", "-z", "--index-info", cwd=common, env=env, input=b"".join(lines))
-        tree = git("write-tree", cwd=common, env=env).decode().strip()
+        put_entries(common, env, lines)
+        tree = write_tree(common, env)
     asked = "".join(f"{sha}^{{commit}}\n" for sha in dict.fromkeys(parents) if sha)
     told = git("cat-file", "--batch-check", cwd=common, input=asked.encode()) if asked else b""
     found = [line.split()[0].decode() for line in told.splitlines() if line.split()[1:2] == [b"commit"]]

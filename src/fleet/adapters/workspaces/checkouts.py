@@ -7,8 +7,15 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.folders import BUSY, delete_tree, in_our_words, is_inside, write_whole
+from fleet.adapters.workspaces.command import git, joined, names_in
+from fleet.adapters.workspaces.folders import (
+    BUSY,
+    delete_tree,
+    in_our_words,
+    is_behind_link,
+    is_inside,
+    write_whole,
+)
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.trial import Patch
 
@@ -37,9 +44,10 @@ class GitCheckouts:
     def lock(self, path: str) -> None:
         with in_our_words("locking a checkout"):
             for folder, _, files in os.walk(path, topdown=False):
-                for name in files:
-                    _take_right_to_write(Path(folder, name))
-                _take_right_to_write(Path(folder))
+                for entry in (*(Path(folder, name) for name in files), Path(folder)):
+                    mode = entry.lstat().st_mode
+                    if not stat.S_ISLNK(mode):
+                        entry.chmod(stat.S_IMODE(mode) & ~0o222)
 
     def discard(self, path: str) -> None:
         with in_our_words("removing a checkout"):
@@ -49,28 +57,12 @@ class GitCheckouts:
 def _apply(folder: Path, patch: Patch) -> None:
     """Take the paths as they are in the patch's commit, and nothing of them where it has none."""
     listed = git("ls-tree", "-r", "-z", "--name-only", "--full-tree", patch.commit, cwd=folder)
-    there = set(listed.decode(errors="surrogateescape").split("\0"))
+    there = {*names_in(listed)}
     for name in patch.paths:
-        if not _is_behind_link(folder, name):
+        if is_inside(name) and not is_behind_link(folder, name):
             delete_tree(folder / name)
-    kept = [name for name in patch.paths if _is_there(name, there)]
+    kept = [name for name in patch.paths if name in there or any(one.startswith(f"{name}/") for one in there)]
     if kept:
-        wanted = "".join(f":(literal){name}\0" for name in kept).encode(errors="surrogateescape")
+        wanted = joined(f":(literal){name}" for name in kept)
         from_file = ("--pathspec-from-file=-", "--pathspec-file-nul")
         git("checkout", "--quiet", *from_file, patch.commit, cwd=folder, input=wanted)
-
-
-def _is_behind_link(folder: Path, name: str) -> bool:
-    """Whether a link stands where a path has a folder: what is behind it is not ours to delete."""
-    parents = Path(name).parents
-    return not is_inside(name) or any((folder / parent).is_symlink() for parent in parents if parent.name)
-
-
-def _is_there(name: str, there: set[str]) -> bool:
-    return name in there or any(one.startswith(f"{name}/") for one in there)
-
-
-def _take_right_to_write(path: Path) -> None:
-    mode = path.lstat().st_mode
-    if not stat.S_ISLNK(mode):
-        path.chmod(stat.S_IMODE(mode) & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))

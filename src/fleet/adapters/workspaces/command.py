@@ -1,4 +1,4 @@
-"""The one function that starts git."""
+"""The one way to start git, and how names go to it and come back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -24,31 +24,15 @@ _ALWAYS = (
     *("-c", "gc.auto=0"),
     *("-c", "maintenance.auto=false"),
 )
+# What would have git look at another repository, another index, or look in another way.
 _REDIRECTIONS = frozenset(
     {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_ATTR_SOURCE",
-        "GIT_COMMON_DIR",
-        "GIT_CONFIG",
-        "GIT_CONFIG_PARAMETERS",
-        "GIT_DIFF_OPTS",
-        "GIT_DIR",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_GLOB_PATHSPECS",
-        "GIT_GRAFT_FILE",
-        "GIT_ICASE_PATHSPECS",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_INTERNAL_SUPER_PREFIX",
-        "GIT_LITERAL_PATHSPECS",
-        "GIT_NAMESPACE",
-        "GIT_NOGLOB_PATHSPECS",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PREFIX",
-        "GIT_QUARANTINE_PATH",
-        "GIT_REPLACE_REF_BASE",
-        "GIT_SHALLOW_FILE",
-        "GIT_WORK_TREE",
+        *("GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"),
+        *("GIT_NAMESPACE", "GIT_REPLACE_REF_BASE", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
+        *("GIT_PREFIX", "GIT_INTERNAL_SUPER_PREFIX", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
+        *("GIT_ATTR_SOURCE", "GIT_DIFF_OPTS", "GIT_EXTERNAL_DIFF"),
+        *("GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS", "GIT_LITERAL_PATHSPECS"),
     }
 )
 _FORCED = {
@@ -98,50 +82,56 @@ def run_git(
 ) -> subprocess.CompletedProcess[bytes]:
     """Do as `git` does, for callers that also want its warnings, or take other exit codes for an answer."""
     try:
-        process = _start(args, cwd, env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, umask=umask)
-        completed = _finish(process, input or b"", timeout)
-    except FileNotFoundError as exc:
-        raise _cannot_start(cwd) from exc
+        with _start(args, cwd, env, subprocess.PIPE, subprocess.PIPE, umask) as process:
+            try:
+                out, err = process.communicate(input or b"", timeout)
+            except BaseException:
+                # Its children, too: they have inherited our locks.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
     except subprocess.TimeoutExpired as exc:
         raise GitFailed(_spell(args), f"it took longer than {timeout:.0f} seconds") from exc
     except (OSError, ValueError) as exc:
         raise GitFailed(_spell(args), str(exc)) from exc
-    if completed.returncode not in codes:
-        raise _failure(args, completed)
-    return completed
+    if process.returncode not in codes:
+        raise _failure(args, process.returncode, err.decode(errors="replace").strip())
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def stream_git(
     *args: str, cwd: str | os.PathLike[str], env: Mapping[str, str], stdin: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     """Start git for a caller that reads its output piece by piece, and ends it."""
-    try:
-        return _start(args, cwd, env, stdin=stdin, stderr=subprocess.DEVNULL, umask=-1)
-    except FileNotFoundError as exc:
-        raise _cannot_start(cwd) from exc
+    return _start(args, cwd, env, stdin, subprocess.DEVNULL, umask=-1)
 
 
 def _start(
     args: tuple[str, ...],
     cwd: str | os.PathLike[str],
     env: Mapping[str, str] | None,
-    *,
     stdin: int | IO[bytes],
     stderr: int,
     umask: int,
 ) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ("git", *_ALWAYS, *args),
-        executable=_program(),
-        cwd=cwd,
-        env=_environment(env or {}),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        pass_fds=held_locks(),
-        umask=umask,
-        start_new_session=True,
-    )
+    inherited = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
+    try:
+        return subprocess.Popen(
+            ("git", *_ALWAYS, *args),
+            executable=_program(),
+            cwd=cwd,
+            env={**inherited, **_FORCED, **(env or {})},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            pass_fds=held_locks(),
+            umask=umask,
+            start_new_session=True,
+        )
+    except FileNotFoundError as exc:
+        if not Path(cwd).is_dir():
+            raise GitFailed("…", f"{os.fspath(cwd)} is not there any more") from exc
+        raise Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`") from exc
 
 
 _found: dict[str, str] = {}  # where git is, by what PATH was
@@ -155,23 +145,8 @@ def _program() -> str | None:
         return known
     from shutil import which  # takes a while to load
 
-    program = which("git", path=path)
-    _found[path] = program or ""
-    return program
-
-
-def _finish(
-    process: subprocess.Popen[bytes], input: bytes, timeout: float
-) -> subprocess.CompletedProcess[bytes]:
-    with process:
-        try:
-            out, err = process.communicate(input, timeout)
-        except BaseException:
-            # Its children, too: they have inherited our locks.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    _found[path] = which("git", path=path) or ""
+    return _found[path] or None
 
 
 def git_patiently(
@@ -198,24 +173,22 @@ def is_loss(problem: GitFailed) -> bool:
     return bool(re.search(_LOST_OBJECT, problem.reason))
 
 
-def _environment(extra: Mapping[str, str]) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
-    return {**inherited, **_FORCED, **extra}
+def joined(names: Iterable[str]) -> bytes:
+    """Return names as git reads them with `-z`."""
+    return b"".join(os.fsencode(name) + b"\0" for name in names)
 
 
-def _cannot_start(cwd: str | os.PathLike[str]) -> FleetError:
-    if not Path(cwd).is_dir():
-        return GitFailed("…", f"{os.fspath(cwd)} is not there any more")
-    return Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`")
+def names_in(told: bytes) -> list[str]:
+    """Return the names that git prints with `-z`."""
+    return [os.fsdecode(name) for name in told.split(b"\0") if name]
 
 
-def _failure(args: tuple[str, ...], completed: subprocess.CompletedProcess[bytes]) -> FleetError:
-    said = completed.stderr.decode(errors="replace").strip()
+def _failure(args: tuple[str, ...], code: int, said: str) -> FleetError:
     if re.search(_DISK_FULL, said):
         return NoRoom(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
-    if completed.returncode < 0:
-        said = f"{said} (ended by signal {-completed.returncode})".strip()
-    return GitFailed(_spell(args), said or f"exit code {completed.returncode}")
+    if code < 0:
+        said = f"{said} (ended by signal {-code})".strip()
+    return GitFailed(_spell(args), said or f"exit code {code}")
 
 
 def _spell(args: tuple[str, ...]) -> str:

@@ -1,25 +1,25 @@
-"""Commits read and written without a checkout, many of them with one git process."""
+"""Commits, and other objects, read and written without a checkout, many of them with one git process."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import read_text
+from fleet.adapters.workspaces.index import DURABLE
+from fleet.adapters.workspaces.refs import SHA
+from fleet.domain.run import Commit
 from fleet.errors import GitFailed
 
-# What a removed workspace leaves behind must survive a power cut, too.
-DURABLE = ("-c", "core.fsync=committed,loose-object,reference", "-c", "core.fsyncMethod=batch")
 _IDENTITY = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "fleet"), ("EMAIL", "fleet@localhost"))
 }
-_SHA = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 # Where git notes commits that may be reachable from nowhere else.
 _NOTED_IN = (
     *("MERGE_HEAD", "MERGE_AUTOSTASH", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"),
@@ -36,21 +36,27 @@ class CommitObject:
     message: str
 
 
+def read_objects(
+    folder: Path, names: Sequence[str], env: Mapping[str, str] | None = None
+) -> list[tuple[str, str, bytes] | None]:
+    """Return id, kind and content of the objects that names stand for, None where one stands for nothing."""
+    wanted = os.fsencode("".join(f"{name}\n" for name in names))
+    out = BytesIO(git("cat-file", "--batch", cwd=folder, env=env, input=wanted))
+    found: list[tuple[str, str, bytes] | None] = []
+    for _ in names:
+        *about, size = out.readline().decode(errors="replace").split()
+        if size.isdigit():
+            sha, kind = about
+            found.append((sha, kind, out.read(int(size) + 1)[:-1]))
+        else:  # missing, or ambiguous
+            found.append(None)
+    return found
+
+
 def read_commits(folder: Path, env: Mapping[str, str], *names: str) -> list[CommitObject | None]:
     """Return the commits that names stand for, None for each that stands for nothing."""
-    wanted = "".join(f"{name}\n" for name in names)
-    out = git("cat-file", "--batch", cwd=folder, env=env, input=os.fsencode(wanted))
-    found: list[CommitObject | None] = []
-    for _ in names:
-        header, _, out = out.partition(b"\n")
-        fields = header.split(b" ")
-        if fields[-1] in (b"missing", b"ambiguous"):
-            found.append(None)
-            continue
-        size = int(fields[-1])
-        found.append(_parse(fields[0].decode(), out[:size]) if fields[1] == b"commit" else None)
-        out = out[size + 1 :]
-    return found
+    objects = read_objects(folder, names, env)
+    return [_parse(found[0], found[2]) if found and found[1] == "commit" else None for found in objects]
 
 
 def _parse(sha: str, content: bytes) -> CommitObject:
@@ -61,30 +67,12 @@ def _parse(sha: str, content: bytes) -> CommitObject:
     return CommitObject(sha=sha, tree=trees[0], parents=parents, message=os.fsdecode(message))
 
 
-def write_tree(folder: Path, env: Mapping[str, str]) -> str:
-    command = (*DURABLE, "write-tree", "--missing-ok")
-    try:
-        return git(*command, cwd=folder, env=env).decode().strip()
-    except GitFailed as exc:
-        if "unmerged" not in exc.reason:
-            raise
-    _drop_conflicts(folder, env)
-    return git(*command, cwd=folder, env=env).decode().strip()
-
-
-def _drop_conflicts(folder: Path, env: Mapping[str, str]) -> None:
-    """Take names out of the index that are in conflict; what it also has merged of them stays.
-
-    Porcelain commands never leave both, but `update-index --index-info` does, and `git status` does not tell.
-    """
-    listed = git("ls-files", "--stage", "-z", cwd=folder, env=env).split(b"\0")
-    entries = [entry.partition(b"\t") for entry in listed if entry]
-    unmerged = {name for how, _, name in entries if not how.endswith(b" 0")}
-    merged = [(how, name) for how, _, name in entries if name in unmerged and how.endswith(b" 0")]
-    nothing = b"0" * len(entries[0][0].split(b" ")[1])
-    wanted = [b"0 " + nothing + b"\t" + name + b"\0" for name in unmerged]
-    wanted += [how + b"\t" + name + b"\0" for how, name in merged]
-    git("update-index", "-z", "--index-info", cwd=folder, env=env, input=b"".join(wanted))
+def log_commits(folder: str | Path, base: str, tip: str) -> tuple[Commit, ...]:
+    """Return the commits that lead from one to another, oldest first."""
+    wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
+    logged = git(*wanted, f"{base}..{tip}", cwd=folder).decode(errors="replace")
+    lines = (line.partition(" ") for line in logged.split("\0") if line)
+    return tuple(Commit(sha=sha, subject=subject) for sha, _, subject in lines)
 
 
 def write_commit(
@@ -99,13 +87,10 @@ def write_commit(
     """Make a commit of ours: signed by nobody, with no regard to the user's settings; of now, if undated."""
     options = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
     command = ("-c", "i18n.commitEncoding=UTF-8", "commit-tree", "--no-gpg-sign", *options, tree)
-    text = message.encode(errors="replace")
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
-    return (
-        git(*DURABLE, *command, cwd=common, env={**_IDENTITY, **dates, **(env or {})}, input=text)
-        .decode()
-        .strip()
-    )
+    who = {**_IDENTITY, **dates, **(env or {})}
+    made = git(*DURABLE, *command, cwd=common, env=who, input=message.encode(errors="replace"))
+    return made.decode().strip()
 
 
 def point(common: Path, env: Mapping[str, str], ref: str, *, to: str, before: str, why: str) -> None:
@@ -119,6 +104,20 @@ def point(common: Path, env: Mapping[str, str], ref: str, *, to: str, before: st
 def is_ancestor(common: Path, older: str, newer: str) -> bool:
     counted = git("rev-list", "--count", "--max-count=1", older, f"^{newer}", cwd=common)
     return counted.strip() == b"0"
+
+
+def is_known_ancestor(common: Path, older: str, newer: str) -> bool:
+    """Do as `is_ancestor` does; a commit that is not there is part of no other's history."""
+    try:
+        return is_ancestor(common, older, newer)
+    except GitFailed:
+        return False
+
+
+def later_date(common: Path, *commits: str) -> str:
+    """Return when the latest of commits was made: what is made of the same ones is then always the same."""
+    told = git("show", "--no-patch", "--format=%ct", *commits, "--", cwd=common)
+    return f"{max(map(int, told.split()))} +0000"
 
 
 def commits_made_in(git_dir: Path) -> list[str]:
@@ -135,16 +134,15 @@ def unfinished_commits(git_dir: Path) -> list[str]:
 
 
 def _shas(*texts: str) -> list[str]:
-    return [sha for text in texts for sha in _SHA.findall(text)]
+    return [sha for text in texts for sha in SHA.findall(text)]
 
 
-def was_made_in(git_dir: Path, sha: str) -> bool:
-    """Tell whether a worktree has not just checked a commit out, but made it."""
+def was_made_in(
+    git_dir: Path, sha: str, *, besides: tuple[str, ...] = ("checkout:", "reset:", "fleet:")
+) -> bool:
+    """Tell whether a worktree has a commit for other reasons than `besides`: it has made it, say."""
     entries = (line.partition("\t") for line in _log_lines(git_dir))
-    return any(
-        who.split(" ")[1] == sha and not why.startswith(("checkout:", "reset:", "fleet:"))
-        for who, _, why in entries
-    )
+    return any(who.split(" ")[1] == sha and not why.startswith(besides) for who, _, why in entries)
 
 
 def _log_lines(git_dir: Path) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.adapters.workspaces.command import git
+from fleet.adapters.workspaces.command import git, names_in
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, write_whole
 from fleet.adapters.workspaces.worktrees import COPIED
 from fleet.errors import InvalidInput
@@ -196,8 +196,7 @@ def _included(repository: Path) -> list[str]:
     if not (repository / INCLUDE_FILE).is_file():
         return []
     listed = git("ls-files", "-z", "--others", "--ignored", f"--exclude-from={INCLUDE_FILE}", cwd=repository)
-    names = [os.fsdecode(name) for name in listed.split(b"\0")]
-    return [name for name in names if name and not name.endswith("/")]
+    return [name for name in names_in(listed) if not name.endswith("/")]
 
 
 def _refuse_escape(root: Path, path: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.errors import Failed, FleetError, InvalidInput, NoRoom
+from fleet.errors import Failed, InvalidInput, NoRoom
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,9 @@ def in_our_words(doing: str) -> Generator[None]:
     try:
         yield
     except OSError as exc:
-        raise _translated(doing, exc) from exc
-
-
-def _translated(doing: str, exc: OSError) -> FleetError:
-    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NoRoom(f"the disk was full {doing}: {exc}", hint="run `fleet clean`")
-    return Failed(f"the system refused {doing}: {exc}")
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoom(f"the disk was full {doing}: {exc}", hint="run `fleet clean`") from exc
+        raise Failed(f"the system refused {doing}: {exc}") from exc
 
 
 def write_whole(path: Path, text: str, *, durable: bool = True) -> None:
@@ -68,6 +64,11 @@ def read_text(path: Path) -> str:
 def is_inside(name: str) -> bool:
     """Tell whether a name, as it is spelled, stays below the folder that it is relative to."""
     return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
+
+
+def is_behind_link(root: Path, name: str) -> bool:
+    """Tell whether a name leads through a link that stands below a folder: then it may lead out of it."""
+    return any((root / folder).is_symlink() for folder in Path(name).parents if folder.name)
 
 
 def below(folder: Path, name: str) -> Path:

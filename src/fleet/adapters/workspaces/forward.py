@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git, run_git
+from fleet.adapters.workspaces.command import git, names_in, run_git
 from fleet.adapters.workspaces.commits import is_ancestor
 from fleet.adapters.workspaces.folders import in_our_words, remove_file
-from fleet.adapters.workspaces.locks import hold, vary
+from fleet.adapters.workspaces.locks import hold, lock_of, vary
 from fleet.errors import Conflict, FleetError, GitFailed
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def free_tree(folder: Path, common: Path) -> None:
     """Take the lock away that somebody of us has left when he was killed; his draft says what is there."""
     index = _index_of(folder)
     with in_our_words(f"unlocking {folder}"):
-        if _is_ours(_lock_of(index)):
+        if _is_ours(lock_of(index)):
             with _locked(folder, common) as tree:
                 tree.put_in_place()
 
@@ -93,7 +93,7 @@ class _Tree:
 
     def draw_up(self, *, anew: bool = True) -> None:
         """Begin with the index as it is; or with the draft of somebody who was killed, if there is one."""
-        remove_file(_lock_of(self._draft))
+        remove_file(lock_of(self._draft))
         if self._index.exists() and (anew or not self._draft.exists()):
             half = self._draft.with_name(f"{self._draft.name}.new")
             shutil.copy(self._index, half)
@@ -121,7 +121,7 @@ class _Tree:
     def added(self, before: str, after: str) -> list[str]:
         """Return the paths that one commit has not and another has."""
         only = ("-r", "-z", "--name-only", "--no-renames", "--diff-filter=A")
-        return _names(git("diff-tree", *only, before, after, "--", cwd=self.folder))
+        return names_in(git("diff-tree", *only, before, after, "--", cwd=self.folder))
 
     def unknown(self, paths: Iterable[str]) -> list[str]:
         """Return what is in the way of paths and unknown to git, which itself overwrites what it ignores."""
@@ -129,7 +129,7 @@ class _Tree:
         if not met:
             return []
         named = (f":(literal,top){name}" for name in met)
-        return _names(git("ls-files", "--others", "-z", "--", *named, cwd=self.folder, env=self._env))
+        return names_in(git("ls-files", "--others", "-z", "--", *named, cwd=self.folder, env=self._env))
 
     def _met(self, path: str) -> Iterable[str]:
         """Return what is there of a path: itself, or something on the way that is no folder."""
@@ -145,10 +145,6 @@ class _Tree:
             raise Conflict(f"{self.folder} cannot be brought to {after[:12]}: {exc.reason}") from exc
 
 
-def _names(told: bytes) -> list[str]:
-    return [os.fsdecode(name) for name in told.split(b"\0") if name]
-
-
 # git's lock
 
 
@@ -156,7 +152,7 @@ def _names(told: bytes) -> list[str]:
 def _locked(folder: Path, common: Path) -> Generator[_Tree]:
     """Hold the lock of a working tree's index; that of somebody of us who was killed is taken over."""
     index = _index_of(folder)
-    lock, tree = _lock_of(index), _Tree(folder, index)
+    lock, tree = lock_of(index), _Tree(folder, index)
     with hold(common / "fleet" / "landing"):
         is_ours = _is_ours(lock)
         if not is_ours:
@@ -172,10 +168,6 @@ def _locked(folder: Path, common: Path) -> Generator[_Tree]:
 def _index_of(folder: Path) -> Path:
     told = git("rev-parse", "--path-format=absolute", "--git-path", "index", cwd=folder)
     return Path(os.fsdecode(told).removesuffix("\n"))
-
-
-def _lock_of(index: Path) -> Path:
-    return index.with_name(f"{index.name}.lock")
 
 
 def _is_ours(lock: Path) -> bool:

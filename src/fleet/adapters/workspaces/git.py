@@ -1,4 +1,4 @@
-"""Workspaces on git worktrees, and the questions about repositories that are asked before there is one."""
+"""The Workspaces port on git worktrees."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from fleet.adapters.workspaces import (
     workspace_diff,
     worktrees,
 )
-from fleet.adapters.workspaces.command import git, is_loss
+from fleet.adapters.workspaces.command import is_loss
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
-from fleet.adapters.workspaces.repository import Repository, check_branch_name, inspect
-from fleet.adapters.workspaces.worktrees import Site, site_of
+from fleet.adapters.workspaces.worktrees import site_of
 from fleet.domain.run import Diff
 from fleet.errors import GitFailed, UnusableRepository
 from fleet.ports.workspace import Changes, Place
-
-__all__ = ["GitWorkspaces", "Repository", "check_branch_name", "diff_text", "git", "inspect"]
 
 
 class GitWorkspaces:
@@ -44,7 +41,7 @@ class GitWorkspaces:
             worktrees.clear_way(site, git_dir)
             git_dir = worktrees.attach(site, tip=place.base_sha)
             worktrees.check_out(git_dir, site.path)
-            if _has_checkout(site):
+            if Path(place.repository).resolve() != site.common:  # a bare repository has no files to copy
                 copying.remember(git_dir, copying.copy_files(Path(place.repository), site.path, copy))
             worktrees.mark_ready(git_dir)
 
@@ -96,15 +93,3 @@ class GitWorkspaces:
         with hold(site.run_lock), in_our_words("bringing the workspace back"):
             restoring.restore(site, ref)
         removal.empty_trash(site)
-
-
-def diff_text(place: Place, *, stat: bool = False) -> str:
-    """Return everything since the base as text, uncommitted and untracked files included.
-
-    Of a removed workspace it is what was saved. Nothing is touched, not even the index.
-    """
-    return workspace_diff.diff_text(site_of(place), stat=stat)
-
-
-def _has_checkout(site: Site) -> bool:
-    return Path(site.place.repository).resolve() != site.common

@@ -1,70 +1,122 @@
-"""The History port on the git command."""
+"""The ports History and CommitComparer: commits compared, read and made without a checkout."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.commits import read_commits, write_commit, write_tree
+from fleet.adapters.workspaces.commits import later_date, read_commits, read_objects, write_commit
+from fleet.adapters.workspaces.index import put_entries, scratch_index, tree_lines, write_tree
 from fleet.adapters.workspaces.repository import common_git_dir
+from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import NotFound
+from fleet.ports.commit_comparison import Comparison
 
-_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
-_PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
+LARGEST_TEXT = 1 << 20
+PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")  # whatever the user has configured
+PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
+_KINDS = {"A": ChangeKind.ADDED, "D": ChangeKind.DELETED}  # any other letter is a change
 
 
 class GitHistory:
     def diff(self, repository: str, old: str, new: str, *, context: int = 3) -> str:
         settings = ("-c", "core.quotePath=false", "-c", "core.bigFileThreshold=16m")
-        how = ("--patch", f"--unified={context}", *_PREFIXES, *_PLAIN)
+        how = ("--patch", f"--unified={context}", *PREFIXES, *PLAIN, "--ignore-submodules=dirty")
         out = git(*settings, "diff", *how, old, new, "--", cwd=common_git_dir(repository))
         return out.decode(errors="backslashreplace")
 
     def read(self, repository: str, commit: str, path: str) -> str | None:
-        found = run_git(
-            "cat-file", "blob", f"{commit}:{path}", cwd=common_git_dir(repository), codes=(0, 128)
-        )
+        wanted = ("cat-file", "blob", f"{commit}:{path}")
+        found = run_git(*wanted, cwd=common_git_dir(repository), codes=(0, 128))
         return None if found.returncode else found.stdout.decode(errors="replace")
 
     def write(self, repository: str, parent: str, files: Mapping[str, str | None], message: str) -> str:
         common = common_git_dir(repository)
         gone = [name for name, text in files.items() if text is None]
-        made = (_entry(common, name, text) for name, text in files.items() if text is not None)
-        return _commit(common, parent, gone, b"".join(made), message)
+        made: list[str] = []
+        for name, text in files.items():
+            if text is not None:
+                blob = git("hash-object", "-w", "--stdin", cwd=common, input=text.encode()).decode().strip()
+                made.append(f"100644 {blob}\t{name}")
+        return _commit(common, parent, gone, made, message)
 
     def restore(self, repository: str, parent: str, source: str, paths: Sequence[str], message: str) -> str:
         common = common_git_dir(repository)
-        listed = git("ls-tree", "-r", "-z", "--full-tree", source, "--", *paths, cwd=common)
-        return _commit(common, parent, paths, listed, message)
+        return _commit(common, parent, paths, tree_lines(common, source, *paths), message)
 
 
-def _commit(common: Path, parent: str, gone: Sequence[str], entries: bytes, message: str) -> str:
+def _commit(common: Path, parent: str, gone: Iterable[str], lines: Iterable[str], message: str) -> str:
     """Return a commit upon another, first without some paths, then with these lines of an index."""
     [before] = read_commits(common, {}, parent)
     if before is None:
         raise NotFound(f"there is no commit {parent!r} in {common}")
     nothing = "0" * len(before.tree)
-    removals = b"".join(os.fsencode(f"0 {nothing}\t{name}\0") for name in gone)
-    with tempfile.TemporaryDirectory(prefix="fleet-write-") as folder:
-        env = {"GIT_DIR": str(common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
+    with scratch_index({"GIT_DIR": str(common)}) as env:
         git("read-tree", parent, cwd=common, env=env)
-        git("update-index", "-z", "--index-info", cwd=common, env=env, input=removals + entries)
+        put_entries(common, env, [*(f"0 {nothing}\t{name}" for name in gone), *lines])
         tree = write_tree(common, env)
     if tree == before.tree:
         return parent
-    return write_commit(common, tree, (parent,), message, date=_date_of(common, parent))
+    return write_commit(common, tree, (parent,), message, date=later_date(common, parent))
 
 
-def _entry(common: Path, name: str, text: str) -> bytes:
-    """Return a line of an index, for a file of that text."""
-    blob = git("hash-object", "-w", "--stdin", cwd=common, input=text.encode()).decode().strip()
-    return os.fsencode(f"100644 {blob}\t{name}\0")
+class GitCommitComparer:
+    def compare(self, repository: str, base: str, commit: str) -> Comparison:
+        common = common_git_dir(repository)
+        tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
+        told = git("diff-tree", "-r", "-z", "--raw", "--numstat", *PLAIN, base, commit, "--", cwd=common)
+        return Comparison(tree=tree.decode().strip(), changes=_parse(told))
+
+    def texts(self, repository: str, commit: str, paths: Collection[str]) -> dict[str, str]:
+        names = [path for path in paths if "\n" not in path]  # the others cannot be asked for this way
+        if not names:
+            return {}
+        objects = read_objects(common_git_dir(repository), [f"{commit}:{name}" for name in names])
+        return {
+            name: found[2].decode(errors="replace")
+            for name, found in zip(names, objects, strict=True)
+            if found and found[1] == "blob" and len(found[2]) <= LARGEST_TEXT
+        }
+
+    def patch_text(self, repository: str, base: str, commit: str) -> str:
+        options = ("--patch", *PREFIXES, *PLAIN)
+        told = git("diff-tree", "-r", *options, base, commit, "--", cwd=common_git_dir(repository))
+        return told.decode(errors="replace")  # it is to be read, and not applied
 
 
-def _date_of(common: Path, commit: str) -> str:
-    """Return when a commit was made: what is written upon it is then always the same."""
-    told = git("show", "--no-patch", "--format=%ct", commit, "--", cwd=common)
-    return f"{int(told)} +0000"
+def _parse(out: bytes) -> tuple[Change, ...]:
+    """Read what `--raw` and `--numstat` say of each path, one list after the other."""
+    fields = iter(out.split(b"\0"))
+    raw: dict[str, list[str]] = {}
+    counted: list[bytes] = []
+    for field in fields:
+        if field.startswith(b":"):
+            raw[os.fsdecode(next(fields))] = field.decode().removeprefix(":").split(" ")
+        else:
+            counted.append(field)
+    lines = parse_numstat(counted)
+    return tuple(
+        Change(
+            path=path,
+            kind=_KINDS.get(letter, ChangeKind.CHANGED),
+            added=lines[path][0],
+            removed=lines[path][1],
+            old=f"{old_mode} {old_id}",
+            new=f"{new_mode} {new_id}",
+        )
+        for path, (old_mode, new_mode, old_id, new_id, letter) in raw.items()
+    )
+
+
+def parse_numstat(records: Iterable[bytes]) -> dict[str, tuple[int, int]]:
+    """Read how many lines were added to a file and removed; git writes `-` for those of a binary file."""
+    files: dict[str, tuple[int, int]] = {}
+    for record in filter(None, records):
+        added, removed, name = record.split(b"\t", 2)
+        files[os.fsdecode(name)] = (
+            int(added) if added.isdigit() else 0,
+            int(removed) if removed.isdigit() else 0,
+        )
+    return files

@@ -1,30 +1,28 @@
-"""Locks between threads and processes that even a killed holder's children keep."""
+"""Locks between threads and processes that even a killed holder's children keep; and git's own lock files."""
 
 from __future__ import annotations
 
 import fcntl
+import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from fleet.errors import Unavailable
 
+log = logging.getLogger(__name__)
+
 # Longer than the one call of git that may take longest, and its holder's work around it.
 PATIENCE_SECONDS = 900.0
+_SURELY_OLD_SECONDS = 60.0
 
-
-class _Queue:
-    """Where the threads of this process wait for a lock: only the first of them asks for the file itself."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-_queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+# Where the threads of this process wait for a lock: only the first of them asks for the file itself.
+_queues: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _queues_lock = threading.Lock()
 
 
@@ -46,8 +44,8 @@ def hold(path: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> Generator
     """Hold the lock that a file stands for; raise `Unavailable` if it cannot be had in time."""
     deadline = time.monotonic() + patience_seconds
     with _queues_lock:
-        queue = _queues.setdefault(str(path), _Queue())
-    if not queue.lock.acquire(timeout=patience_seconds):
+        queue = _queues.setdefault(str(path), threading.Lock())
+    if not queue.acquire(timeout=patience_seconds):
         raise _still_held(path)
     try:
         descriptor = _take(path, deadline)
@@ -58,7 +56,7 @@ def hold(path: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> Generator
             _held.descriptors.remove(descriptor)
             os.close(descriptor)
     finally:
-        queue.lock.release()
+        queue.release()
 
 
 def _still_held(path: Path) -> Unavailable:
@@ -67,12 +65,14 @@ def _still_held(path: Path) -> Unavailable:
 
 
 def _take(path: Path, deadline: float) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        descriptor = _open(path)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _lock(path, descriptor, deadline)
-            if _is_still(path, descriptor):
-                return descriptor
+            with suppress(FileNotFoundError):  # its last holder may have deleted the file
+                if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                    return descriptor
         except BaseException:
             os.close(descriptor)
             raise
@@ -101,18 +101,34 @@ def vary(seconds: float) -> float:
     return seconds * uniform(0.5, 1.5)
 
 
-def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o666)
+def lock_of(file: Path) -> Path:
+    """Return the file by which git locks another."""
+    return file.with_name(f"{file.name}.lock")
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
-    """Tell whether the file is the one we locked: its last holder may have deleted it."""
+def break_abandoned(lock: Path) -> None:
+    """Remove a lock file of git's that anybody may have taken, if its owner is surely gone.
+
+    That is: it is old, and no git is running that is as old.
+    """
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        age = time.time() - lock.stat().st_mtime
+    except OSError:
+        return
+    if age > _SURELY_OLD_SECONDS and not any(ran >= age - 1 for ran in _running_gits()):
+        log.warning("git.lock_broken", extra={"path": str(lock), "seconds": round(age)})
+        lock.unlink(missing_ok=True)
+
+
+def _running_gits() -> Iterator[float]:
+    """Return for how many seconds each git on this machine has been running; for ever if nobody can tell."""
+    try:
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        yield math.inf
+        return
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = status.read_text(errors="replace").partition("(")[2].rpartition(")")
+            if name.startswith("git"):
+                yield uptime - int(rest.split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -9,26 +9,35 @@ to the last commit that git can read.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.commits import commits_made_in, point, read_commits, write_tree
-from fleet.adapters.workspaces.folders import read_text, remove_file
-from fleet.adapters.workspaces.readback import list_tree
+from fleet.adapters.workspaces.command import git, names_in
+from fleet.adapters.workspaces.commits import commits_made_in, point, read_commits
+from fleet.adapters.workspaces.folders import is_behind_link, read_text, remove_file
+from fleet.adapters.workspaces.index import (
+    GITLINK,
+    copy_index,
+    index_lines,
+    is_readable_index,
+    missing_objects,
+    put_entries,
+    renew_index,
+    scratch_index,
+    skip_worktree,
+    stage,
+    take_from_tree,
+    tree_lines,
+    write_tree,
+)
 from fleet.adapters.workspaces.refs import read_ref
-from fleet.adapters.workspaces.status import is_readable_index, renew_index, stage
 from fleet.adapters.workspaces.trees import raw_environment
-from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree, lock_of
+from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
 from fleet.errors import GitFailed
 
 log = logging.getLogger(__name__)
-
-_GITLINK = "160000"
 
 
 def mend(site: Site, git_dir: Path) -> None:
@@ -66,7 +75,7 @@ def _is_usable(site: Site, sha: str) -> bool:
     if commit is None or not has_history(site, sha):
         return False
     try:
-        git("ls-tree", "-r", "-z", "--full-tree", sha, cwd=site.common)
+        tree_lines(site.common, sha)
     except GitFailed:
         return False
     return True
@@ -83,24 +92,26 @@ def has_history(site: Site, sha: str) -> bool:
 
 def _mend_index(site: Site, git_dir: Path) -> None:
     """Write what is gone of the index again from the files on disk, and its trees."""
-    index, draft = git_dir / "index", git_dir / "fleet-index"
-    env = environment(git_dir, site.path)
-    if not index.exists() or not is_readable_index(site.path, env):
+    index, own = git_dir / "index", environment(git_dir, site.path)
+    if not index.exists() or not is_readable_index(site.path, own):
         return
-    remove_file(lock_of(draft))
-    shutil.copy2(index, draft)
-    env = {**env, "GIT_INDEX_FILE": str(draft)}
+    draft = copy_index(index)
+    env = {**own, "GIT_INDEX_FILE": str(draft)}
     try:
-        gone = without_object(site, env, omitted=False)
-        if gone:
+        if gone := without_object(site, env, omitted=False):
             _stage_again(site, git_dir, env, gone)
             draft.rename(index)
             extra = {"run_id": site.place.run, "files": sorted(gone)[:20]}
             log.warning("workspace.staged_gone", extra=extra)
-        _write_trees(site, {**env, "GIT_INDEX_FILE": str(index)})
+        # Its trees are written through an index that does not remember having written them.
+        with scratch_index(own) as scratch:
+            put_entries(site.path, scratch, index_lines(site.path, {**own, "GIT_INDEX_FILE": str(index)}))
+            write_tree(site.path, scratch)
         shutil.copy2(index, draft)
         if omitted := without_object(site, env, omitted=True):
-            _take_from_head(site, env, omitted)
+            # They are not to be on disk: the index has them as HEAD does, and does not have them deleted.
+            stage(site.path, env, delete=omitted)
+            skip_worktree(site.path, env, take_from_tree(site.path, env, "HEAD", omitted))
             draft.rename(index)
     finally:
         remove_file(draft)
@@ -108,21 +119,14 @@ def _mend_index(site: Site, git_dir: Path) -> None:
 
 def without_object(site: Site, env: Mapping[str, str], *, omitted: bool) -> set[str]:
     """Return the names whose objects in the index are gone, of those that a sparse checkout omits or not."""
-    listed = os.fsdecode(git("ls-files", "-t", "--stage", "-z", cwd=site.path, env=env))
     entries: list[tuple[str, str]] = []
-    for line in filter(None, listed.split("\0")):
+    for line in names_in(git("ls-files", "-t", "--stage", "-z", cwd=site.path, env=env)):
         how, _, name = line.partition("\t")
         tag, mode, sha, number = how.split(" ")
-        if (tag == "S") == omitted and mode != _GITLINK and number == "0":
+        if (tag == "S") == omitted and mode != GITLINK and number == "0":
             entries.append((sha, name))
-    missing = _missing(site, env, [sha for sha, _ in entries])
+    missing = missing_objects(site.path, env, (sha for sha, _ in entries))
     return {name for sha, name in entries if sha in missing}
-
-
-def _missing(site: Site, env: Mapping[str, str], objects: Collection[str]) -> set[str]:
-    wanted = "".join(f"{sha}\n" for sha in dict.fromkeys(objects)).encode()
-    told = git("cat-file", "--batch-check", "--buffer", cwd=site.path, env=env, input=wanted).decode()
-    return {line.removesuffix(" missing") for line in told.splitlines() if line.endswith(" missing")}
 
 
 def _stage_again(site: Site, git_dir: Path, env: Mapping[str, str], names: Collection[str]) -> None:
@@ -136,33 +140,10 @@ def _stage_again(site: Site, git_dir: Path, env: Mapping[str, str], names: Colle
             stage(site.path, {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}, add=here, delete=names)
 
 
-def _take_from_head(site: Site, env: Mapping[str, str], names: Collection[str]) -> None:
-    """Have files that are not to be on disk in the index as HEAD has them: they are not deleted."""
-    head = list_tree(site.path, "HEAD", env)
-    there = [name for name in names if name in head]
-    lines = (b"%s %s\t%s\0" % (head[name].mode, head[name].sha, os.fsencode(name)) for name in there)
-    stage(site.path, env, add=(), delete=names)
-    git("update-index", "-z", "--index-info", cwd=site.path, env=env, input=b"".join(lines))
-    wanted = b"".join(os.fsencode(name) + b"\0" for name in there)
-    git("update-index", "--skip-worktree", "-z", "--stdin", cwd=site.path, env=env, input=wanted)
-
-
 def _is_file(root: Path, name: str) -> bool:
     """Tell whether a file or a link is there that git would have under this name."""
-    path = root / name
     try:
-        mode = path.lstat().st_mode
+        mode = (root / name).lstat().st_mode
     except OSError:
         return False
-    folders = Path(name).parents
-    is_within = not any((root / folder).is_symlink() for folder in folders if folder.name)
-    return is_within and (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
-
-
-def _write_trees(site: Site, env: Mapping[str, str]) -> None:
-    """Write the trees of the index, through one that does not remember having written them."""
-    listed = git("ls-files", "--stage", "-z", cwd=site.path, env=env)
-    with tempfile.TemporaryDirectory(prefix="fleet-trees-") as folder:
-        other = {**env, "GIT_INDEX_FILE": str(Path(folder, "index"))}
-        git("update-index", "-z", "--index-info", cwd=site.path, env=other, input=listed)
-        write_tree(site.path, other)
+    return (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not is_behind_link(root, name)

@@ -10,11 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.commit_comparison import GitCommitComparer
-from fleet.adapters.workspaces.commits import point, write_commit
+from fleet.adapters.workspaces.command import git, names_in, run_git
+from fleet.adapters.workspaces.commits import later_date, point, write_commit
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
+from fleet.adapters.workspaces.history import GitCommitComparer
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import is_beside_tests, protected_among
 from fleet.errors import Conflict, GitFailed
@@ -51,7 +51,7 @@ class GitMerging:
         (told,) = _merge_trees(common, _attributes_of(common, ours), [(ours, theirs)])
         if not told.is_clean:
             return Merged(conflicts=told.paths, reason=told.reason)
-        date = _later_date(common, ours, theirs)
+        date = later_date(common, ours, theirs)
         return Merged(commit=write_commit(common, told.tree, (ours, theirs), message, date=date))
 
     def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
@@ -76,7 +76,7 @@ class GitMerging:
         since = _merge_base(common, ours, theirs) or _EMPTY_TREES[len(theirs)]
         plain = ("--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=none")
         out = git("diff-tree", "-r", "-z", "--name-only", *plain, since, theirs, "--", cwd=common)
-        found = protected_among([os.fsdecode(name) for name in out.split(b"\0") if name], gates)
+        found = protected_among(names_in(out), gates)
         if not found:
             return ()
         texts = GitCommitComparer().texts
@@ -208,12 +208,6 @@ def _unrelated(common: Path, pairs: Sequence[tuple[str, str]]) -> set[tuple[str,
     if not commits or _merge_base(common, *commits):  # what all have in common, each two have
         return set()
     return {pair for pair in dict.fromkeys(pairs) if not _merge_base(common, *pair)}
-
-
-def _later_date(common: Path, *commits: str) -> str:
-    """Return when the later of two commits was made: a merge of the same two is then always the same."""
-    told = git("show", "--no-patch", "--format=%ct", *commits, "--", cwd=common)
-    return f"{max(int(line) for line in told.split())} +0000"
 
 
 # `.gitattributes`: merge-tree itself sees the topmost one at most, `git merge` all that are checked out

@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, NamedTuple
 
-from fleet.adapters.workspaces.command import git, stream_git
+from fleet.adapters.workspaces.command import stream_git
+from fleet.adapters.workspaces.index import Entry, list_tree
 
-_GITLINK = b"160000"
-_LINK = b"120000"
-_EXECUTABLE = b"100755"
+_LINK = "120000"
+_EXECUTABLE = "100755"
 _CHUNK = 1 << 20
 _MOST_UNREADABLE = 100  # objects that end the reading git process; more than that is a broken repository
 
@@ -28,10 +28,12 @@ _MOST_UNREADABLE = 100  # objects that end the reading git process; more than th
 Stamp = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeEntry:
-    mode: bytes
-    sha: bytes
+class _Pending(NamedTuple):
+    """A file whose content is still to be compared with its object."""
+
+    name: str
+    sha: str
+    state: os.stat_result
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +65,7 @@ def compare(
     """
     entries = list_tree(common, tree, env)
     found = Comparison()
-    pending: list[tuple[str, TreeEntry, os.stat_result]] = []
+    pending: list[_Pending] = []
     for name in dict.fromkeys((*required, *entries)):
         if aside and is_below(name, aside):
             continue
@@ -73,21 +75,16 @@ def compare(
         elif entry is None or not _is_same_kind(entry, state):
             found.unequal.append(name)
         else:
-            pending.append((name, entry, state))
-    _compare_contents(common, root, pending, found, env)
+            pending.append(_Pending(name, entry.sha, state))
+    for _ in range(_MOST_UNREADABLE + 1):
+        done = _compare_contents(common, root, pending, found, env)
+        if done == len(pending):
+            return found
+        # git ends at an object that it cannot read.
+        found.unequal.append(pending[done].name)
+        pending = pending[done + 1 :]
+    found.unequal += [one.name for one in pending]
     return found
-
-
-def list_tree(common: Path, tree: str, env: Mapping[str, str] | None = None) -> dict[str, TreeEntry]:
-    """Return the files of a tree by name; links to commits of submodules are left out."""
-    listed = git("ls-tree", "-r", "-z", "--full-tree", tree, cwd=common, env=env)
-    entries: dict[str, TreeEntry] = {}
-    for line in listed.split(b"\0"):
-        if line and not line.startswith(_GITLINK):
-            facts, _, name = line.partition(b"\t")
-            mode, _, sha = facts.split(b" ")
-            entries[os.fsdecode(name)] = TreeEntry(mode=mode, sha=sha)
-    return entries
 
 
 def stamp(state: os.stat_result) -> Stamp:
@@ -116,7 +113,7 @@ def _state(root: Path, name: str) -> os.stat_result | None:
     return None if stat.S_ISDIR(state.st_mode) else state
 
 
-def _is_same_kind(entry: TreeEntry, state: os.stat_result) -> bool:
+def _is_same_kind(entry: Entry, state: os.stat_result) -> bool:
     if stat.S_ISLNK(state.st_mode) or entry.mode == _LINK:
         return stat.S_ISLNK(state.st_mode) and entry.mode == _LINK
     is_executable = bool(state.st_mode & stat.S_IXUSR)
@@ -133,33 +130,13 @@ def is_below(name: str, folders: Collection[str]) -> bool:
 
 
 def _compare_contents(
-    common: Path,
-    root: Path,
-    pending: Sequence[tuple[str, TreeEntry, os.stat_result]],
-    found: Comparison,
-    env: Mapping[str, str],
-) -> None:
-    unreadable = 0
-    while pending and unreadable <= _MOST_UNREADABLE:
-        done = _compare_batch(common, root, pending, found, env)
-        if done == len(pending):
-            return
-        # git ends at an object that it cannot read.
-        found.unequal.append(pending[done][0])
-        pending, unreadable = pending[done + 1 :], unreadable + 1
-    found.unequal += [name for name, _, _ in pending]
-
-
-def _compare_batch(
-    common: Path,
-    root: Path,
-    pending: Sequence[tuple[str, TreeEntry, os.stat_result]],
-    found: Comparison,
-    env: Mapping[str, str],
+    common: Path, root: Path, pending: Sequence[_Pending], found: Comparison, env: Mapping[str, str]
 ) -> int:
     """Compare files with their objects as far as one git process gets; return how many were compared."""
+    if not pending:
+        return 0
     with tempfile.TemporaryFile() as wanted:
-        wanted.write(b"".join(entry.sha + b"\n" for _, entry, _ in pending))
+        wanted.write("".join(f"{one.sha}\n" for one in pending).encode())
         wanted.seek(0)
         process = stream_git("cat-file", "--batch", "--buffer", cwd=common, env=env, stdin=wanted)
         with process:
@@ -189,8 +166,7 @@ def _is_equal(out: IO[bytes], path: str, state: os.stat_result) -> bool | None:
         return False
     size = int(fields[-1])
     if stat.S_ISLNK(state.st_mode):
-        content = out.read(size)
-        equal = content == os.fsencode(os.readlink(path))  # noqa: PTH115 - bytes are compared
+        equal = out.read(size) == os.fsencode(os.readlink(path))  # noqa: PTH115 - bytes are compared
     else:
         equal = _has_bytes(path, out, size)
     return equal if out.read(1) == b"\n" else None
@@ -198,21 +174,12 @@ def _is_equal(out: IO[bytes], path: str, state: os.stat_result) -> bool | None:
 
 def _has_bytes(path: str, out: IO[bytes], size: int) -> bool:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with os.fdopen(descriptor, "rb") as file:
         equal, left = True, size
         while left > 0:
             content = out.read(min(left, _CHUNK))
             if not content:
                 return False  # git has ended, which the caller notices
             left -= len(content)
-            equal = equal and _read(descriptor, len(content)) == content
-        return equal and not os.read(descriptor, 1)
-    finally:
-        os.close(descriptor)
-
-
-def _read(descriptor: int, size: int) -> bytes:
-    content = os.read(descriptor, size)
-    while len(content) < size and (more := os.read(descriptor, size - len(content))):
-        content += more
-    return content
+            equal = equal and file.read(len(content)) == content
+        return equal and not file.read(1)

@@ -12,14 +12,16 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, is_loss
-from fleet.adapters.workspaces.commits import DURABLE, is_ancestor, point, read_commits
+from fleet.adapters.workspaces.commits import is_known_ancestor, point, read_commits
 from fleet.adapters.workspaces.folders import delete_tree, read_text, remove_file, write_whole
+from fleet.adapters.workspaces.index import DURABLE
+from fleet.adapters.workspaces.locks import lock_of
 from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
-from fleet.adapters.workspaces.worktrees import Site, lock_of
+from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import GitFailed
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ _QUICKLY = ("-c", "pack.threads=1", "-c", "pack.writeReverseIndex=false")
 
 def writing_aside(site: Site) -> dict[str, str]:
     """Return what makes git write objects to `.kept`, and read those of the repository as well."""
-    return writing_to(kept_objects(site), site)
+    return writing_to(site.kept_objects, site)
 
 
 def writing_to(objects: Path, site: Site) -> dict[str, str]:
@@ -43,11 +45,10 @@ def writing_to(objects: Path, site: Site) -> dict[str, str]:
 
 def reading_aside(site: Site) -> dict[str, str]:
     """Return what makes git read objects of `.kept` where the repository has none."""
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(kept_objects(site))}
-
-
-def kept_objects(site: Site) -> Path:
-    return site.kept / "objects"
+    return {
+        "GIT_OBJECT_DIRECTORY": str(site.common / "objects"),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(site.kept_objects),
+    }
 
 
 def _quoted(path: Path) -> str:
@@ -65,19 +66,16 @@ def keep(site: Site, sha: str, *, is_new: bool, needed: Collection[str] | None =
     `is_new` says that its commit was written to `.kept`, and is not in the repository yet. `needed` are the
     trees of which nothing may be missing, if others may lack what is gone.
     """
-    packs = kept_objects(site) / "pack"
+    packs = site.kept_objects / "pack"
     if kept_snapshot(site) != sha or not (sha == site.place.base_sha or any(packs.glob("pack-*.idx"))):
         older = {*packs.iterdir()} if packs.is_dir() else set[Path]()
-        made = (
-            _pack(site, kept_objects(site), sha, [site.place.base_sha], needed)
-            if sha != site.place.base_sha
-            else ""
-        )
+        base = site.place.base_sha
+        made = _pack(site, site.kept_objects, sha, [base], needed) if sha != base else ""
         write_whole(site.kept / "saved", f"{sha}\n")
         for file in older:
             if not made or made not in file.name:
                 remove_file(file)
-    for loose in kept_objects(site).glob("??"):
+    for loose in site.kept_objects.glob("??"):
         delete_tree(loose)
     _publish(site, sha, is_new=is_new)
 
@@ -126,12 +124,8 @@ def publishing(site: Site, objects: Path, sha: str, known: Iterable[str]) -> Gen
     A prune deletes loose objects that no ref leads to yet, and no packs. A gc leaves marked packs alone.
     """
     _pack(site, objects, sha, known)
-    marks = _link_packs(site, objects)
-    try:
+    with _linked_packs(site, objects):
         yield
-    finally:
-        for mark in marks:
-            remove_file(mark)
 
 
 def _publish(site: Site, sha: str, *, is_new: bool) -> None:
@@ -146,27 +140,27 @@ def _publish(site: Site, sha: str, *, is_new: bool) -> None:
     if not before and has_ref(site.common, site.saved_ref):  # an agent has made it lead to another ref
         [found] = read_commits(site.common, {}, site.saved_ref)
         before = found.sha if found else ""
-    marks = _link_packs(site, kept_objects(site)) if is_new else []
-    try:
+    with _linked_packs(site, site.kept_objects) if is_new else nullcontext():
         remove_file(lock_of(site.common / site.saved_ref))
         point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
+
+
+@contextmanager
+def _linked_packs(site: Site, objects: Path) -> Generator[None]:
+    """Put the packs of a folder into the repository; meanwhile, marks keep a gc from deleting them."""
+    target = site.common / "objects" / "pack"
+    target.mkdir(parents=True, exist_ok=True)
+    packs = list((objects / "pack").glob("pack-*.pack"))
+    marks = [(target / pack.name).with_suffix(".keep") for pack in packs]
+    try:
+        for pack, mark in zip(packs, marks, strict=True):
+            mark.write_text(f"fleet: {site.place.run}\n")
+            for file in (pack, pack.with_suffix(".idx")):  # git finds packs by their index, which comes last
+                _link(file, target / file.name)
+        yield
     finally:
         for mark in marks:
             remove_file(mark)
-
-
-def _link_packs(site: Site, objects: Path) -> list[Path]:
-    """Put the packs of a folder into the repository; return the marks that keep a gc from deleting them."""
-    target = site.common / "objects" / "pack"
-    target.mkdir(parents=True, exist_ok=True)
-    marks: list[Path] = []
-    for pack in (objects / "pack").glob("pack-*.pack"):
-        mark = (target / pack.name).with_suffix(".keep")
-        mark.write_text(f"fleet: {site.place.run}\n")
-        marks.append(mark)
-        for file in (pack, pack.with_suffix(".idx")):  # git finds packs by their index, which comes last
-            _link(file, target / file.name)
-    return marks
 
 
 def _link(source: Path, target: Path) -> None:
@@ -190,7 +184,7 @@ def kept_snapshot(site: Site) -> str:
 def bring_back_ref(site: Site) -> bool:
     """Point the recovery ref at its snapshot again if it was deleted or moved; tell whether it was."""
     kept, current = kept_snapshot(site), read_ref(site.common, site.saved_ref)
-    if not kept or kept == current or (current and _leads_to(site, kept, current)):
+    if not kept or kept == current or (current and is_known_ancestor(site.common, kept, current)):
         return False  # where the ref leads to it, a later snapshot was saved by an earlier version
     _publish(site, kept, is_new=read_commits(site.common, {}, kept)[0] is None)
     log.warning("workspace.recovery_ref_restored", extra={"run_id": site.place.run, "was": current})
@@ -199,12 +193,12 @@ def bring_back_ref(site: Site) -> bool:
 
 def bring_back_objects(site: Site) -> None:
     """Give the repository the kept objects again."""
-    for mark in _link_packs(site, kept_objects(site)):
-        remove_file(mark)
+    with _linked_packs(site, site.kept_objects):
+        pass
 
 
-def _leads_to(site: Site, older: str, newer: str) -> bool:
-    try:
-        return is_ancestor(site.common, older, newer)
-    except GitFailed:
-        return False
+def read_every_object(site: Site, *commits: str, env: Mapping[str, str] | None = None) -> None:
+    """Read snapshots, and all that leads to the first from the run's base. Raises `GitFailed`."""
+    check = ("rev-list", "--quiet", "--objects", "--verify-objects")
+    git(*check, "--no-walk", *commits, cwd=site.common, env=env)
+    git(*check, commits[0], "--not", *filter(None, [site.place.base_sha]), cwd=site.common, env=env)

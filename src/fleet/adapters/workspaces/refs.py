@@ -13,7 +13,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.folders import NEW_FILE, read_text, remove_file
 
 HEADS = "refs/heads/"
-SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+SHA = re.compile(r"\b[0-9a-f]{40}(?:[0-9a-f]{24})?\b")
 
 
 def read_ref(common: Path, ref: str) -> str:

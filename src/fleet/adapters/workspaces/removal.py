@@ -23,12 +23,18 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
 )
 from fleet.adapters.workspaces.readback import is_untouched
-from fleet.adapters.workspaces.recovery import bring_back_ref
-from fleet.adapters.workspaces.refs import delete_own_ref
+from fleet.adapters.workspaces.recovery import (
+    bring_back_ref,
+    kept_snapshot,
+    read_every_object,
+    reading_aside,
+)
+from fleet.adapters.workspaces.refs import delete_own_ref, read_ref
 from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
 from fleet.adapters.workspaces.uncommitted_work import break_dead_locks
 from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
-from fleet.errors import Conflict, FleetError, NotFound
+from fleet.errors import Conflict, FleetError, GitFailed, NotFound
+from fleet.ports.workspace import Remains
 
 log = logging.getLogger(__name__)
 
@@ -129,14 +135,13 @@ def _keep_rest(site: Site, manifest: Manifest) -> None:
 
 
 def kept_file(site: Site, name: str) -> Path:
-    return below(site.kept / "files", name)
+    return below(site.kept_files, name)
 
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
     with deleting_refs(site):
-        branch = _branch_deletion(site) if delete_branch else ""
-        if branch:
-            git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(branch))
+        if delete_branch:
+            _delete_branch(site)
         _delete_base_refs(site)
         remove_file(site.run_lock)
 
@@ -159,19 +164,20 @@ def _delete_base_refs(site: Site) -> None:
         remove_file(mark)
 
 
-def _branch_deletion(site: Site) -> str:
-    """Return the wish to delete the branch; none if somebody else uses it, or it is not in the snapshot."""
+def _delete_branch(site: Site) -> None:
+    """Delete the branch unless somebody else uses it, or it is not in the snapshot."""
     branch = look_up_branch(site)
     if branch is None:
-        return ""
-    manifest: Manifest = read_snapshot(site, site.saved_ref).manifest
-    if branch.checked_out_at or branch.tip != manifest.tip:
-        why = (
-            f"checked out in {branch.checked_out_at}" if branch.checked_out_at else "moved since it was saved"
-        )
-        log.warning("workspace.branch_kept", extra={"branch": site.place.branch, "reason": why})
-        return ""
-    return f"delete {site.branch_ref} {branch.tip}\n"
+        return
+    if branch.checked_out_at:
+        why = f"checked out in {branch.checked_out_at}"
+    elif branch.tip != read_snapshot(site, site.saved_ref).manifest.tip:
+        why = "moved since it was saved"
+    else:
+        wish = f"delete {site.branch_ref} {branch.tip}\n"
+        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        return
+    log.warning("workspace.branch_kept", extra={"branch": site.place.branch, "reason": why})
 
 
 def empty_trash(site: Site) -> None:
@@ -184,3 +190,45 @@ def empty_trash(site: Site) -> None:
     for path in (*removed, *(site.common / "fleet").glob("*.gone")):
         with BUSY:
             free(path)
+
+
+# what is there of a removed workspace: looked up, never assumed
+
+
+def find_remains(site: Site) -> Remains:
+    """Look for the snapshot, read every object of it, and look for the files that were set aside."""
+    ref, copy = read_ref(site.common, site.saved_ref), kept_snapshot(site)
+    sha, damage = copy or ref, ""
+    try:
+        if sha:
+            read_every_object(site, sha, env=reading_aside(site))
+    except GitFailed as exc:
+        damage = exc.reason
+    set_aside = _aside_names(site)
+    return Remains(
+        snapshot=sha,
+        has_ref=bool(ref),
+        damage=damage,
+        kept_in=str(site.kept) if site.kept.is_dir() else "",
+        aside=tuple(name for name in set_aside if _is_kept(site, name)),
+        missing=tuple(name for name in set_aside if not _is_kept(site, name)),
+    )
+
+
+def kept_names(site: Site) -> tuple[str, ...]:
+    """Return the names of the set-aside files that are in `.kept`."""
+    if not site.kept_files.is_dir():
+        return ()
+    return tuple(name for name in _aside_names(site) if _is_kept(site, name))
+
+
+def _aside_names(site: Site) -> tuple[str, ...]:
+    """Return the names of the files that were set aside when the workspace was removed."""
+    try:
+        return tuple(read_snapshot(site, site.saved_ref).manifest.aside)
+    except FleetError:
+        return ()
+
+
+def _is_kept(site: Site, name: str) -> bool:
+    return os.path.lexists(kept_file(site, name)) or os.path.lexists(below(site.trash, name))

@@ -1,110 +1,104 @@
-"""A user's repository, looked at before anything is made in it."""
+"""The Repositories port: a user's repository, looked at before anything is made in it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.refs import branches_of
-from fleet.errors import BranchTaken, GitFailed, InvalidInput, NotFound, UnusableRepository
+from fleet.adapters.workspaces.command import git, git_patiently, run_git
+from fleet.adapters.workspaces.refs import SHA, branches_of, read_ref
+from fleet.errors import BranchTaken, Conflict, GitFailed, InvalidInput, NotFound, UnusableRepository
+from fleet.ports.repository import Repository
 
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+if TYPE_CHECKING:
+    from fleet.ports.workspace import Place, Remains
+
 # Names that every version of git takes; any other name is put to git itself.
 _PLAIN_NAME = re.compile(r"(?!HEAD$)\w+(?:[.-]\w+)*(?:/\w+(?:[.-]\w+)*)*", re.ASCII)
 _LONGEST_PART = 255 - len(".lock")
 _LONGEST_NAME = 1000
+_MOST_KNOWN = 1000
 
 
-class Repository(NamedTuple):
-    """A repository as `git rev-parse` tells of it."""
+class GitRepositories:
+    """Imports what loads most of this package where it is needed: starting an agent need not wait for it."""
 
-    top: str  # of the main checkout, even when looked at from a workspace; of a bare one its folder
-    git_dir: str  # the one that all its workspaces share
-    base_sha: str
-    is_bare: bool
-    branches: tuple[str, ...]
+    def __init__(self, check: Callable[[str, str], None] = lambda folder, top: None) -> None:
+        """`check` is given each folder that is inspected and its repository's top, and may refuse it."""
+        self._check = check
+        self._known: dict[tuple[str, str], Repository] = {}  # by folder and commit, as git told
 
+    def inspect(self, folder: str, base_ref: str, branches: Sequence[str]) -> Repository:
+        found = self._known.get((folder, base_ref))
+        if found and Path(folder).is_dir() and Path(found.git_dir, "HEAD").is_file():
+            _refuse_reftable(found.git_dir)
+            existing = branches_of(Path(found.git_dir))
+        else:
+            found, existing = _inspect(folder, base_ref)
+        self._check(folder, found.top)
+        for name in branches:
+            check_branch_name(name)
+        _refuse_taken(branches, existing)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        self._known[folder, found.base_sha] = found
+        return found
 
-def inspect(folder: str | Path, base_ref: str = "HEAD") -> Repository:
-    """Find the repository that a folder belongs to, and the commit that a ref names in it.
+    def contains(self, folder: str, commit: str, ref: str) -> bool:
+        from fleet.adapters.workspaces.commits import is_known_ancestor
 
-    Raises `UnusableRepository` where no agent could work, `NotFound` for an unknown ref.
-    """
-    if base_ref.startswith("-") or not base_ref.strip():
-        raise NotFound(f"{base_ref!r} names no commit")
-    lines, reason = _ask(folder, base_ref)
-    if len(lines) < 3:
-        raise _no_repository(folder, reason)
-    common, own, bare, *rest = lines
-    _refuse_reftable(common)
-    up = None if not rest or _SHA.fullmatch(rest[0]) else rest.pop(0)  # none outside of a checkout
-    base_sha, after, *branches = [*rest, "", ""]
-    if not _SHA.fullmatch(base_sha) or after != bare:  # a range of commits prints more than one
-        raise _no_commit(common, base_ref)
-    if common != own:
-        top, is_bare = _main_of(common)
-    elif up is not None:
-        top, is_bare = os.path.normpath(Path(os.path.realpath(folder), up)), False
-    else:
-        top, is_bare = (common, True) if bare == "true" else _main_of(common)
-    found = tuple(name for name in branches if name)
-    return Repository(top=top, git_dir=common, base_sha=base_sha, is_bare=is_bare, branches=found)
+        return is_known_ancestor(Path(folder), commit, ref)
 
+    def diff_text(self, place: Place, *, stat: bool = False) -> str:
+        from fleet.adapters.workspaces.workspace_diff import diff_text
+        from fleet.adapters.workspaces.worktrees import site_of
 
-def inspect_again(folder: str, known: Repository) -> Repository | None:
-    """Inspect for a commit that git has told of before, without git; return None if only git can tell."""
-    common = Path(known.git_dir)
-    if not Path(folder).is_dir() or not (common / "HEAD").is_file():
-        return None
-    _refuse_reftable(known.git_dir)
-    return known._replace(branches=tuple(branches_of(common)))
+        return diff_text(site_of(place), stat=stat)
 
+    def find_remains(self, place: Place) -> Remains:
+        from fleet.adapters.workspaces.removal import find_remains
+        from fleet.adapters.workspaces.worktrees import site_of
 
-def check_branches(repository: Repository, branches: Sequence[str]) -> None:
-    """Raise `InvalidInput` or `BranchTaken` unless branches of these names can be made.
+        return find_remains(site_of(place))
 
-    git is asked only about names with unusual characters.
-    """
-    for name in branches:
-        check_branch_name(name)
-    refuse_taken(branches, repository.branches)
+    def require_snapshot(self, place: Place, sha: str) -> None:
+        from fleet.adapters.workspaces.commits import is_ancestor
+        from fleet.adapters.workspaces.recovery import read_every_object
+        from fleet.adapters.workspaces.worktrees import site_of
 
+        site = site_of(place)
+        found = read_ref(site.common, site.saved_ref)
+        if not found or (sha and not is_ancestor(site.common, sha, found)):
+            raise NotFound(f"{site.saved_ref} does not lead to its snapshot in {place.repository!r}")
+        read_every_object(site, found, *filter(None, [sha]))
 
-def check_branch_name(name: str) -> None:
-    """Raise `InvalidInput` unless git and the file system would take a branch of that name."""
-    _check_length(name)
-    if _PLAIN_NAME.fullmatch(name) and ".lock/" not in f"{name}/":
-        return
-    if name == "@" or "\0" in name:
-        raise _bad_name(name, "git reads it as something else")
-    try:
-        spelled = git("check-ref-format", "--branch", name, cwd="/")
-    except GitFailed as exc:
-        raise _bad_name(name, "git does not take it") from exc
-    if os.fsdecode(spelled).removesuffix("\n") != name:
-        raise _bad_name(name, "git reads it as something else")
+    def kept_names(self, place: Place) -> tuple[str, ...]:
+        from fleet.adapters.workspaces.removal import kept_names
+        from fleet.adapters.workspaces.worktrees import site_of
 
+        return kept_names(site_of(place))
 
-def refuse_taken(wanted: Iterable[str], existing: Iterable[str]) -> None:
-    """Raise `BranchTaken` if a wanted branch stands in the way of an existing one, or of another.
+    def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
+        from fleet.adapters.workspaces.workspace_diff import diff_commits
 
-    A difference of case alone counts as none: on many file systems it is none.
-    """
-    taken = {name.lower(): name for name in existing}
-    folders = {parent: name for name in taken.values() for parent in _parents(name.lower())}
-    for name in wanted:
-        key = name.lower()
-        if other := taken.get(key) or folders.get(key):
-            raise _taken(name, other)
-        for parent in _parents(key):
-            if other := taken.get(parent):
-                raise _taken(name, other)
-            folders[parent] = name
-        taken[key] = name
+        return diff_commits(folder, old, new, stat=stat)
+
+    def drop_branch(self, folder: str, branch: str, tip: str) -> None:
+        from fleet.adapters.workspaces.merging import GitMerging
+
+        ref = f"refs/heads/{branch}"
+        if place := GitMerging().checked_out_in(folder, ref):
+            raise Conflict(f"{branch!r} is checked out in {place}", hint="check out another branch there")
+        git_patiently("update-ref", "-d", ref, tip, cwd=folder)
+
+    def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
+        git("push", "--quiet", "--no-verify", remote, f"+{commit}:{ref}", cwd=folder)
+
+    def obtain(self, folder: str, remote: str, ref: str) -> None:
+        git("fetch", "--quiet", "--no-tags", remote, f"+{ref}:{ref}", cwd=folder)
 
 
 def common_git_dir(repository: str) -> Path:
@@ -122,48 +116,45 @@ def common_git_dir(repository: str) -> Path:
     return Path(os.fsdecode(found).removesuffix("\n")).resolve()
 
 
-def _ask(folder: str | Path, base_ref: str) -> tuple[list[str], str]:
-    """Return what rev-parse printed, and why it stopped: it prints what it knows before it fails."""
+def _inspect(folder: str, base_ref: str) -> tuple[Repository, list[str]]:
+    """Find the repository that a folder belongs to, the commit that a ref names in it, and its branches.
+
+    Raises `UnusableRepository` where no agent could work, `NotFound` for an unknown ref.
+    """
+    if base_ref.startswith("-") or not base_ref.strip():
+        raise NotFound(f"{base_ref!r} names no commit")
+    common, own, bare, *rest = _ask(folder, base_ref)
+    _refuse_reftable(common)
+    up = None if not rest or SHA.fullmatch(rest[0]) else rest.pop(0)  # none outside of a checkout
+    base_sha, after, *branches = [*rest, "", ""]
+    if not SHA.fullmatch(base_sha) or after != bare:  # a range of commits prints more than one
+        raise _no_commit(common, base_ref)
+    if common == own and up is not None:
+        top = os.path.normpath(Path(os.path.realpath(folder), up))
+    else:
+        top = common if common == own and bare == "true" else _main_of(common)
+    found = Repository(top=top, base_sha=base_sha, git_dir=os.path.realpath(common))
+    return found, [name for name in branches if name]
+
+
+def _ask(folder: str, base_ref: str) -> list[str]:
+    """Return what rev-parse prints: of a repository, a commit and branches; three lines without a commit."""
     facts = ("--git-common-dir", "--absolute-git-dir", "--is-bare-repository", "--show-cdup")
     # What is printed a second time tells where the commit ends and the branches begin.
-    branches = ("--is-bare-repository", "--symbolic", "--branches")
-    command = ("rev-parse", "--path-format=absolute", *facts)
+    wanted = (*facts, f"{base_ref}^{{commit}}", "--is-bare-repository", "--symbolic", "--branches")
     if not Path(folder).is_dir():
-        return [], "there is no such folder"
-    try:
-        printed = run_git(*command, f"{base_ref}^{{commit}}", *branches, cwd=folder).stdout
-        return os.fsdecode(printed).splitlines(), ""
-    except GitFailed as exc:
-        reason = exc.reason
-    try:
-        printed = run_git(*command, cwd=folder).stdout
-    except GitFailed:
-        return [], reason
-    return os.fsdecode(printed).splitlines()[:3], reason
-
-
-def _main_of(git_dir: str) -> tuple[str, bool]:
-    """Return the top folder of a repository's main checkout, and whether it is bare instead."""
-    common = Path(git_dir)
-    try:
-        said = git("config", "--file", str(common / "config"), "--get-regexp", r"^core\.", cwd="/")
-    except GitFailed:
-        said = b""
-    lines = (line.partition(" ") for line in os.fsdecode(said).splitlines())
-    settings = {name: value for name, _, value in lines}
-    if settings.get("core.bare") == "true":
-        return git_dir, True
-    if worktree := settings.get("core.worktree"):
-        return os.path.realpath(common / worktree), False
-    return str(common.parent if common.name == ".git" else common), False
-
-
-def _no_repository(folder: str | Path, reason: str) -> UnusableRepository:
+        raise UnusableRepository(f"{folder!r} cannot be used: there is no such folder")
+    told = run_git("rev-parse", "--path-format=absolute", *wanted, cwd=folder, codes=range(256))
+    lines = os.fsdecode(told.stdout).splitlines()
+    if told.returncode == 0:
+        return lines
+    if len(lines) >= 3:  # it prints what it knows before it fails
+        return lines[:3]
+    reason = told.stderr.decode(errors="replace").strip()
     if "not a git repository" in reason:
-        return UnusableRepository(
-            f"{str(folder)!r} is not in a git repository", hint="run `git init`, then make a first commit"
-        )
-    return UnusableRepository(f"{str(folder)!r} cannot be used: {reason}")
+        hint = "run `git init`, then make a first commit"
+        raise UnusableRepository(f"{folder!r} is not in a git repository", hint=hint)
+    raise UnusableRepository(f"{folder!r} cannot be used: {reason}")
 
 
 def _no_commit(common: str, base_ref: str) -> UnusableRepository | NotFound:
@@ -186,26 +177,65 @@ def _refuse_reftable(common: str) -> None:
         )
 
 
-def _check_length(name: str) -> None:
+def _main_of(git_dir: str) -> str:
+    """Return the top folder of a repository's main checkout; of a bare one its git folder."""
+    common = Path(git_dir)
+    try:
+        said = git("config", "--file", str(common / "config"), "--get-regexp", r"^core\.", cwd="/")
+    except GitFailed:
+        said = b""
+    lines = (line.partition(" ") for line in os.fsdecode(said).splitlines())
+    settings = {name: value for name, _, value in lines}
+    if settings.get("core.bare") == "true":
+        return git_dir
+    if worktree := settings.get("core.worktree"):
+        return os.path.realpath(common / worktree)
+    return str(common.parent if common.name == ".git" else common)
+
+
+# branch names
+
+
+def check_branch_name(name: str) -> None:
+    """Raise `InvalidInput` unless git and the file system would take a branch of that name."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError as exc:
         raise _bad_name(name, "it is not text") from exc
     if len(encoded) > _LONGEST_NAME or any(len(part) > _LONGEST_PART for part in encoded.split(b"/")):
         raise _bad_name(name[:40] + "…", "it is too long for the file system")
+    if _PLAIN_NAME.fullmatch(name) and ".lock/" not in f"{name}/":
+        return
+    if name == "@" or "\0" in name:
+        raise _bad_name(name, "git reads it as something else")
+    try:
+        spelled = git("check-ref-format", "--branch", name, cwd="/")
+    except GitFailed as exc:
+        raise _bad_name(name, "git does not take it") from exc
+    if os.fsdecode(spelled).removesuffix("\n") != name:
+        raise _bad_name(name, "git reads it as something else")
 
 
 def _bad_name(name: str, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"{name!r} cannot be a branch name: {reason}", hint="use letters, digits, `-`, `_`, `.` and `/`"
-    )
+    hint = "use letters, digits, `-`, `_`, `.` and `/`"
+    return InvalidInput(f"{name!r} cannot be a branch name: {reason}", hint=hint)
 
 
-def _taken(name: str, other: str) -> BranchTaken:
-    hint = "choose another name"
-    if name == other:
-        return BranchTaken(f"branch {name!r} exists already", hint=hint)
-    return BranchTaken(f"branch {name!r} cannot stand beside branch {other!r}", hint=hint)
+def _refuse_taken(wanted: Iterable[str], existing: Iterable[str]) -> None:
+    """Raise `BranchTaken` if a wanted branch stands in the way of an existing one, or of another.
+
+    A difference of case alone counts as none: on many file systems it is none.
+    """
+    taken = {name.lower(): name for name in existing}
+    folders = {parent: name for name in taken.values() for parent in _parents(name.lower())}
+    for name in wanted:
+        key = name.lower()
+        in_the_way = (taken.get(key), folders.get(key), *(taken.get(parent) for parent in _parents(key)))
+        if other := next(filter(None, in_the_way), None):
+            problem = "exists already" if name == other else f"cannot stand beside branch {other!r}"
+            raise BranchTaken(f"branch {name!r} {problem}", hint="choose another name")
+        folders |= dict.fromkeys(_parents(key), name)
+        taken[key] = name
 
 
 def _parents(name: str) -> list[str]:

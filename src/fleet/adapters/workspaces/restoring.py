@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.commits import read_commits, write_tree
+from fleet.adapters.workspaces.command import git, git_patiently, joined, run_git
+from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.copying import copy_named, copy_repeated, remember
-from fleet.adapters.workspaces.filesystem import faithful
 from fleet.adapters.workspaces.folders import (
     BUSY,
     below,
@@ -25,6 +23,15 @@ from fleet.adapters.workspaces.folders import (
     remove_file,
     rename_free,
     write_whole,
+)
+from fleet.adapters.workspaces.index import (
+    copy_index,
+    faithful,
+    put_entries,
+    scratch_index,
+    skip_worktree,
+    tree_lines,
+    write_tree,
 )
 from fleet.adapters.workspaces.recovery import (
     bring_back_objects,
@@ -56,6 +63,8 @@ log = logging.getLogger(__name__)
 _UMASK = 0o022
 # A tree may have names that git protects other systems from; they come back as they were.
 _UNPROTECTED = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false")
+
+_REFUSED = re.compile(r"120000 .*\t(?:.*/)?\.gitmodules", re.IGNORECASE | re.DOTALL)  # a line of a tree
 
 
 def restore(site: Site, ref: str) -> None:
@@ -131,21 +140,19 @@ def _check_out_raw(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     how = (*faithful(site.path.parent), *_UNPROTECTED)
     index = git_dir / "fleet-index"
     with BUSY:
-        with raw_environment(site, git_dir, _objects(site)) as raw:
+        with raw_environment(site, git_dir, reading_aside(site)) as raw:
             raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
             links = _read_tree(site, snapshot.tree, (*how, "read-tree", "--reset", "-u"), raw_env)
         remove_file(index)
         for name, target in links.items():
             below(site.path, name).symlink_to(target)
         _read_tree(site, manifest.index, (*how, "read-tree", "--reset"), env)
-        if manifest.filtered:
-            names = b"".join(os.fsencode(name) + b"\0" for name in manifest.filtered)
+        if names := joined(manifest.filtered):
             command = ("checkout-index", "--force", "-z", "--stdin")
             git(*how, *command, cwd=site.path, env=env, input=names, umask=_UMASK)
         if manifest.absent:
             _leave_out(site, manifest.absent)
-            names = b"".join(os.fsencode(name) + b"\0" for name in manifest.absent)
-            git("update-index", "--skip-worktree", "-z", "--stdin", cwd=site.path, env=env, input=names)
+            skip_worktree(site.path, env, manifest.absent)
         # So that git need not read every file when it is first asked what has changed.
         # A filter that fails is the user's; what it cannot read is on disk all the same.
         run_git(*how, "update-index", "-q", "--refresh", cwd=site.path, env=env, codes=range(256))
@@ -162,25 +169,17 @@ def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, 
     except GitFailed as exc:
         if "invalid path" not in exc.reason:
             raise
-    listed = git("ls-tree", "-r", "-z", "--full-tree", tree, cwd=site.path, env=env).split(b"\0")
-    refused = [entry for entry in listed if _is_refused(entry)]
-    rest = b"".join(entry + b"\0" for entry in listed if entry and entry not in refused)
-    with TemporaryDirectory() as folder:
-        other = {**env, "GIT_INDEX_FILE": str(Path(folder, "index"))}
-        git(*_UNPROTECTED, "update-index", "-z", "--index-info", cwd=site.path, env=other, input=rest)
-        git(*command, write_tree(site.path, other), cwd=site.path, env=env, umask=_UMASK)
-    blobs = {name: how.split(b" ")[2] for how, _, name in (entry.partition(b"\t") for entry in refused)}
+    lines = tree_lines(site.path, tree, env=env)
+    refused = [line for line in lines if _REFUSED.fullmatch(line)]
+    with scratch_index(env) as scratch:
+        rest = (line for line in lines if line not in refused)
+        put_entries(site.path, scratch, rest, settings=_UNPROTECTED)
+        git(*command, write_tree(site.path, scratch), cwd=site.path, env=env, umask=_UMASK)
+    entries = (line.partition("\t") for line in refused)
     return {
-        os.fsdecode(name): os.fsdecode(git("cat-file", "blob", sha.decode(), cwd=site.path, env=env))
-        for name, sha in blobs.items()
+        name: os.fsdecode(git("cat-file", "blob", how.split(" ")[2], cwd=site.path, env=env))
+        for how, _, name in entries
     }
-
-
-def _is_refused(entry: bytes) -> bool:
-    return (
-        entry.startswith(b"120000 ")
-        and entry.rpartition(b"\t")[2].rpartition(b"/")[2].lower() == b".gitmodules"
-    )
 
 
 def _leave_out(site: Site, names: Sequence[str]) -> None:
@@ -200,18 +199,13 @@ def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     """Restore a snapshot of an earlier version: files that git found unchanged are as git checks them out."""
     trees = (snapshot.manifest.index, snapshot.tree)
     check_out(git_dir, site.path, trees[0], umask=_UMASK)
-    index = git_dir / "fleet-index"
-    shutil.copy2(git_dir / "index", index)
-    with BUSY, raw_environment(site, git_dir, _objects(site)) as raw:
+    index = copy_index(git_dir / "index")
+    with BUSY, raw_environment(site, git_dir, reading_aside(site)) as raw:
         # Only what differs from the index is written, and byte for byte. The index stays as it was.
         env = {**raw, "GIT_INDEX_FILE": str(index)}
         how = faithful(site.path.parent)
         git(*how, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
     remove_file(index)
-
-
-def _objects(site: Site) -> dict[str, str]:
-    return {"GIT_OBJECT_DIRECTORY": str(site.common / "objects"), **reading_aside(site)}
 
 
 def _ready_branch(site: Site, manifest: Manifest) -> None:
@@ -250,21 +244,18 @@ def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
     for name in manifest.aside:
         _put_back(site, name)
     if site.kept_modules.is_dir():
-        _put_modules_back(site, git_dir / "modules")
-    _remove_kept(site)
+        if os.path.lexists(modules := git_dir / "modules"):
+            # A restore that was killed has put them back already, and had only to delete them here.
+            free(site.kept_modules)
+        else:
+            move_whole(site.kept_modules, modules)
+    if not any(names for _, _, names in os.walk(site.kept_files)):  # else one of them was not put back
+        free(site.kept_files)
     # Folders after what is in them: some cannot be written to any more.
     for name, mode in sorted(manifest.modes.items(), reverse=True):
         path = below(site.path, name)
         if os.path.lexists(path) and not path.is_symlink():
             path.chmod(mode)
-
-
-def _put_modules_back(site: Site, target: Path) -> None:
-    if os.path.lexists(target):
-        # A restore that was killed has put them back already, and had only to delete them here.
-        free(site.kept_modules)
-    else:
-        move_whole(site.kept_modules, target)
 
 
 def _put_back(site: Site, name: str) -> None:
@@ -277,10 +268,3 @@ def _put_back(site: Site, name: str) -> None:
         # Tracked files of a folder that is a repository of its own as well: it has them, too.
         free(rename_free(target, site.done))
     move(kept, target)
-
-
-def _remove_kept(site: Site) -> None:
-    """Delete what is left of the files that were set aside, unless one of them was not put back."""
-    files = site.kept / "files"
-    if not any(names for _, _, names in os.walk(files)):
-        free(files)

@@ -6,25 +6,24 @@ Nothing is made here, committed, put aside or removed: whatever the agent leaves
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fleet.adapters.workspaces.command import git
-from fleet.domain.run import Commit, Diff
+from fleet.adapters.workspaces.commits import log_commits
+from fleet.adapters.workspaces.workspace_diff import count_lines, total, untracked_files
+from fleet.domain.run import Diff
 from fleet.errors import Conflict
 from fleet.ports.workspace import Changes, Place
-
-_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
 
 
 class UserCheckout:
     def make(self, place: Place, *, copy: Sequence[str]) -> None:
         """Make sure that what will be found changed was changed by the agent."""
-        if _changed(place):
+        if git("status", "--porcelain", "--untracked-files=normal", cwd=place.repository).strip():
             raise Conflict(
                 f"{place.repository} has changes that are not committed, and an agent was to work there",
                 hint="commit them or put them aside, then have the stage done again",
             )
-        if _head(place) != place.base_sha:
+        if git("rev-parse", "HEAD", cwd=place.repository).decode().strip() != place.base_sha:
             raise Conflict(f"{place.repository} was moved to another commit meanwhile", hint="try again")
 
     def git_folders(self, place: Place) -> tuple[str, ...]:
@@ -34,25 +33,12 @@ class UserCheckout:
         return ""
 
     def changes(self, place: Place) -> Changes:
-        wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
-        logged = git(*wanted, f"{place.base_sha}..HEAD", cwd=place.repository)
-        commits = (line.partition(b" ") for line in logged.split(b"\0") if line)
-        return Changes(
-            commits=tuple(
-                Commit(sha=sha.decode(), subject=said.decode(errors="replace")) for sha, _, said in commits
-            ),
-            files=_files(place),
-            diff=self.measure(place),
-        )
+        files = _files(place)
+        commits = log_commits(place.repository, place.base_sha, "HEAD")
+        return Changes(commits=commits, files=tuple(sorted(files)), diff=total(files))
 
     def measure(self, place: Place) -> Diff:
-        counted = git("diff", "--numstat", *_PLAIN, place.base_sha, "--", cwd=place.repository)
-        rows = [line.split(b"\t") for line in counted.splitlines()]
-        return Diff(
-            files=len(_files(place)),
-            added=sum(int(row[0]) for row in rows if row[0].isdigit()),
-            removed=sum(int(row[1]) for row in rows if row[1].isdigit()),
-        )
+        return total(_files(place))
 
     def save(self, place: Place) -> str:
         return ""
@@ -64,17 +50,7 @@ class UserCheckout:
         raise Conflict(f"{place.repository} is your own checkout: there is nothing to bring back")
 
 
-def _head(place: Place) -> str:
-    return git("rev-parse", "HEAD", cwd=place.repository).decode().strip()
-
-
-def _changed(place: Place) -> bool:
-    return bool(git("status", "--porcelain", "--untracked-files=normal", cwd=Path(place.repository)).strip())
-
-
-def _files(place: Place) -> tuple[str, ...]:
-    """Return what differs from the base, untracked files included."""
-    named = git("diff", "--name-only", "-z", *_PLAIN, place.base_sha, "--", cwd=place.repository)
-    fresh = git("ls-files", "-z", "--others", "--exclude-standard", cwd=place.repository)
-    names = (named + fresh).decode(errors="surrogateescape").split("\0")
-    return tuple(sorted({name for name in names if name}))
+def _files(place: Place) -> dict[str, tuple[int, int]]:
+    """Return how many lines differ from the base; untracked files are there without their lines."""
+    fresh = dict.fromkeys(untracked_files(place.repository), (0, 0))
+    return {**fresh, **count_lines(place.repository, place.base_sha)}

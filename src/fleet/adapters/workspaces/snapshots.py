@@ -15,40 +15,39 @@ from __future__ import annotations
 import json
 import logging
 import re
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import (
-    DURABLE,
     CommitObject,
     commits_made_in,
     read_commits,
     unreachable_heads,
     write_commit,
-    write_tree,
 )
 from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
+from fleet.adapters.workspaces.index import (
+    DURABLE,
+    clear_flags,
+    copy_index,
+    fill_index,
+    is_readable_index,
+    stage,
+    write_tree,
+)
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.mending import has_history, mend, without_object
 from fleet.adapters.workspaces.readback import Stamp, compare, is_below
 from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
-from fleet.adapters.workspaces.refs import has_ref, read_ref
-from fleet.adapters.workspaces.status import (
-    Status,
-    clear_flags,
-    fill_index,
-    is_readable_index,
-    read_names,
-    read_status,
-    stage,
-)
-from fleet.adapters.workspaces.survey import Opened, Survey, close_left_open, open_folders, survey
+from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
+from fleet.adapters.workspaces.status import Status, read_names, read_status
+from fleet.adapters.workspaces.survey import Opened, close_left_open, open_folders, survey
 from fleet.adapters.workspaces.trees import TreeWriter, raw_environment
 from fleet.adapters.workspaces.worktrees import (
     READY,
@@ -57,7 +56,6 @@ from fleet.adapters.workspaces.worktrees import (
     has_link_alone,
     in_worktree,
     linked_git_dir,
-    lock_of,
     worktrees_inside,
     write_git_dir,
 )
@@ -67,7 +65,6 @@ log = logging.getLogger(__name__)
 
 TITLE = "fleet: snapshot of a workspace"
 _TO_DO = ("rebase-apply", "rebase-merge", "sequencer")
-_SHA_OR_NOTHING = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})?")
 _TRIES = 4
 
 
@@ -110,23 +107,7 @@ class Saved:
     is_of_files: bool = True  # not of commits alone, where no folder was there, or none that was finished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contents:
-    """All that goes into a snapshot but for commits."""
-
-    tree: str
-    index: str  # tree of the index
-    seen: Survey = field(default_factory=Survey)
-    ignored: Collection[str] = ()
-    copied: Collection[str] = ()
-    repeated: Mapping[str, str] = field(default_factory=dict[str, str])
-    converted: Collection[str] = ()
-    filtered: Collection[str] = ()
-    absent: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _Known(NamedTuple):
     head: CommitObject | None
     tip: CommitObject | None
     previous: CommitObject | None
@@ -170,20 +151,21 @@ def save_all(site: Site) -> Saved | None:
     """Do as `save` does; return what was saved, None if an older snapshot has all that is left."""
     git_dir = usable_git_dir(site) if site.has_folder() else None
     bring_back_ref(site)  # else the snapshot before would be no parent of the next, and its copy replaced
-    for attempt in range(_TRIES):
+    attempt = 0
+    while True:
         try:
             if git_dir is None:
                 return _save_commits(site, site.git_dir(), may_lack=attempt > 0)
             with in_our_words("saving the workspace"):
                 return _save_folder(site, git_dir, may_lack=attempt > 0)
         except GitFailed as exc:
-            if attempt == _TRIES - 1 or not is_loss(exc):
+            attempt += 1
+            if attempt == _TRIES or not is_loss(exc):
                 raise
             # A prune that had begun before may have deleted what was just written, by us or by the agent.
             if git_dir:
                 mend(site, git_dir)
             log.warning("workspace.save_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
-    raise AssertionError("the last attempt returns or raises")
 
 
 def read_snapshot(site: Site, ref: str) -> Snapshot:
@@ -242,15 +224,14 @@ def _check(sha: str, manifest: Manifest) -> None:
         if not is_inside(name):
             raise InvalidInput(f"snapshot {sha} names {name!r}, which is outside the workspace")
     for word in (manifest.tip, manifest.commit, manifest.index):
-        if not _SHA_OR_NOTHING.fullmatch(word):
+        if word and not SHA.fullmatch(word):
             raise InvalidInput(f"snapshot {sha} names {word!r}, which is no commit")
     if not manifest.head.startswith("refs/") and manifest.head:
         raise InvalidInput(f"snapshot {sha} names {manifest.head!r}, which is no ref")
 
 
 def _look(site: Site, env: Mapping[str, str]) -> _Known:
-    head, tip, previous = read_commits(site.common, env, "HEAD", site.branch_ref, site.saved_ref)
-    return _Known(head=head, tip=tip, previous=previous)
+    return _Known(*read_commits(site.common, env, "HEAD", site.branch_ref, site.saved_ref))
 
 
 def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved | None:
@@ -263,10 +244,10 @@ def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved 
         raise NotFound(
             f"nothing is left of workspace {str(site.path)!r} and its branch {site.place.branch!r}"
         )
-    known = _Known(head=head, tip=known.tip, previous=known.previous)
-    contents = _Contents(tree=head.tree, index=head.tree)
-    needed = () if may_lack else None
-    return Saved(manifest=_record(site, git_dir, known, contents, needed), is_of_files=False)
+    known = known._replace(head=head)
+    manifest = _manifest_of_commits(site, git_dir, known, head.tree)
+    _record(site, git_dir, known, head.tree, manifest, needed=() if may_lack else None)
+    return Saved(manifest=manifest, is_of_files=False)
 
 
 def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, git_dir: Path | None) -> bool:
@@ -285,15 +266,14 @@ def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, 
 
 def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
     """Keep all files, and all commits; those `may_lack` what was deleted and is not on disk any more."""
-    index = git_dir / "fleet-index"
     close_left_open(git_dir)
-    objects = writing_aside(site)
+    index, objects = git_dir / "fleet-index", writing_aside(site)
     env = {**environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
     left = recall(git_dir)
     copied = find_unchanged(Path(site.place.repository), site.path, left)
     absent = _copy_index(site, git_dir, env, index)
     if may_lack and absent and (gone := without_object(site, env, omitted=True)):
-        stage(site.path, env, add=(), delete=gone)
+        stage(site.path, env, delete=gone)
         absent = [name for name in absent if name not in gone]
     opened = Opened(git_dir)
     try:
@@ -305,8 +285,8 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         if status == Status() and seen.is_plain and not left and (tip := _only_tip(site, git_dir)):
             found = compare(site.common, tip, site.path, required=seen.files)
             if found.is_equal:
-                manifest = _save_plain(site, tip, may_lack=may_lack)
-                return Saved(manifest=manifest, stamps=found.stamps, folder_times=seen.folder_times)
+                keep(site, tip, is_new=False, needed=(f"{tip}^{{tree}}",) if may_lack else None)
+                return Saved(manifest=_plain(site, tip), stamps=found.stamps, folder_times=seen.folder_times)
         repeated = find_repeated(site.path, (*status.untracked, *status.added, *seen.ignored), left)
         seen.leave_out(repeated)
         outdated = find_outdated(Path(site.place.repository), site.path, repeated)
@@ -323,18 +303,19 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         opened.close_again()
         remove_file(index)
     stamps = _without_closed(site, writer.stamps, opened)
-    contents = _Contents(
-        tree=tree,
-        index=index_tree,
-        seen=seen,
-        ignored={*seen.ignored, *(left.keys() - private)},
-        copied=copied,
+    manifest = msgspec.structs.replace(
+        _manifest_of_commits(site, git_dir, known, index_tree),
+        modes=seen.modes,
+        folders=seen.folders,
+        ignored=sorted({*seen.ignored, *(left.keys() - private)}),
+        copied=sorted(copied),
         repeated=repeated,
-        converted=writer.converted,
-        filtered=writer.filtered,
-        absent=absent,
+        aside=seen.aside,
+        converted=sorted(writer.converted),
+        filtered=sorted(writer.filtered),
+        absent=sorted(absent),
     )
-    manifest = _record(site, git_dir, known, contents, (tree, index_tree) if may_lack else None)
+    _record(site, git_dir, known, tree, manifest, needed=(tree, index_tree) if may_lack else None)
     return Saved(manifest=manifest, stamps=stamps, folder_times=seen.folder_times)
 
 
@@ -369,18 +350,10 @@ def _only_tip(site: Site, git_dir: Path) -> str:
     return "" if heads or cut_off else tip
 
 
-def _save_plain(site: Site, tip: str, *, may_lack: bool) -> Manifest:
-    """Keep a workspace that has nothing but a commit: the commit is the snapshot."""
-    keep(site, tip, is_new=False, needed=(f"{tip}^{{tree}}",) if may_lack else None)
-    return _plain(site, tip)
-
-
 def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> list[str]:
     """Make a copy of the index that sees every file; return names that a sparse checkout leaves out."""
-    remove_file(lock_of(index))
-    original = git_dir / "index"
     try:
-        shutil.copy2(original, index)
+        copy_index(git_dir / "index")
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
         return clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
@@ -400,61 +373,66 @@ def _index_tree(
     if head and not status.staged:
         return head.tree
     hidden = [name for name in status.added if name in private]
-    stage(site.path, env, add=(), delete=[*status.conflicts, *hidden])
+    stage(site.path, env, delete=[*status.conflicts, *hidden])
     return write_tree(site.path, env)
 
 
-def _record(
-    site: Site, git_dir: Path | None, known: _Known, contents: _Contents, needed: Collection[str] | None
-) -> Manifest:
-    """Point the ref at the snapshot's commit, a new one if anything has changed, and keep a copy of it."""
-    head, tip, previous = known.head, known.tip, known.previous
+def _manifest_of_commits(site: Site, git_dir: Path | None, known: _Known, index: str) -> Manifest:
+    """Return a manifest of where the workspace stood, and none of its files."""
     stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
-    seen, tree, index = contents.seen, contents.tree, contents.index
-    manifest = Manifest(
+    return Manifest(
         run=site.place.run,
         branch=site.place.branch,
-        tip=tip.sha if tip else "",
+        tip=known.tip.sha if known.tip else "",
         head=stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "",
-        commit=head.sha if head else "",
+        commit=known.head.sha if known.head else "",
         index=index,
         worktree=(git_dir or site.path).name,
-        modes=seen.modes,
-        folders=seen.folders,
-        ignored=sorted(contents.ignored),
-        copied=sorted(contents.copied),
-        repeated=dict(contents.repeated),
-        aside=seen.aside,
-        converted=sorted(contents.converted),
-        filtered=sorted(contents.filtered),
-        absent=sorted(contents.absent),
         is_raw=git_dir is not None,
     )
+
+
+def _record(
+    site: Site,
+    git_dir: Path | None,
+    known: _Known,
+    tree: str,
+    manifest: Manifest,
+    *,
+    needed: Collection[str] | None,
+) -> None:
+    """Point the ref at the snapshot's commit, a new one if anything has changed, and keep a copy of it."""
     # ASCII: names that are no valid text travel as escaped surrogates.
     message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
-    parents = _parents(site, git_dir, known, index, tree)
-    if previous and _is_same(previous, tree, parents, message):
+    parents, previous = _parents(site, git_dir, known, manifest.index, tree), known.previous
+    if (
+        previous
+        and (previous.tree, previous.message) == (tree, message)
+        and {*parents} <= {*previous.parents}
+    ):
         keep(site, previous.sha, is_new=False, needed=needed)
-        return manifest
-    before = previous.sha if previous else ""
-    parents += filter(None, [before])
+        return
+    if previous:
+        parents.append(previous.sha)
     sha = write_commit(site.common, tree, parents, message, env=writing_aside(site))
     keep(site, sha, is_new=True, needed=needed)
-    return manifest
 
 
 def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:
     reached = [commit.sha for commit in (known.head, known.tip) if commit]
     heads, cut_off = _not_reached(site, git_dir, reached)
-    note = "fleet: files of a commit in a workspace, of which an earlier one is gone"
     parents = list(dict.fromkeys([*reached, *heads]))
     for one in cut_off:
-        message = f"{note}\n\n{one.sha}\n\n{one.message}"
-        parents.append(_side_commit(site, known, one.tree, message))
+        note = "fleet: files of a commit in a workspace, of which an earlier one is gone"
+        parents.append(_side_commit(site, known, one.tree, f"{note}\n\n{one.sha}\n\n{one.message}"))
     if index not in (tree, known.head.tree if known.head else ""):
         parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
     if git_dir and (names := unfinished_files(git_dir)):
-        unfinished = _unfinished_tree(site, git_dir, names)
+        with raw_environment(site, git_dir, writing_aside(site)) as raw:
+            index_file = str(git_dir / "fleet-raw" / "index")
+            env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": index_file}
+            stage(git_dir, env, add=names, settings=DURABLE)
+            unfinished = write_tree(git_dir, env)
         parents.append(_side_commit(site, known, unfinished, "fleet: unfinished business of a workspace\n"))
     return parents
 
@@ -466,7 +444,9 @@ def _not_reached(
 
     And those that cannot be anybody's parents: git cannot follow them to the run's base.
     """
-    made = _commits_of(site, git_dir)
+    # git forgets the worktrees inside of it, and what their HEADs lead to, when they are moved away with it.
+    folders = [*([git_dir] if git_dir else ()), *worktrees_inside(site)]
+    made = [sha for folder in folders for sha in commits_made_in(folder)]
     try:
         return unreachable_heads(site.common, made, reached), []
     except GitFailed as exc:
@@ -477,28 +457,10 @@ def _not_reached(
     return unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]
 
 
-def _commits_of(site: Site, git_dir: Path | None) -> list[str]:
-    """Return the commits that were made in a workspace, or in worktrees inside of it.
-
-    git forgets those worktrees, and what their HEADs lead to, when they are moved away with the workspace.
-    """
-    return [
-        *(commits_made_in(git_dir) if git_dir else ()),
-        *(sha for inner in worktrees_inside(site) for sha in commits_made_in(inner)),
-    ]
-
-
 def unfinished_files(git_dir: Path) -> list[str]:
     """Return the files in which git keeps what a rebase or a series of patches has still to do."""
     found = (file for name in _TO_DO for file in (git_dir / name).rglob("*"))
     return sorted(str(file.relative_to(git_dir)) for file in found if file.is_file())
-
-
-def _unfinished_tree(site: Site, git_dir: Path, names: list[str]) -> str:
-    with raw_environment(site, git_dir, writing_aside(site)) as raw:
-        env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": str(git_dir / "fleet-raw" / "index")}
-        stage(git_dir, env, add=names, delete=(), settings=DURABLE)
-        return write_tree(git_dir, env)
 
 
 def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
@@ -509,7 +471,3 @@ def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
             return commit.sha
     head = [known.head.sha] if known.head else []
     return write_commit(site.common, tree, head, message, env=writing_aside(site))
-
-
-def _is_same(previous: CommitObject, tree: str, parents: list[str], message: str) -> bool:
-    return previous.tree == tree and previous.message == message and set(parents) <= set(previous.parents)

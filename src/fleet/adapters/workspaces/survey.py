@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -112,16 +112,6 @@ def close_left_open(git_dir: Path) -> None:
     left.close_again()
 
 
-def survey(workspace: Path, ignored: Collection[str], copied: Collection[str], opened: Opened) -> Survey:
-    """Walk a workspace. `ignored` is as git lists it, `copied` are files that are not the agent's.
-
-    What cannot be read is made readable, and its mode before noted in `opened`.
-    """
-    walk = _Walk(workspace=workspace, ignored=ignored, copied=copied, opened=opened)
-    walk.visit()
-    return walk.found
-
-
 def open_folders(workspace: Path, opened: Opened) -> None:
     """Make every folder readable."""
     waiting = [workspace]
@@ -132,6 +122,30 @@ def open_folders(workspace: Path, opened: Opened) -> None:
             waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
+def survey(workspace: Path, ignored: Collection[str], copied: Collection[str], opened: Opened) -> Survey:
+    """Walk a workspace. `ignored` is as git lists it, `copied` are files that are not the agent's.
+
+    What cannot be read is made readable, and its mode before noted in `opened`.
+    """
+    walk = _Walk(workspace=workspace, ignored=ignored, copied=copied, opened=opened)
+    waiting = [("", _Kind.GITS)]
+    while waiting:
+        folder, kind = waiting.pop()
+        for entry in walk.enter(folder):
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name == ".git":
+                # A file is the link of the workspace itself; a folder is a repository that the agent made.
+                if not folder and not entry.is_file(follow_symlinks=False):
+                    walk.found.aside.append(".git")
+            elif entry.is_dir(follow_symlinks=False):
+                if (inner := walk.meet_folder(name, kind, entry)) is not None:
+                    waiting.append((name, inner))
+            else:
+                walk.meet_file(name, kind, entry)
+    walk.choose()
+    return walk.found
+
+
 @dataclass(slots=True)
 class _Walk:
     workspace: Path
@@ -139,27 +153,11 @@ class _Walk:
     copied: Collection[str]
     opened: Opened
     found: Survey = field(default_factory=Survey)
-    filled: set[str] = field(default_factory=set[str])
     modes_before: dict[int, int] = field(default_factory=dict[int, int])  # by inode
+    filled: set[str] = field(default_factory=set[str])  # folders that a saved file is in
     candidates: list[tuple[int, str, _Kind]] = field(default_factory=list[tuple[int, str, _Kind]])
 
-    def visit(self) -> None:
-        folders: list[str] = []
-        waiting = [("", _Kind.GITS)]
-        while waiting:
-            name, kind = waiting.pop()
-            folders.append(name)
-            for entry in self._entries(name):
-                if entry.name == ".git":
-                    self._meet_git(name, entry)
-                elif entry.is_dir(follow_symlinks=False):
-                    self._meet_folder(name, kind, entry, waiting)
-                else:
-                    self._meet_file(name, kind, entry)
-        self._choose()
-        self.found.folders = sorted(name for name in folders if name not in self.filled)
-
-    def _entries(self, name: str) -> list[os.DirEntry[str]]:
+    def enter(self, name: str) -> list[os.DirEntry[str]]:
         path = self.workspace / name
         state = path.lstat()
         self.found.folder_times[name] = state.st_mtime_ns
@@ -171,28 +169,20 @@ class _Walk:
         with os.scandir(path) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
-    def _meet_git(self, folder: str, entry: os.DirEntry[str]) -> None:
-        # A file is the link of the workspace itself; a folder is a repository that the agent made.
-        if not folder and not entry.is_file(follow_symlinks=False):
-            self.found.aside.append(".git")
-
-    def _meet_folder(
-        self, folder: str, kind: _Kind, entry: os.DirEntry[str], waiting: list[tuple[str, _Kind]]
-    ) -> None:
-        name = _join(folder, entry.name)
+    def meet_folder(self, name: str, kind: _Kind, entry: os.DirEntry[str]) -> _Kind | None:
+        """Return what the files in a folder are; None if it is not to be entered."""
         if kind is _Kind.GITS and f"{name}/" in self.ignored:
             kind = _Kind.IGNORED
-        if kind is not _Kind.GITS and _is_of_tools(entry):
-            return
+        if kind is not _Kind.GITS and (
+            entry.name in TOOL_FOLDERS or Path(entry.path, "CACHEDIR.TAG").exists()
+        ):
+            return None
         if os.path.lexists(Path(entry.path, ".git")):
             self.found.aside.append(name)
-            return
-        if kind is _Kind.IGNORED and entry.name in OUTPUT_FOLDERS:
-            kind = _Kind.OUTPUT
-        waiting.append((name, kind))
+            return None
+        return _Kind.OUTPUT if kind is _Kind.IGNORED and entry.name in OUTPUT_FOLDERS else kind
 
-    def _meet_file(self, folder: str, kind: _Kind, entry: os.DirEntry[str]) -> None:
-        name = _join(folder, entry.name)
+    def meet_file(self, name: str, kind: _Kind, entry: os.DirEntry[str]) -> None:
         if name in self.copied:
             return
         found = entry.stat(follow_symlinks=False)
@@ -214,8 +204,8 @@ class _Walk:
         else:
             self.candidates.append((found.st_size, name, kind))
 
-    def _choose(self) -> None:
-        """Choose which ignored files are saved: the smallest ones, up to a sum."""
+    def choose(self) -> None:
+        """Choose the ignored files to be saved: the smallest ones, up to a sum. List empty folders."""
         total = 0
         for size, name, kind in sorted(self.candidates, key=lambda candidate: candidate[:2]):
             largest = LARGEST_SAVED_OUTPUT if kind is _Kind.OUTPUT else LARGEST_SAVED
@@ -225,21 +215,10 @@ class _Walk:
                 self._take(name)
             elif kind is _Kind.IGNORED:
                 self.found.aside.append(name)
+        self.found.folders = sorted(self.found.folder_times.keys() - self.filled)
 
     def _take(self, name: str) -> None:
         self.found.files.append(name)
-        self.filled.update(_folders_of(name))
-
-
-def _folders_of(name: str) -> Iterator[str]:
-    while name:
-        name = name.rpartition("/")[0]
-        yield name
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
-def _is_of_tools(entry: os.DirEntry[str]) -> bool:
-    return entry.name in TOOL_FOLDERS or Path(entry.path, "CACHEDIR.TAG").exists()
+        while name:
+            name = name.rpartition("/")[0]
+            self.filled.add(name)

@@ -11,7 +11,7 @@ from typing import Any
 from fleet.adapters.workspaces.command import git
 from fleet.adapters.workspaces.folders import read_text
 from fleet.adapters.workspaces.refs import HEADS
-from fleet.adapters.workspaces.repository import common_git_dir, inspect
+from fleet.adapters.workspaces.repository import GitRepositories, common_git_dir
 from fleet.adapters.workspaces.worktrees import OWNER, READY
 from fleet.errors import FleetError
 from fleet.ports.traces import Trace
@@ -22,7 +22,7 @@ _BASE, _SAVED = "refs/fleet/base/", "refs/fleet/saved/"
 class GitTraces:
     def repository_of(self, folder: str) -> str:
         try:
-            return inspect(folder).top
+            return GitRepositories().inspect(folder, "HEAD", ()).top
         except FleetError:
             return ""
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git
-from fleet.adapters.workspaces.commits import DURABLE, write_tree
+from fleet.adapters.workspaces.command import git, joined
 from fleet.adapters.workspaces.folders import delete_tree, free, free_name
+from fleet.adapters.workspaces.index import DURABLE, stage, write_tree
 from fleet.adapters.workspaces.readback import Comparison, Stamp, compare
 from fleet.adapters.workspaces.recovery import reading_aside
-from fleet.adapters.workspaces.status import Status, stage
+from fleet.adapters.workspaces.status import Status
 from fleet.adapters.workspaces.survey import LARGEST_SAVED, MOST_SAVED, Survey
 from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Failed
@@ -64,15 +64,8 @@ class TreeWriter:
 
     def _compare(self, tree: str) -> Comparison:
         skipped = {*self.seen.aside, *self.filtered, *self.absent}
-        site = self.site
-        return compare(
-            site.common,
-            tree,
-            site.path,
-            required=self.seen.files,
-            aside=frozenset(skipped),
-            env=reading_aside(site),
-        )
+        where, env = (self.site.common, tree, self.site.path), reading_aside(self.site)
+        return compare(*where, required=self.seen.files, aside=skipped, env=env)
 
     def _stage(self, *, add: Collection[str], delete: Collection[str]) -> str:
         refused = stage(self.site.path, self.raw_env, add=add, delete=delete, settings=DURABLE)
@@ -94,10 +87,9 @@ class TreeWriter:
     def _given_back(self, names: Collection[str]) -> set[str]:
         """Return those names of which git's filters make, of what is in the index, the bytes on disk."""
         folder = free_name(self.site.done.with_name(f"{self.site.place.run}.filtered.done"))
-        wanted = b"".join(os.fsencode(name) + b"\0" for name in names)
         command = ("checkout-index", "-z", "--stdin", f"--prefix={folder}/")
         try:
-            git(*command, cwd=self.site.path, env=self.env, input=wanted)
+            git(*command, cwd=self.site.path, env=self.env, input=joined(names))
             return {name for name in names if _are_equal(folder / name, self.site.path / name)}
         finally:
             free(folder)

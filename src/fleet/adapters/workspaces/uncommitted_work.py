@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import shutil
 import time
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,22 +20,23 @@ from fleet.adapters.workspaces.commits import (
     unreachable_heads,
     was_made_in,
     write_commit,
-    write_tree,
 )
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
+from fleet.adapters.workspaces.index import (
+    clear_flags,
+    copy_index,
+    fill_index,
+    is_readable_index,
+    stage,
+    write_tree,
+)
+from fleet.adapters.workspaces.locks import lock_of
 from fleet.adapters.workspaces.mending import mend
 from fleet.adapters.workspaces.recovery import publishing, writing_to
 from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
-from fleet.adapters.workspaces.status import (
-    Status,
-    clear_flags,
-    fill_index,
-    is_readable_index,
-    read_status,
-    stage,
-)
-from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree, lock_of
+from fleet.adapters.workspaces.status import Status, read_status
+from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree
 from fleet.errors import GitFailed
 
 log = logging.getLogger(__name__)
@@ -93,10 +92,18 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
     on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
     if on_branch and not is_dirty:
         return ""
-    checkout = _look(site, git_dir, on_branch=on_branch)
+    head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
+    checkout = _CheckoutState(head=head, tip=tip, on_branch=on_branch)
     if on_branch:
         return _commit_or_save(site, git_dir, status, checkout, message)
-    return _bring_home(site, git_dir, status, checkout, message, is_dirty=is_dirty)
+    # The agent is not on its branch any more.
+    if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
+        if is_dirty or (head is not None and was_made_in(git_dir, head.sha)):
+            return _commit_or_save(site, git_dir, status, checkout, message)
+    elif is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
+        ref = save(site)
+        log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
+    return ""
 
 
 def _note_refused(git_dir: Path, names: Collection[str]) -> None:
@@ -112,15 +119,12 @@ def break_dead_locks(site: Site, git_dir: Path) -> None:
     for ours in (site.base_ref, site.saved_ref):
         remove_file(lock_of(site.common / ours))
     if (ours := git_dir / _OUR_LOCK).exists():
-        _break_own(lock_of(git_dir / "index"), ours)
+        lock = lock_of(git_dir / "index")
+        if lock.exists() and lock.samefile(ours):
+            remove_file(lock)
+        remove_file(ours)
     for theirs in (git_dir / "index", git_dir / "HEAD", site.common / site.branch_ref):
         _outlive(lock_of(theirs))
-
-
-def _break_own(lock: Path, ours: Path) -> None:
-    if lock.exists() and lock.samefile(ours):
-        remove_file(lock)
-    remove_file(ours)
 
 
 def _outlive(lock: Path) -> None:
@@ -134,11 +138,6 @@ def _outlive(lock: Path) -> None:
             remove_file(lock)
             return
         time.sleep(0.02)
-
-
-def _look(site: Site, git_dir: Path, *, on_branch: bool) -> _CheckoutState:
-    head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
-    return _CheckoutState(head=head, tip=tip, on_branch=on_branch)
 
 
 def _status(site: Site, git_dir: Path) -> Status:
@@ -156,21 +155,6 @@ def _status(site: Site, git_dir: Path) -> Status:
     return read_status(site.path, env)
 
 
-def _bring_home(
-    site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str, *, is_dirty: bool
-) -> str:
-    """Commit the left-overs of an agent that is not on its branch any more."""
-    head, tip = checkout.head, checkout.tip
-    if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
-        made_here = head is not None and was_made_in(git_dir, head.sha)
-        wanted = is_dirty or made_here
-        return _commit_or_save(site, git_dir, status, checkout, message) if wanted else ""
-    if is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
-        ref = save(site)
-        log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
-    return ""
-
-
 def _commit_or_save(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str) -> str:
     """Commit everything, or save it if another branch has taken the place of the deleted one."""
     try:
@@ -178,8 +162,7 @@ def _commit_or_save(site: Site, git_dir: Path, status: Status, checkout: _Checko
     except GitFailed as exc:
         if checkout.tip or "cannot create" not in exc.reason:
             raise
-        ref = save(site)
-        extra = {"run_id": site.place.run, "saved_ref": ref, "reason": exc.reason}
+        extra = {"run_id": site.place.run, "saved_ref": save(site), "reason": exc.reason}
         log.warning("workspace.branch_blocked", extra=extra)
         return ""
 
@@ -192,7 +175,7 @@ def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState,
     delete_tree(objects)
     aside = writing_to(objects, site)
     commit = ""
-    with _locked_index(git_dir) as index, contextlib.ExitStack() as stack:
+    with _locked_index(git_dir) as index, ExitStack() as stack:
         stack.callback(delete_tree, objects)
         tree = _stage_all(site, git_dir, status, index, aside)
         if parent is None or tree != parent.tree:
@@ -201,18 +184,14 @@ def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState,
             stack.enter_context(publishing(site, objects, commit, parents))
         _move_branch(site, git_dir, checkout, commit or before)
         index.rename(git_dir / "index")
-    _abandon_unfinished(site, git_dir, commit or before)
-    return commit
-
-
-def _abandon_unfinished(site: Site, git_dir: Path, commit: str) -> None:
-    """End what was in progress; what nothing else remembers of it goes to a snapshot before."""
+    # What was in progress has ended; what nothing else remembers of it goes to a snapshot before.
     noted = unfinished_commits(git_dir)
-    if unfinished_files(git_dir) or unreachable_heads(site.common, noted, [commit]):
+    if unfinished_files(git_dir) or unreachable_heads(site.common, noted, [commit or before]):
         ref = save(site)
         log.info("workspace.unfinished_saved", extra={"run_id": site.place.run, "saved_ref": ref})
     for name in _UNFINISHED:
         delete_tree(git_dir / name)
+    return commit
 
 
 def _stage_all(site: Site, git_dir: Path, status: Status, index: Path, objects: Mapping[str, str]) -> str:
@@ -242,13 +221,11 @@ def _copies(site: Site, git_dir: Path, status: Status) -> set[str]:
 def _locked_index(git_dir: Path) -> Generator[Path]:
     """Take the index's lock as git does; give a copy of the index to work on."""
     index, draft, ours = git_dir / "index", git_dir / "fleet-index", git_dir / _OUR_LOCK
-    remove_file(lock_of(draft))
     with in_our_words("locking the index"):
         ours.touch()
         lock_of(index).hardlink_to(ours)
     try:
-        shutil.copy2(index, draft)  # with its time, by which git tells a file that changed at once
-        yield draft
+        yield copy_index(index)
     finally:
         for file in (draft, lock_of(draft), lock_of(index), ours):
             remove_file(file)
@@ -260,12 +237,5 @@ def _move_branch(site: Site, git_dir: Path, checkout: _CheckoutState, target: st
     if target != tip:
         point(site.common, env, site.branch_ref, to=target, before=tip, why="fleet: save left-over changes")
     if not checkout.on_branch:
-        git(
-            "symbolic-ref",
-            "-m",
-            "fleet: back to its branch",
-            "HEAD",
-            site.branch_ref,
-            cwd=site.common,
-            env=env,
-        )
+        why = ("-m", "fleet: back to its branch")
+        git("symbolic-ref", *why, "HEAD", site.branch_ref, cwd=site.common, env=env)

@@ -5,50 +5,64 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
+import stat as modes
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.commits import read_commits, was_made_in
+from fleet.adapters.workspaces.command import git, joined, names_in, run_git
+from fleet.adapters.workspaces.commits import log_commits, read_commits, was_made_in
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import read_text, remove_file
-from fleet.adapters.workspaces.readback import list_tree
+from fleet.adapters.workspaces.history import PLAIN, PREFIXES, parse_numstat
+from fleet.adapters.workspaces.index import scratch_index, stage, take_from_tree
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
-from fleet.adapters.workspaces.status import stage
 from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree
-from fleet.domain.run import Commit, Diff
+from fleet.domain.run import Diff
 from fleet.errors import NotFound
 from fleet.ports.workspace import Changes
 
 _LARGEST_COUNTED = 1 << 20
 _MOST_COUNTED = 16 << 20
 _FIRST_BYTES = 8000  # git, too, calls a file binary that has a zero byte in these
-_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
-_PREFIXES = ("--src-prefix=a/", "--dst-prefix=b/")
+_HOW = (*PLAIN, "--ignore-submodules=dirty")
 
 
 def changes(site: Site) -> Changes:
-    base, noted = site.place.base_sha, _noted_tip(site)
+    base = site.place.base_sha
+    try:
+        noted = read_text(site.common / site.branch_ref).strip()
+    except OSError:  # the agent made something else of it
+        noted = ""
     tip = base if noted == base else _tip(site)
-    refused = _refused(site)
-    if tip == base:
-        return Changes(files=refused, diff=Diff(files=len(refused)), head=noted if noted == tip else "")
-    wanted = ("log", "-z", "--reverse", "--no-show-signature", "--format=%H %s")
-    logged = git(*wanted, f"{base}..{tip}", cwd=site.common)
-    counted = git("diff", "--numstat", "-z", *_PLAIN, base, tip, cwd=site.common)
-    files = {**_parse_numstat(counted), **dict.fromkeys(refused, (0, 0))}
-    commits = (line.partition(b" ") for line in logged.split(b"\0") if line)
+    files = dict.fromkeys(_refused(site), (0, 0))
+    if tip != base:
+        files = {**count_lines(site.common, base, tip), **files}
     return Changes(
-        commits=tuple(
-            Commit(sha=sha.decode(), subject=said.decode(errors="replace")) for sha, _, said in commits
-        ),
+        commits=log_commits(site.common, base, tip) if tip != base else (),
         files=tuple(files),
-        diff=_sum(files),
+        diff=total(files),
         head=noted if noted == tip else "",
     )
+
+
+def count_lines(
+    folder: str | Path, *commits: str, env: Mapping[str, str] | None = None
+) -> dict[str, tuple[int, int]]:
+    """Return how many lines of each file differ between two commits, or between one and a working tree."""
+    counted = git("diff", "--numstat", "-z", *_HOW, *commits, "--", cwd=folder, env=env)
+    return parse_numstat(counted.split(b"\0"))
+
+
+def total(files: Mapping[str, tuple[int, int]]) -> Diff:
+    added, removed = (sum(counts[side] for counts in files.values()) for side in (0, 1))
+    return Diff(files=len(files), added=added, removed=removed)
+
+
+def untracked_files(path: str | Path, env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of files that git does not know. A repository inside the workspace ends in "/"."""
+    return names_in(git("ls-files", "-z", "--others", "--exclude-standard", cwd=path, env=env))
 
 
 def _refused(site: Site) -> tuple[str, ...]:
@@ -63,16 +77,14 @@ def measure(site: Site) -> Diff:
     if not (git_dir and site.has_folder()):
         return changes(site).diff
     env = environment(git_dir, site.path)
-    counted = git("diff", "--numstat", "-z", *_PLAIN, site.place.base_sha, cwd=site.path, env=env)
-    files = _parse_numstat(counted)
-    copied, budget = recall(git_dir), _MOST_COUNTED
-    for name in _untracked_files(site, env):
-        path = site.path / name
-        size = _countable_size(path)
-        files[name] = (_count_lines(path), 0) if size <= budget else (0, 0)
-        budget -= size if size <= budget else 0
-    hidden = find_copies(site.path, files, copied)
-    return _sum({name: counts for name, counts in files.items() if name not in hidden})
+    files = count_lines(site.path, site.place.base_sha, env=env)
+    budget = _MOST_COUNTED
+    for name in untracked_files(site.path, env):
+        if not name.endswith("/"):
+            added, read = _count_lines(site.path / name, budget)
+            files[name], budget = (added, 0), budget - read
+    hidden = find_copies(site.path, files, recall(git_dir))
+    return total({name: counts for name, counts in files.items() if name not in hidden})
 
 
 def diff_text(site: Site, *, stat: bool) -> str:
@@ -94,25 +106,18 @@ def diff_commits(repository: str, old: str, new: str, *, stat: bool) -> str:
 
 
 def _command(*, stat: bool) -> tuple[str, ...]:
-    how = ("--stat=100",) if stat else ("--patch", *_PREFIXES)
-    return ("-c", "core.bigFileThreshold=16m", "diff", *how, *_PLAIN)
+    how = ("--stat=100",) if stat else ("--patch", *PREFIXES)
+    return ("-c", "core.bigFileThreshold=16m", "diff", *how, *_HOW)
 
 
 def _diff_snapshot(site: Site, snapshot: Snapshot, command: tuple[str, ...]) -> str:
     """Compare a snapshot with the base; ignored files and bytes that only a filter changed are left out."""
     manifest = snapshot.manifest
-    with tempfile.TemporaryDirectory(prefix="fleet-diff-") as folder:
-        env = {"GIT_DIR": str(site.common), "GIT_INDEX_FILE": str(Path(folder, "index"))}
+    with scratch_index({"GIT_DIR": str(site.common)}) as env:
         git("read-tree", snapshot.tree, cwd=site.common, env=env)
-        stage(site.common, env, add=(), delete=manifest.ignored)
+        stage(site.common, env, delete=manifest.ignored)
         if manifest.converted:
-            known = list_tree(site.common, manifest.index)
-            lines = (
-                b"%s %s\t%s\0" % (known[name].mode, known[name].sha, os.fsencode(name))
-                for name in manifest.converted
-                if name in known
-            )
-            git("update-index", "-z", "--index-info", cwd=site.common, env=env, input=b"".join(lines))
+            take_from_tree(site.common, env, manifest.index, manifest.converted)
         out = git(*command, "--cached", site.place.base_sha, cwd=site.common, env=env)
     return out.decode(errors="surrogateescape")
 
@@ -121,30 +126,19 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
     """Compare the folder with its base through a copy of the index that knows of untracked files."""
     index = git_dir / f"fleet-diff-{os.getpid()}-{threading.get_ident()}"
     env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
-    copied = recall(git_dir)
     try:
         if (original := (git_dir / "index")).exists():
             shutil.copy2(original, index)
-        untracked = _untracked_files(site, env)
-        hidden = find_copies(site.path, untracked, copied)
-        new = [name for name in untracked if name not in hidden]
-        if new:
-            listed = b"".join(os.fsencode(name) + b"\0" for name in new)
+        untracked = [name for name in untracked_files(site.path, env) if not name.endswith("/")]
+        hidden = find_copies(site.path, untracked, recall(git_dir))
+        if new := joined(name for name in untracked if name not in hidden):
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
             options = ("--intent-to-add", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             # 1: git refuses some names, such as `.GIT/config`; they are in no diff.
-            run_git("add", *options, cwd=site.path, env=literal, input=listed, codes=(0, 1))
+            run_git("add", *options, cwd=site.path, env=literal, input=new, codes=(0, 1))
         return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="surrogateescape")
     finally:
         remove_file(index)
-
-
-def _noted_tip(site: Site) -> str:
-    """Return what the branch's own file says; "" if there is none, or the agent made something else of it."""
-    try:
-        return read_text(site.common / site.branch_ref).strip()
-    except OSError:
-        return ""
 
 
 def _tip(site: Site) -> str:
@@ -170,51 +164,18 @@ def _last_snapshot(site: Site) -> Snapshot | None:
     return read_snapshot(site, saved.sha)
 
 
-def _untracked_files(site: Site, env: Mapping[str, str]) -> list[str]:
-    """Return the names of files that git does not know. A repository inside the workspace is none."""
-    listed = git("ls-files", "-z", "--others", "--exclude-standard", cwd=site.path, env=env)
-    return [os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/")]
-
-
-def _parse_numstat(out: bytes) -> dict[str, tuple[int, int]]:
-    """Read added, removed and name; git writes `-` for the lines of a binary file."""
-    files: dict[str, tuple[int, int]] = {}
-    for record in filter(None, out.split(b"\0")):
-        added, removed, name = record.split(b"\t", 2)
-        files[os.fsdecode(name)] = (_number(added), _number(removed))
-    return files
-
-
-def _number(text: bytes) -> int:
-    return int(text) if text.isdigit() else 0
-
-
-def _sum(files: Mapping[str, tuple[int, int]]) -> Diff:
-    counts: Iterable[tuple[int, int]] = files.values()
-    return Diff(
-        files=len(files),
-        added=sum(added for added, _ in counts),
-        removed=sum(removed for _, removed in counts),
-    )
-
-
-def _countable_size(path: Path) -> int:
-    """Return how much must be read to count the lines of a file: nothing of a large one."""
+def _count_lines(path: Path, budget: int) -> tuple[int, int]:
+    """Return the lines of a new file, and how many bytes were read to count them: none of a large one."""
     try:
-        size = path.lstat().st_size
-    except OSError:
-        return 0
-    return size if path.is_file() and not path.is_symlink() and size <= _LARGEST_COUNTED else 0
-
-
-def _count_lines(path: Path) -> int:
-    if not _countable_size(path):
-        return int(path.is_symlink())
-    try:
+        state = path.lstat()
+        if modes.S_ISLNK(state.st_mode):
+            return 1, 0
+        if not modes.S_ISREG(state.st_mode) or not 0 < state.st_size <= min(budget, _LARGEST_COUNTED):
+            return 0, 0
         with path.open("rb") as file:
             content = file.read(_LARGEST_COUNTED)
     except OSError:
-        return 0
+        return 0, 0
     if b"\0" in content[:_FIRST_BYTES]:
-        return 0
-    return content.count(b"\n") + (not content.endswith(b"\n"))
+        return 0, state.st_size
+    return content.count(b"\n") + (not content.endswith(b"\n")), state.st_size

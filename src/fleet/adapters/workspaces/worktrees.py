@@ -22,8 +22,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from fleet.adapters.workspaces.abandoned import break_abandoned
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.filters import overrides
 from fleet.adapters.workspaces.folders import (
@@ -38,7 +38,7 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
     write_whole,
 )
-from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.locks import break_abandoned, hold, lock_of
 from fleet.adapters.workspaces.refs import has_ref
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.survey import close_left_open
@@ -61,60 +61,23 @@ class Site:
     place: Place
     common: Path  # the repository's git folder
     path: Path
-
-    @property
-    def run_lock(self) -> Path:
-        return self.common / "fleet" / f"{self.place.run}.lock"
-
-    @property
-    def repository_lock(self) -> Path:
-        return self.common / "fleet" / "lock"
-
-    @property
-    def branch_ref(self) -> str:
-        return f"refs/heads/{self.place.branch}"
-
-    @property
-    def base_ref(self) -> str:
-        return f"refs/fleet/base/{self.place.run}"
-
-    @property
-    def saved_ref(self) -> str:
-        return f"refs/fleet/saved/{self.place.run}"
-
-    @property
-    def link(self) -> Path:
-        return self.path / ".git"
-
-    @property
-    def trash(self) -> Path:
-        return self.path.parent / ".trash" / self.place.run
-
-    @property
-    def moving(self) -> Path:
-        """What says that the folder in the trash was not compared with its snapshot yet."""
-        return self.trash.with_name(f"{self.place.run}.moving")
-
-    @property
-    def kept(self) -> Path:
-        return self.path.parent / ".kept" / self.place.run
-
-    @property
-    def undeleted(self) -> Path:
-        """What says that the removed workspace's base ref could not be deleted."""
-        return self.common / "fleet" / f"{self.place.run}.undeleted"
-
-    @property
-    def kept_modules(self) -> Path:
-        return self.kept / "modules"
+    link: Path  # that leads to the worktree's own git folder
+    branch_ref: str
+    base_ref: str  # says that the branch is ours
+    saved_ref: str  # leads to the snapshot
+    run_lock: Path
+    repository_lock: Path
+    undeleted: Path  # says that the removed workspace's base ref could not be deleted
+    trash: Path  # the folder, while it is being removed
+    moving: Path  # says that the folder in the trash was not compared with its snapshot yet
+    done: Path  # where something goes that anybody may delete
+    kept: Path
+    kept_files: Path  # those that a snapshot cannot hold
+    kept_modules: Path
+    kept_objects: Path  # of the snapshot
 
     def has_folder(self) -> bool:
         return self.path.is_dir()
-
-    @property
-    def done(self) -> Path:
-        """Where something goes that anybody may delete."""
-        return self.trash.with_name(f"{self.place.run}.done")
 
     def git_dir(self) -> Path | None:
         """Return the worktree's own git folder. One that names another repository is turned back to ours."""
@@ -169,7 +132,27 @@ def worktrees_inside(site: Site) -> list[Path]:
 
 
 def site_of(place: Place) -> Site:
-    return Site(place=place, common=common_git_dir(place.repository), path=Path(os.path.realpath(place.path)))
+    run, common, path = place.run, common_git_dir(place.repository), Path(os.path.realpath(place.path))
+    ours, trash, kept = common / "fleet", path.parent / ".trash", path.parent / ".kept" / run
+    return Site(
+        place=place,
+        common=common,
+        path=path,
+        link=path / ".git",
+        branch_ref=f"refs/heads/{place.branch}",
+        base_ref=f"refs/fleet/base/{run}",
+        saved_ref=f"refs/fleet/saved/{run}",
+        run_lock=ours / f"{run}.lock",
+        repository_lock=ours / "lock",
+        undeleted=ours / f"{run}.undeleted",
+        trash=trash / run,
+        moving=trash / f"{run}.moving",
+        done=trash / f"{run}.done",
+        kept=kept,
+        kept_files=kept / "files",
+        kept_modules=kept / "modules",
+        kept_objects=kept / "objects",
+    )
 
 
 def in_worktree(git_dir: Path) -> dict[str, str]:
@@ -218,22 +201,15 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
         raise Conflict(
             f"{str(site.path)!r} is being brought back", hint=f"run `fleet undo {site.place.run}` again"
         )
-    if os.path.lexists(site.path):
-        if git_dir:
-            free(rename_free(site.path, site.done))
-        else:
-            _clear_unlinked(site)
     if git_dir:
+        if os.path.lexists(site.path):
+            free(rename_free(site.path, site.done))
         forget(site, git_dir)
-
-
-def _clear_unlinked(site: Site) -> None:
-    """Clear a folder that no worktree of the repository leads to."""
-    if has_link_alone(site):
+    elif has_link_alone(site):
         delete_tree(site.path)
-    elif not site.has_folder() or site.path.is_symlink() or linked_git_dir(site) is None:
-        raise _occupied(site)
-    else:
+    elif os.path.lexists(site.path):
+        if not site.has_folder() or site.path.is_symlink() or linked_git_dir(site) is None:
+            raise _occupied(site)
         # Its git folder was deleted, by whomever. An agent may have worked here: keep it all.
         rename_free(site.path, site.kept.with_name(f"{site.place.run}-unlinked"))
 
@@ -287,12 +263,9 @@ def _start_branch(site: Site, tip: str) -> None:
 def _accept_only_ours(site: Site, cause: GitFailed) -> None:
     """Return if the existing branch was made for this run; else raise `BranchTaken`."""
     branch = look_up_branch(site)
-    owned = git("for-each-ref", site.base_ref, cwd=site.common)
-    if branch is None or not owned:
-        hint = "choose another name"
-        raise BranchTaken(
-            f"branch {site.place.branch!r} cannot be made: {cause.reason}", hint=hint
-        ) from cause
+    if branch is None or not git("for-each-ref", site.base_ref, cwd=site.common):
+        problem = f"branch {site.place.branch!r} cannot be made: {cause.reason}"
+        raise BranchTaken(problem, hint="choose another name") from cause
     if branch.checked_out_at and branch.checked_out_at != site.path:
         raise Conflict(
             f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
@@ -300,8 +273,7 @@ def _accept_only_ours(site: Site, cause: GitFailed) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class Branch(NamedTuple):
     tip: str
     checked_out_at: str
 
@@ -311,14 +283,13 @@ def look_up_branch(site: Site) -> Branch | None:
     for line in git_patiently("for-each-ref", wanted, site.branch_ref, cwd=site.common).splitlines():
         name, tip, folder = os.fsdecode(line).split("\0")
         if name == site.branch_ref:
-            return Branch(tip=tip, checked_out_at=folder)
+            return Branch(tip, folder)
     return None
 
 
 def unlock_refs(site: Site) -> None:
     """Remove ref locks of a killed make or restore: it locks the run's own ref first, then the branch."""
-    own = site.common / site.base_ref
-    branch = site.common / site.branch_ref
+    own, branch = site.common / site.base_ref, site.common / site.branch_ref
     died_early = lock_of(own).exists()
     died_late = own.exists() and not branch.exists()
     if died_early or died_late:
@@ -326,15 +297,9 @@ def unlock_refs(site: Site) -> None:
         remove_file(lock_of(own))
 
 
-def lock_of(file: Path) -> Path:
-    """Return the file by which git locks another."""
-    return file.with_name(f"{file.name}.lock")
-
-
 def _attach_by_git(site: Site, head: str) -> Path:
     """Let git attach the worktree: it alone knows how to hand on a configuration per worktree."""
-    on_branch = head == site.branch_ref
-    target = (site.place.branch,) if on_branch else ("--detach", head)
+    target = (site.place.branch,) if head == site.branch_ref else ("--detach", head)
     git_patiently("worktree", "add", "--no-checkout", str(site.path), *target, cwd=site.common)
     git_dir = site.git_dir()
     if git_dir is None:
