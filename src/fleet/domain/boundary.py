@@ -6,8 +6,9 @@ themselves, what fleet did. What is left was done by the agent, or by a person; 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
@@ -90,9 +91,8 @@ class Guarded:
     config_files: Sequence[str] = ()  # of git: those that are read, and those that would be
     filters: Mapping[str, str] = field(default_factory=dict[str, str])
     entries: Mapping[str, str] = field(default_factory=dict[str, str])  # changed paths of the main checkout
-    worktrees: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict[str, tuple[str, str]]
-    )  # owner, HEAD
+    # Of each worktree its owner and HEAD.
+    worktrees: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     runs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -117,9 +117,11 @@ def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:
         for commit in before.stashes
         if commit not in after.stashes and not known.is_agents_stash(commit)
     ]
-    if not known.is_shared:
-        found += [*_head(before, after), *_checkout(before, after, known)]
-    return found
+    if known.is_shared:
+        return found
+    if before.head != after.head:
+        found.append(Outside(kind=OutsideKind.HEAD, name="HEAD", old=before.head, new=after.head))
+    return [*found, *_checkout(before, after, known)]
 
 
 def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
@@ -146,22 +148,15 @@ def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
         yield Outside(kind=OutsideKind.REF, name="refs/remotes", new=told, weight=Weight.NOTE)
 
 
-def _head(before: Guarded, after: Guarded) -> Iterator[Outside]:
-    if before.head != after.head:
-        yield Outside(kind=OutsideKind.HEAD, name="HEAD", old=before.head, new=after.head)
-
-
 def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
     nothing = Content("")
     for name in sorted({*before.files, *after.files}):
         old, new = before.files.get(name, nothing), after.files.get(name, nothing)
         if (old.stamp, old.mode) == (new.stamp, new.mode):
             continue
-        told_old, told_new, is_harmless = known.explain_file(name, old, new)
-        weight = Weight.NOTE if is_harmless else Weight.HOLD
-        yield Outside(
-            kind=OutsideKind.FILE, name=name, old=told_old, new=told_new, weight=weight, stamp=stamp(new)
-        )
+        was, is_now, is_harmless = known.explain_file(name, old, new)
+        weight, kind = Weight.NOTE if is_harmless else Weight.HOLD, OutsideKind.FILE
+        yield Outside(kind=kind, name=name, old=was, new=is_now, weight=weight, stamp=stamp(new))
 
 
 def stamp(content: Content) -> str:
@@ -171,17 +166,15 @@ def stamp(content: Content) -> str:
 
 def _checkout(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
     """Files that were clean and are changed now, and uncommitted changes that are gone."""
-    held = notes = 0
+    listed = Counter[bool]()
     for path in sorted({*before.entries, *after.entries}):
         old, new = before.entries.get(path, ""), after.entries.get(path, "")
         for one in _entry_changes(path, old, new, is_moved=before.commit != after.commit):
             is_note = one.weight is Weight.NOTE
-            held, notes = held + (not is_note), notes + is_note
-            if (notes if is_note else held) <= MOST_LISTED:
+            listed[is_note] += 1
+            if listed[is_note] <= MOST_LISTED:
                 stamp = known.stamp_of(path) if one.kind is OutsideKind.CHECKOUT else one.new
-                yield Outside(
-                    kind=one.kind, name=path, old=one.old, new=one.new, weight=one.weight, stamp=stamp
-                )
+                yield replace(one, stamp=stamp)
 
 
 def _entry_changes(path: str, old: str, new: str, *, is_moved: bool) -> Iterator[Outside]:
@@ -198,12 +191,8 @@ def _entry_changes(path: str, old: str, new: str, *, is_moved: bool) -> Iterator
             yield Outside(kind=OutsideKind.CHECKOUT, name=path, old=UNCOMMITTED, new=gone)
     else:
         if staged_new != staged_old:
-            yield Outside(
-                kind=OutsideKind.INDEX,
-                name=path,
-                old=staged_old or "as committed",
-                new=staged_new or "as committed",
-            )
+            was, is_now = staged_old or "as committed", staged_new or "as committed"
+            yield Outside(kind=OutsideKind.INDEX, name=path, old=was, new=is_now)
         if file_new and not file_old and old != "?":
             yield Outside(kind=OutsideKind.CHECKOUT, name=path, old="as committed", new=file_new)
 
@@ -232,10 +221,8 @@ def _others(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
 
 def why_held(found: tuple[Outside, ...]) -> str:
     """Say in a sentence why a run is held; "" if nothing holds it."""
-    holding = [one for one in found if one.weight is Weight.HOLD]
+    holding = [f"{one.kind} {one.name}" for one in found if one.weight is Weight.HOLD]
     if not holding:
         return ""
-    named = "; ".join(f"{one.kind} {one.name}" for one in holding[:MOST_NAMED])
-    more = len(holding) - MOST_NAMED
-    rest = f" and {more} more" if more > 0 else ""
-    return f"changed outside of its workspace while it worked: {named}{rest}"
+    more = f" and {len(holding) - MOST_NAMED} more" if len(holding) > MOST_NAMED else ""
+    return f"changed outside of its workspace while it worked: {'; '.join(holding[:MOST_NAMED])}{more}"

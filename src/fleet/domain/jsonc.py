@@ -57,6 +57,11 @@ class Node:
             raise InvalidInput(f"{name!r} is in it twice")
         return named[0] if named else None
 
+    def require_object(self, name: str) -> Node:
+        if not self.is_object:
+            raise InvalidInput(f"what {name!r} belongs into is no object")
+        return self
+
 
 def parse(text: str) -> Node:
     """Read a text that is one object; raise `InvalidInput` with the line of what is wrong."""
@@ -79,21 +84,23 @@ class _Reader:
         return InvalidInput(f"line {self._text.count(chr(10), 0, self.place) + 1}: {what}")
 
     def blank(self) -> None:
-        found = _BLANK.match(self._text, self.place)
-        self.place = found.end() if found else self.place
+        self.place = _after_blank(self._text, self.place)
+
+    def _next(self) -> str:
+        return self._text[self.place : self.place + 1]
 
     def value(self, depth: int) -> Node:
         if depth > DEEPEST:
             raise self.problem(f"it is more than {DEEPEST} levels deep")
         self.blank()
         start = self.place
-        match self._text[start : start + 1]:
+        match self._next():
             case "{":
-                members = tuple(self._members(depth))
+                members = tuple(self._member(place, depth) for place in self._entries("}"))
                 values = {member.name: member.node.value for member in members}
                 return Node(start=start, end=self.place, value=values, members=members, is_object=True)
             case "[":
-                items = [node.value for node in self._items(depth)]
+                items = [self.value(depth + 1).value for _ in self._entries("]")]
                 return Node(start=start, end=self.place, value=items)
             case _:
                 return Node(start=start, value=self._scalar(), end=self.place)
@@ -109,33 +116,28 @@ class _Reader:
         self.place = found.end()
         return value
 
-    def _members(self, depth: int) -> Iterator[Member]:
-        for start in self._entries("}"):
-            name = self._scalar()
-            if not isinstance(name, str):
-                raise self.problem("a name is missing")
-            self.blank()
-            if self._text[self.place : self.place + 1] != ":":
-                raise self.problem(f"there is no colon after {name!r}")
-            self.place += 1
-            yield Member(name=name, start=start, node=self.value(depth + 1))
-
-    def _items(self, depth: int) -> Iterator[Node]:
-        for _ in self._entries("]"):
-            yield self.value(depth + 1)
+    def _member(self, start: int, depth: int) -> Member:
+        name = self._scalar()
+        if not isinstance(name, str):
+            raise self.problem("a name is missing")
+        self.blank()
+        if self._next() != ":":
+            raise self.problem(f"there is no colon after {name!r}")
+        self.place += 1
+        return Member(name=name, start=start, node=self.value(depth + 1))
 
     def _entries(self, closing: str) -> Iterator[int]:
         """Yield where each entry starts; whoever asks reads it. A comma after the last one is fine."""
         self.place += 1
         while True:
             self.blank()
-            if self._text[self.place : self.place + 1] == closing:
+            if self._next() == closing:
                 break
             yield self.place
             self.blank()
-            if self._text[self.place : self.place + 1] == ",":
+            if self._next() == ",":
                 self.place += 1
-            elif self._text[self.place : self.place + 1] != closing:
+            elif self._next() != closing:
                 raise self.problem(f"a comma or {closing!r} is missing")
         self.place += 1
 
@@ -144,7 +146,7 @@ def value_at(text: str, path: Sequence[str]) -> Json | Missing:
     """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no object leads on."""
     node = parse(text)
     for name in path:
-        member = _object(node, name).member(name)
+        member = node.require_object(name).member(name)
         if member is None:
             return MISSING
         node = member.node
@@ -155,12 +157,6 @@ def comments_in(text: str) -> list[str]:
     return [found[1] for found in _COMMENT.finditer(text) if found[1]]
 
 
-def _object(node: Node, name: str) -> Node:
-    if not node.is_object:
-        raise InvalidInput(f"what {name!r} belongs into is no object")
-    return node
-
-
 # adding
 
 
@@ -168,7 +164,7 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
     """Return where a piece of text has to go so that a path that is not there has a value, and that piece."""
     node = parse(text)
     names = list(path)
-    while (member := _object(node, names[0]).member(names[0])) is not None:
+    while (member := node.require_object(names[0]).member(names[0])) is not None:
         node = member.node
         names.pop(0)
     for name in reversed(names[1:]):
@@ -239,29 +235,31 @@ def without(text: str, path: Sequence[str], *, made: int) -> str:
     return text
 
 
-def _is_bare(text: str, path: Sequence[str]) -> bool:
-    """Whether there is an object at a path with nothing in it, not even a comment."""
+def _node_at(text: str, path: Sequence[str]) -> Node | None:
     node = parse(text)
     for name in path:
         member = node.member(name)
         if member is None:
-            return False
+            return None
         node = member.node
-    return node.is_object and not text[node.start + 1 : node.end - 1].strip()
+    return node
+
+
+def _is_bare(text: str, path: Sequence[str]) -> bool:
+    """Whether there is an object at a path with nothing in it, not even a comment."""
+    node = _node_at(text, path)
+    return node is not None and node.is_object and not text[node.start + 1 : node.end - 1].strip()
 
 
 def _without_member(text: str, path: Sequence[str]) -> str:
-    node = parse(text)
-    for name in path[:-1]:
-        member = node.member(name)
-        if member is None:
-            return text
-        node = member.node
-    member = node.member(path[-1])
-    if member is None:
+    node = _node_at(text, path[:-1])
+    member = node.member(path[-1]) if node else None
+    if node is None or member is None:
         return text
-    start, end = member.start, _after_comma(text, member.node.end)
-    if end == member.node.end:  # the last one, without a comma
+    start, end = member.start, member.node.end
+    if (comma := _comma(text, end)) is not None:
+        end = comma + 1
+    else:  # the last one, without a comma
         earlier = [one for one in node.members if one.node.end <= start]
         comma = _comma(text, earlier[-1].node.end) if earlier else None
         if comma is not None:
@@ -269,22 +267,20 @@ def _without_member(text: str, path: Sequence[str]) -> str:
     return _without_span(text, start, end)
 
 
-def _comma(text: str, place: int) -> int | None:
+def _after_blank(text: str, place: int) -> int:
     found = _BLANK.match(text, place)
-    after = found.end() if found else place
+    return found.end() if found else place
+
+
+def _comma(text: str, place: int) -> int | None:
+    after = _after_blank(text, place)
     return after if text[after : after + 1] == "," else None
-
-
-def _after_comma(text: str, place: int) -> int:
-    comma = _comma(text, place)
-    return place if comma is None else comma + 1
 
 
 def _without_span(text: str, start: int, end: int) -> str:
     """Cut a span out, with its whole lines if nothing else is on them."""
     line = text.rfind("\n", 0, start) + 1
-    rest = re.compile(r"[ \t]*\r?\n").match(text, end)
-    if rest and not text[line:start].strip(" \t"):
-        return text[:line] + text[rest.end() :]
-    blanks = re.compile(r"[ \t]*").match(text, end)
-    return text[:start] + text[blanks.end() if blanks else end :]
+    rest = text[end:].lstrip(" \t")
+    if rest.startswith(("\n", "\r\n")) and not text[line:start].strip(" \t"):
+        return text[:line] + rest.partition("\n")[2]
+    return text[:start] + rest

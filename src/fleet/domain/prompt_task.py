@@ -10,7 +10,7 @@ from fleet.domain.cause import Cause
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.report import read_report
-from fleet.domain.run import Run, RunState
+from fleet.domain.run import SUCCEEDED, Run, RunState
 from fleet.domain.task import Task, TaskState
 
 
@@ -53,17 +53,13 @@ def state_of(prompt_task: PromptTask, task: Task, run: Run | None) -> PromptTask
         case TaskState.BLOCKED:
             return PromptTaskState.RUNNING if task.question else _failure(run)
         case TaskState.CLOSED:
-            return _ending(run)
+            if run is None or run.state is RunState.KILLED:
+                return PromptTaskState.CANCELLED
+            is_blocked = run.result is not None and read_report(run.result.summary).is_blocked
+            is_good = run.state in SUCCEEDED and not is_blocked
+            return PromptTaskState.SUCCEEDED if is_good else _failure(run)
 
 
 def _failure(run: Run | None) -> PromptTaskState:
     cause = run.result.cause if run and run.result else Cause.NONE
     return PromptTaskState.TIMED_OUT if cause is Cause.TIME else PromptTaskState.FAILED
-
-
-def _ending(run: Run | None) -> PromptTaskState:
-    if run is None or run.state is RunState.KILLED:
-        return PromptTaskState.CANCELLED
-    is_blocked = run.result is not None and read_report(run.result.summary).is_blocked
-    is_good = run.state in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES) and not is_blocked
-    return PromptTaskState.SUCCEEDED if is_good else _failure(run)

@@ -10,7 +10,7 @@ import json
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -125,12 +125,11 @@ class Protection:
         """Whether a gate names it. A test that it names by a test's own name is a test like any other."""
         return path.casefold() in self._gate_files and not _matches_any(path, _TEST_NAMES)
 
-    def is_test(self, path: str) -> bool:
-        is_other = self.is_in_gate(path) or _matches_any(path, CONFIGURATION)
-        return self.covers(path) and not is_other
-
     def is_configuration(self, path: str) -> bool:
-        return self.covers(path) and not self.is_test(path)
+        return self.covers(path) and (self.is_in_gate(path) or _matches_any(path, CONFIGURATION))
+
+    def is_test(self, path: str) -> bool:
+        return self.covers(path) and not self.is_configuration(path)
 
 
 def _matches_any(path: str, patterns: Sequence[str]) -> bool:
@@ -167,7 +166,9 @@ def files_of(command: str) -> set[str]:
 def _paths_in(words: Sequence[str]) -> Iterator[str]:
     folders, before, is_read = [""], "", False
     for word in words:
-        names = [*_named_by(word), *_module_files(before, word)]
+        # `$PWD/x` means x, and `--option=x` and `NAME=x` do, too.
+        names = [re.sub(r"^(\$[^/]*)?/+", "", text) for text in (word, word.partition("=")[2])]
+        names += _module_files(before, word)
         if not word.strip(";&|()\n"):
             is_read = False
         elif before in ("cd", "pushd"):
@@ -186,11 +187,6 @@ def _shell_words(command: str) -> list[str]:
         return list(lexer)
     except ValueError:  # a quote that is not closed: the shell will say so
         return []
-
-
-def _named_by(word: str) -> list[str]:
-    """Return the paths that may be in a word: `$PWD/x` means x, and `--option=x` and `NAME=x` do, too."""
-    return [re.sub(r"^(\$[^/]*)?/+", "", text) for text in (word, word.partition("=")[2])]
 
 
 def _module_files(before: str, word: str) -> list[str]:
@@ -216,7 +212,10 @@ def examine(
             if change.kind is not ChangeKind.DELETED and is_beside_tests(change.path, old, new):
                 continue
             what = "a file that a gate names" if protection.is_in_gate(change.path) else "configuration"
-            flags.append(_configuration_flag(change, new, what))
+            is_new = change.kind is ChangeKind.ADDED
+            hides = is_new and bool(_SKIPS.search(new))
+            told = f"{change.kind} {what}{' that takes tests out' if hides else ''}"
+            flags.append(Flag(path=change.path, what=told, is_tampering=hides or not is_new))
         elif protection.is_test(change.path):
             flag = _test_flag(change, old, new)
             flags += [flag] if flag else []
@@ -227,33 +226,20 @@ def examine(
     return Examined(restored=tuple(restored), tests=tuple(tests), flags=tuple(flags))
 
 
-def _configuration_flag(change: Change, new: str, what: str) -> Flag:
-    if change.kind is not ChangeKind.ADDED:
-        return Flag(path=change.path, what=f"{change.kind} {what}", is_tampering=True)
-    hides = bool(_SKIPS.search(new))
-    more = " that takes tests out" if hides else ""
-    return Flag(path=change.path, what=f"{change.kind} {what}{more}", is_tampering=hides)
-
-
 def _test_flag(change: Change, old: str, new: str) -> Flag | None:
-    match change.kind:
-        case ChangeKind.ADDED:
-            return None
-        case ChangeKind.DELETED:
-            return Flag(path=change.path, what="deleted test", is_tampering=True)
-        case ChangeKind.CHANGED if change.removed or not change.added:
-            return Flag(path=change.path, what="changed test", is_tampering=True)
-        case ChangeKind.CHANGED:
-            return _addition_flag(change.path, old, new)
-
-
-def _addition_flag(path: str, old: str, new: str) -> Flag:
-    """Judge lines that were only added to a test that was there."""
-    if len(_SKIPS.findall(new)) > len(_SKIPS.findall(old)):
-        return Flag(path=path, what="takes tests out", is_tampering=True)
-    if _repeats_definition(old, new):
-        return Flag(path=path, what="replaces a test by one of its name", is_tampering=True)
-    return Flag(path=path, what="added to a test that was there")
+    if change.kind is ChangeKind.ADDED:
+        return None
+    if change.kind is ChangeKind.DELETED:
+        what = "deleted test"
+    elif change.removed or not change.added:
+        what = "changed test"
+    elif len(_SKIPS.findall(new)) > len(_SKIPS.findall(old)):
+        what = "takes tests out"
+    elif _repeats_definition(old, new):
+        what = "replaces a test by one of its name"
+    else:
+        return Flag(path=change.path, what="added to a test that was there")
+    return Flag(path=change.path, what=what, is_tampering=True)
 
 
 def _repeats_definition(old: str, new: str) -> bool:
@@ -276,28 +262,25 @@ def is_beside_tests(path: str, old: str, new: str) -> bool:
     """Tell whether a change of a file that holds more than configuration of tests leaves that as it was."""
     name = path.rpartition("/")[2].casefold()
     read = {"package.json": _of_package, "pyproject.toml": _of_project}.get(name)
-    if read is None:
-        return False
     try:
-        return read(old) == read(new)
+        return read is not None and read(old) == read(new)
     except (ValueError, RecursionError):  # it cannot be read: then nothing can be told of it
         return False
 
 
 def _of_package(text: str) -> object:
-    return _without(json.loads(text or "{}"), lambda key: key in _HARMLESS_IN_PACKAGE)
+    return _without(json.loads(text or "{}"), _HARMLESS_IN_PACKAGE)
 
 
 def _of_project(text: str) -> object:
     import tomllib  # few commands need it
 
-    top: Mapping[str, object] = tomllib.loads(text)
-    tools = _without(top.get("tool", {}), lambda key: key in _HARMLESS_TOOLS)
-    return tools, _without(top, lambda key: key in _HARMLESS_IN_PROJECT or key == "tool")
+    top = tomllib.loads(text)
+    return _without(top.get("tool", {}), _HARMLESS_TOOLS), _without(top, _HARMLESS_IN_PROJECT | {"tool"})
 
 
-def _without(value: object, is_harmless: Callable[[str], bool]) -> object:
+def _without(value: object, harmless: Container[str]) -> object:
     if not isinstance(value, dict):
         return value
     items = cast("Mapping[str, object]", value).items()
-    return {key: part for key, part in items if not is_harmless(key)}
+    return {key: part for key, part in items if key not in harmless}

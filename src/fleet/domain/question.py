@@ -44,8 +44,7 @@ class Question:
 
     def withdraw(self) -> Question:
         """Return it with nobody waiting for an answer; what was answered stays so."""
-        is_open = self.state is QuestionState.PENDING
-        return replace(self, state=QuestionState.CANCELLED) if is_open else self
+        return replace(self, state=QuestionState.CANCELLED) if self.state is QuestionState.PENDING else self
 
     def is_misnumbered(self, answer: str) -> bool:
         """Whether an answer is a number, though there is no such option: a slip that would be final."""
@@ -67,6 +66,7 @@ class Block:
 
 _HEADING = re.compile(r"^##\s*(?P<kind>[QA])\s*:\s*(?P<rest>.*)$")
 _STAMP = re.compile(r"\s+(?:--|—)\s+\d{4}-\d\d-\d\d.*$")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|<YYYY")
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -80,7 +80,8 @@ def read_blocks(text: str) -> list[Block]:
             continue
         blocks = _with_part(blocks, kind, lines)
         kind, rest = heading["kind"], heading["rest"].strip()
-        lines = [_STAMP.sub("", rest)] if kind == "Q" else ([] if _is_date(rest) else [rest])
+        is_blank = kind == "A" and (not rest or _DATE.match(rest))
+        lines = [] if is_blank else [_STAMP.sub("", rest) if kind == "Q" else rest]
     return blocks
 
 
@@ -92,10 +93,6 @@ def _with_part(blocks: list[Block], kind: str, lines: list[str]) -> list[Block]:
         last = blocks[-1]
         return [*blocks[:-1], replace(last, answer=f"{last.answer}\n{told}".strip())]
     return blocks
-
-
-def _is_date(text: str) -> bool:
-    return not text or bool(re.match(r"\d{4}-\d\d-\d\d", text)) or text.startswith("<YYYY")
 
 
 def write_question(question: Question, stamp: str) -> str:
@@ -112,14 +109,12 @@ def first_line(text: str) -> str:
 def with_answer(text: str, question: str, block: str) -> str:
     """Return a file's text with an answer below its question; at the end if the question is not there."""
     lines = text.splitlines(keepends=True)
-    headings = [number for number, line in enumerate(lines) if _HEADING.match(line)]
-    for number in headings:
-        heading = _HEADING.match(lines[number])
-        if heading and heading["kind"] == "Q" and first_line(_STAMP.sub("", heading["rest"])) == question:
-            after = next((other for other in headings if other > number), len(lines))
-            is_free = after == len(lines) or not lines[after].lstrip("# ").startswith("A")
-            if is_free:
-                return "".join([*lines[:after], block, *lines[after:]])
+    headings = [(number, found) for number, line in enumerate(lines) if (found := _HEADING.match(line))]
+    ends = [*(number for number, _ in headings[1:]), len(lines)]
+    for (_, heading), after in zip(headings, ends, strict=False):
+        is_question = heading["kind"] == "Q" and first_line(_STAMP.sub("", heading["rest"])) == question
+        if is_question and (after == len(lines) or not lines[after].lstrip("# ").startswith("A")):
+            return "".join([*lines[:after], block, *lines[after:]])
     return text + block
 
 

@@ -38,10 +38,8 @@ class Report:
 
 def read_report(said: str) -> Report:
     """Return what an agent's last message reports; without a report in it, all of it is the summary."""
-    for text in _objects_from_end(said):
-        if (report := _read(text)) is not None:
-            return report
-    return Report(summary=sendable(said[:LONGEST_SUMMARY]))
+    reports = filter(None, map(_read, _objects_from_end(said)))
+    return next(reports, Report(summary=sendable(said[:LONGEST_SUMMARY])))
 
 
 def _objects_from_end(said: str) -> Iterator[object]:
@@ -69,10 +67,9 @@ def _read(value: object) -> Report | None:
         return None
     steps = fields.get("next_steps")
     listed = cast("list[object]", steps) if isinstance(steps, list) else []
+    told = [sendable(step[:LONGEST_STEP]) for step in listed if isinstance(step, str)]
     return Report(
         summary=sendable(summary[:LONGEST_SUMMARY]),
         status=str(status),
-        next_steps=tuple(sendable(step[:LONGEST_STEP]) for step in listed if isinstance(step, str))[
-            :MOST_STEPS
-        ],
+        next_steps=tuple(told[:MOST_STEPS]),
     )

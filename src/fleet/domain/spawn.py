@@ -170,20 +170,16 @@ def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str]
     own = caller.run.project if caller.run else ""
     if not caller.is_bounded or project == own:
         return
-    is_allowed = any(_is_within(project, place) for place in caller.repositories)
-    if caller.run and is_allowed:
-        is_allowed = ".git" not in project.split("/") and not any(
-            _is_within(project, place) for place in kept_places
-        )
-    if not is_allowed:
+
+    def is_in(places: Iterable[str]) -> bool:
+        return any(project == place or project.startswith(place.rstrip("/") + "/") for place in places)
+
+    is_agents = caller.run is not None and (".git" in project.split("/") or is_in(kept_places))
+    if is_agents or not is_in(caller.repositories):
         allowed = ", ".join([*([own] if own else []), *caller.repositories])
         raise Refused(
             f"work may not be started in {project}", hint=f"allowed are {allowed} (limits.allowed_repos)"
         )
-
-
-def _is_within(path: str, place: str) -> bool:
-    return path == place or path.startswith(place.rstrip("/") + "/")
 
 
 def check_own(caller: Caller, lineage: Iterable[str]) -> None:

@@ -18,16 +18,12 @@ def mark_for(secret: str, name: str) -> str:
 
 def quote_untrusted(title: str, text: str, secret: str) -> str:
     """Return a text as a block of data. No line of the text can end it."""
-    text = _storable(text)
+    # Not every storage can hold half of a character, or NUL.
+    text = text.replace("\0", "\\0").encode(errors="replace").decode()
     mark = mark_for(secret, title)
     while mark in text:
         mark = mark_for(secret, mark)
     return f"BEGIN {mark} {title}\n{text.rstrip()}\nEND {mark}"
-
-
-def _storable(text: str) -> str:
-    """Return a text without what not every storage can hold: half of a character, and NUL."""
-    return text.replace("\0", "\\0").encode(errors="replace").decode()
 
 
 def shorten(text: str, most: int, hint: str) -> str:
