@@ -10,10 +10,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fleet.domain.batch import Wish
 from fleet.domain.event import Json
@@ -29,22 +28,83 @@ PATIENCE_SECONDS = 60.0
 _README = "# A garden\n\nFleet's demo grows things here.\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """What one agent of the demo plays, and how that must come out."""
 
     branch: str
     task: str
-    steps: tuple[dict[str, Json], ...]
     expected: RunState
+    steps: tuple[Mapping[str, Json], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class Fact(NamedTuple):
     """Something that was promised, and whether it came out so."""
 
     text: str
     holds: bool
+
+
+_PARTS = (
+    Part(
+        "plant-roses",
+        "Plant roses and commit them.",
+        RunState.COMPLETED,
+        (
+            {"edit": {"path": "roses.txt", "content": "red\nwhite\n"}},
+            {"sleep": 0.5},
+            {"commit": "Plant roses"},
+            {"usage": {"input": 1200, "output": 340, "cost_usd": 0.01}},
+            {"say": "Two roses are planted and committed."},
+        ),
+    ),
+    Part(
+        "sow-herbs",
+        "Sow herbs, and forget to commit them.",
+        RunState.COMPLETED,
+        (
+            {"edit": {"path": "herbs.txt", "content": "basil\nthyme\n"}},
+            {"sleep": 0.8},
+            {"usage": {"input": 900, "output": 120, "cost_usd": 0.01}},
+            {"say": "The herbs are in the ground."},
+        ),
+    ),
+    Part(
+        "look-for-weeds",
+        "Look for weeds.",
+        RunState.COMPLETED_NO_CHANGES,
+        (
+            {"tool": {"name": "search", "summary": "weeds"}},
+            {"sleep": 0.4},
+            {"say": "There is nothing to weed."},
+        ),
+    ),
+    Part(
+        "mend-fence",
+        "Mend the fence with nails that are not there.",
+        RunState.FAILED,
+        (
+            {"edit": {"path": "fence.txt", "content": "half mended\n"}},
+            {"sleep": 0.6},
+            {"error": "out of nails"},
+        ),
+    ),
+    Part(
+        "grow-oak",
+        "Grow an oak.",
+        RunState.COMPLETED,
+        (
+            *(
+                step
+                for years in range(1, 5)
+                for step in ({"sleep": 0.8}, {"say": f"The oak has grown for {years} years."})
+            ),
+            {"edit": {"path": "oak.txt", "content": "tall\n"}},
+            {"commit": "Grow an oak"},
+            {"usage": {"input": 5200, "output": 940, "cost_usd": 0.05}},
+            {"say": "The oak is tall."},
+        ),
+    ),
+)
 
 
 class DemoSupervisorLink(SupervisorLink, Protocol):
@@ -60,85 +120,11 @@ Show = Callable[[Sequence[Run]], None]
 
 def parts(count: int) -> list[Part]:
     """Return so many parts: the five kinds of endings, over and over."""
-    kinds = (_commits, _leaves_uncommitted, _finds_nothing, _fails, _takes_longer)
+    rounds = (divmod(number, len(_PARTS)) for number in range(count))
     return [
-        kinds[number % len(kinds)](f"-{number // len(kinds) + 1}" if number >= len(kinds) else "")
-        for number in range(count)
+        _PARTS[kind]._replace(branch=f"{_PARTS[kind].branch}-{again + 1}") if again else _PARTS[kind]
+        for again, kind in rounds
     ]
-
-
-def _commits(suffix: str) -> Part:
-    return Part(
-        branch=f"plant-roses{suffix}",
-        task="Plant roses and commit them.",
-        steps=(
-            {"edit": {"path": "roses.txt", "content": "red\nwhite\n"}},
-            {"sleep": 0.5},
-            {"commit": "Plant roses"},
-            {"usage": {"input": 1200, "output": 340, "cost_usd": 0.01}},
-            {"say": "Two roses are planted and committed."},
-        ),
-        expected=RunState.COMPLETED,
-    )
-
-
-def _leaves_uncommitted(suffix: str) -> Part:
-    return Part(
-        branch=f"sow-herbs{suffix}",
-        task="Sow herbs, and forget to commit them.",
-        steps=(
-            {"edit": {"path": "herbs.txt", "content": "basil\nthyme\n"}},
-            {"sleep": 0.8},
-            {"usage": {"input": 900, "output": 120, "cost_usd": 0.01}},
-            {"say": "The herbs are in the ground."},
-        ),
-        expected=RunState.COMPLETED,
-    )
-
-
-def _finds_nothing(suffix: str) -> Part:
-    return Part(
-        branch=f"look-for-weeds{suffix}",
-        task="Look for weeds.",
-        steps=(
-            {"tool": {"name": "search", "summary": "weeds"}},
-            {"sleep": 0.4},
-            {"say": "There is nothing to weed."},
-        ),
-        expected=RunState.COMPLETED_NO_CHANGES,
-    )
-
-
-def _fails(suffix: str) -> Part:
-    return Part(
-        branch=f"mend-fence{suffix}",
-        task="Mend the fence with nails that are not there.",
-        steps=(
-            {"edit": {"path": "fence.txt", "content": "half mended\n"}},
-            {"sleep": 0.6},
-            {"error": "out of nails"},
-        ),
-        expected=RunState.FAILED,
-    )
-
-
-def _takes_longer(suffix: str) -> Part:
-    waiting: list[dict[str, Json]] = []
-    for years in range(1, 5):
-        waiting.append({"sleep": 0.8})
-        waiting.append({"say": f"The oak has grown for {years} years."})
-    return Part(
-        branch=f"grow-oak{suffix}",
-        task="Grow an oak.",
-        steps=(
-            *waiting,
-            {"edit": {"path": "oak.txt", "content": "tall\n"}},
-            {"commit": "Grow an oak"},
-            {"usage": {"input": 5200, "output": 940, "cost_usd": 0.05}},
-            {"say": "The oak is tall."},
-        ),
-        expected=RunState.COMPLETED,
-    )
 
 
 class Demo:
@@ -167,7 +153,9 @@ class Demo:
         tell(f"starting {len(self._cast)} agents, each on a branch and in a workspace of its own")
         self.runs = self._start()
         self._wait("every agent is up", lambda run: run.agent is not None, show)
-        self._check_agents(tell)
+        pids = ", ".join(str(run.agent.pid) for run in self.runs if run.agent)
+        tell(f"all agents are at work, with pids {pids}")
+        self._note("all agents came up at the same time", all(run.agent for run in self.runs))
         before = {run.id: run.agent for run in self.runs}
         self._kill_supervisor(tell)
         # From here on the agents do their work; nobody watches them.
@@ -184,15 +172,16 @@ class Demo:
 
     def clean_up(self) -> None:
         """Leave no process behind, however far the demo came."""
-        if any(not run.is_at_rest for run in self._fresh()):
+        ids = [run.id for run in self.runs]
+        fresh = [run for run in self._fleet.runs.list(everything=True) if run.id in ids]
+        if any(not run.is_at_rest for run in fresh):
             self._fleet.runs.stop(self.runs)
-            ids = [run.id for run in self.runs]
             self._fleet.runs.wait(ids, until=lambda run: run.has_ended, timeout_seconds=PATIENCE_SECONDS)
         self._link.stop()
 
     def _start(self) -> list[Run]:
         how = How(folder=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
-        wishes = [Wish(branch=part.branch, prompt=self._prompt(part)) for part in self._cast]
+        wishes = [Wish(part.branch, self._prompt(part)) for part in self._cast]
         return self._fleet.runs.start(wishes, how)
 
     def _prompt(self, part: Part) -> str:
@@ -218,15 +207,6 @@ class Demo:
                 hint=f"read {self._fleet.home}/logs/supervisor.log",
             )
 
-    def _fresh(self) -> list[Run]:
-        ids = {run.id for run in self.runs}
-        return [run for run in self._fleet.runs.list(everything=True) if run.id in ids]
-
-    def _check_agents(self, tell: Tell) -> None:
-        pids = ", ".join(str(run.agent.pid) for run in self.runs if run.agent)
-        tell(f"all agents are at work, with pids {pids}")
-        self._note("all agents came up at the same time", all(run.agent for run in self.runs))
-
     def _kill_supervisor(self, tell: Tell) -> None:
         holder = self._link.holder()
         if holder is None or not holder.pid:
@@ -239,14 +219,19 @@ class Demo:
 
     def _check_results(self, before: Sequence[ProcessId | None]) -> None:
         for part, run in zip(self._cast, self.runs, strict=True):
-            is_so = run.state is part.expected
-            self._note(f"{part.branch} ended as {part.expected}", is_so)
+            self._note(f"{part.branch} ended as {part.expected}", run.state is part.expected)
         starts = [self._starts_of(part) for part in self._cast]
         same = all(
             agent is not None and [str(agent.pid)] == pids for pids, agent in zip(starts, before, strict=True)
         )
         self._note("every agent was started once, and kept its pid through the crash", same)
-        self._note("what an agent left uncommitted is on its branch", self._is_saved())
+        saved = (
+            _git(self._folder / "garden", "cat-file", "-e", f"{run.branch}:{file}")
+            for run in self.runs
+            for stem, file in (("sow-herbs", "herbs.txt"), ("mend-fence", "fence.txt"))
+            if run.branch.startswith(stem)
+        )
+        self._note("what an agent left uncommitted is on its branch", all(saved))
 
     def _starts_of(self, part: Part) -> list[str]:
         """Return the pids of all agents that were ever started on a part, as they wrote them down."""
@@ -256,17 +241,8 @@ class Demo:
             return []
         return [line.split()[0] for line in lines]
 
-    def _is_saved(self) -> bool:
-        wanted = {"sow-herbs": "herbs.txt", "mend-fence": "fence.txt"}
-        return all(
-            _git(self._folder / "garden", "cat-file", "-e", f"{run.branch}:{file}")
-            for run in self.runs
-            for stem, file in wanted.items()
-            if run.branch.startswith(stem)
-        )
-
     def _note(self, text: str, holds: bool) -> None:
-        self.facts.append(Fact(text=text, holds=holds))
+        self.facts.append(Fact(text, holds))
 
 
 def make_repository(folder: Path) -> None:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -35,17 +34,20 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(NamedTuple):
     name: str
     verdict: Verdict
     found: str
     fix: str = ""
     is_needed: bool = False  # nothing works without it
 
-    @property
-    def is_broken(self) -> bool:
-        return self.is_needed and self.verdict is Verdict.FAIL
+
+class Found(NamedTuple):
+    """What there is of a program on this machine."""
+
+    path: str  # "": it is not installed
+    version: str
+    login: str | None = ""  # how a coder is logged in; "": it needs no login; None: it is not
 
 
 class Doctor:
@@ -65,30 +67,28 @@ class Doctor:
         except FleetError:
             coders = []  # their table is in the configuration that cannot be read
         with ThreadPoolExecutor(8) as pool:
-            git, tmux = pool.submit(check_git), pool.submit(check_tmux)
-            asked = [pool.submit(check_coder, facts, settings) for facts in coders]
+            git, tmux = pool.submit(_check_git), pool.submit(_check_tmux)
+            asked = [pool.submit(_check_coder, facts, settings) for facts in coders]
             return [
-                Check(
-                    name="python", verdict=Verdict.OK, found=f"{sys.version.split()[0]} ({sys.executable})"
-                ),
+                Check("python", Verdict.OK, f"{sys.version.split()[0]} ({sys.executable})"),
                 git.result(),
                 tmux.result(),
                 config,
                 self._check_disk(settings),
-                check_home(self._deps.home),
+                _check_home(self._deps.home),
                 *self._check_store(settings),
                 self._check_supervisor(),
                 *(check.result() for check in asked),
             ]
 
     def git(self) -> Found:
-        return Found(*_probe("git", ("--version",)), login="")
+        return _probe("git", ("--version",))
 
     def coders(self) -> list[tuple[Facts, Found]]:
         """Return every coder, and what there is of it; all are asked at the same time."""
         known = self._coders()
         with ThreadPoolExecutor(8) as pool:
-            return list(zip(known, pool.map(look_for, known), strict=True))
+            return list(zip(known, pool.map(_look_for, known), strict=True))
 
     def login_steps(self, coders: Iterable[tuple[Facts, Found]]) -> list[str]:
         """Return how to log in with those that are installed and are not logged in."""
@@ -100,7 +100,7 @@ class Doctor:
             settings = self._deps.strict_settings
         except FleetError as error:
             return _failed("config", error), None
-        return Check(name="config", verdict=Verdict.OK, found="can be read", is_needed=True), settings
+        return Check("config", Verdict.OK, "can be read", is_needed=True), settings
 
     def _check_disk(self, settings: Settings | None) -> Check:
         wanted = settings.min_free_mb if settings else 0
@@ -111,49 +111,39 @@ class Doctor:
         found = f"{free_megabytes(self._deps.home)} MB free"
         if settings:
             found += f", {wanted} MB must stay free"
-        return Check(name="disk", verdict=Verdict.OK, found=found, is_needed=True)
+        return Check("disk", Verdict.OK, found, is_needed=True)
 
     def _check_store(self, settings: Settings | None) -> list[Check]:
+        home = self._deps.home
         database = without_password(settings.database_url) if settings else ""
-        if not database and not (self._deps.home / "fleet.db").exists():
-            return [Check(name="store", verdict=Verdict.OK, found="not made yet", is_needed=True)]
+        if not database and not (home / "fleet.db").exists():
+            return [Check("store", Verdict.OK, "not made yet", is_needed=True)]
         try:
             runs = Runs(self._deps.store).find()
         except FleetError as error:
             return [_failed("store", error)]
         found = f"{database or 'fleet.db'} opens, {len(runs)} runs"
-        opens = Check(name="store", verdict=Verdict.OK, found=found, is_needed=True)
-        return [opens, *_check_workspaces(self._deps.home, runs)]
+        checks = [Check("store", Verdict.OK, found, is_needed=True)]
+        if unowned := unowned_workspaces(home, runs):
+            found = f"{len(unowned)} on disk belong to no run"
+            checks.append(Check("workspaces", Verdict.WARN, found, "run `fleet list --repair`"))
+        return checks
 
     def _check_supervisor(self) -> Check:
         holder = self._deps.link.holder()
         if holder is None:
-            return Check(name="supervisor", verdict=Verdict.OK, found="not up; the first agent starts it")
+            return Check("supervisor", Verdict.OK, "not up; the first agent starts it")
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))
         return Check(
-            name="supervisor",
-            verdict=Verdict.OK,
-            found=f"up since {since} (pid {holder.pid}), with the environment variables of then",
-            fix="after changing keys or PATH run `fleet run --stop`; agents run on",
+            "supervisor",
+            Verdict.OK,
+            f"up since {since} (pid {holder.pid}), with the environment variables of then",
+            "after changing keys or PATH run `fleet run --stop`; agents run on",
         )
 
 
 def _failed(name: str, error: FleetError) -> Check:
-    return Check(name=name, verdict=Verdict.FAIL, found=error.message, fix=error.hint, is_needed=True)
-
-
-def _check_workspaces(home: Path, runs: Sequence[Run]) -> list[Check]:
-    unowned = unowned_workspaces(home, runs)
-    if not unowned:
-        return []
-    return [
-        Check(
-            name="workspaces",
-            verdict=Verdict.WARN,
-            found=f"{len(unowned)} on disk belong to no run",
-            fix="run `fleet list --repair`",
-        )
-    ]
+    return Check(name, Verdict.FAIL, error.message, error.hint, is_needed=True)
 
 
 def unowned_workspaces(home: Path, runs: Iterable[Run]) -> list[Path]:
@@ -166,93 +156,75 @@ def unowned_workspaces(home: Path, runs: Iterable[Run]) -> list[Path]:
     )
 
 
-def check_git() -> Check:
-    path, version = _probe("git", ("--version",))
+def _check_git() -> Check:
+    path, version, _ = _probe("git", ("--version",))
     if not path:
-        return Check(
-            name="git",
-            verdict=Verdict.FAIL,
-            found="not on PATH",
-            fix="install it, for example with `apt-get install git`",
-            is_needed=True,
-        )
+        fix = "install it, for example with `apt-get install git`"
+        return Check("git", Verdict.FAIL, "not on PATH", fix, is_needed=True)
+    found = f"{version} ({path})"
     numbers = re.search(r"(\d+)\.(\d+)", version)
-    is_new = numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST_GIT
-    oldest = ".".join(map(str, OLDEST_GIT))
-    return Check(
-        name="git",
-        verdict=Verdict.OK if is_new else Verdict.FAIL,
-        found=f"{version} ({path})",
-        fix="" if is_new else f"fleet needs git {oldest} or newer",
-        is_needed=True,
-    )
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_GIT:
+        fix = f"fleet needs git {'.'.join(map(str, OLDEST_GIT))} or newer"
+        return Check("git", Verdict.FAIL, found, fix, is_needed=True)
+    return Check("git", Verdict.OK, found, is_needed=True)
 
 
-def check_tmux() -> Check:
-    path, version = _probe("tmux", ("-V",))
+def _check_tmux() -> Check:
+    path, version, _ = _probe("tmux", ("-V",))
     if not path:
-        return Check(
-            name="tmux",
-            verdict=Verdict.WARN,
-            found="not on PATH; agents run headless",
-            fix="to attach to agents, install it, for example with `apt-get install tmux`",
-        )
-    return Check(name="tmux", verdict=Verdict.OK, found=f"{version} ({path})")
+        fix = "to attach to agents, install it, for example with `apt-get install tmux`"
+        return Check("tmux", Verdict.WARN, "not on PATH; agents run headless", fix)
+    return Check("tmux", Verdict.OK, f"{version} ({path})")
 
 
-class Found(NamedTuple):
-    """What there is of a coder on this machine."""
-
-    path: str  # "": it is not installed
-    version: str
-    login: str | None  # how it is logged in; "": it needs no login; None: it is not
-
-
-def look_for(facts: Facts) -> Found:
-    path, version = _probe(facts.binary, facts.version_argv)
-    return Found(path, version, _login(facts))
-
-
-def check_coder(facts: Facts, settings: Settings | None) -> Check:
+def _check_coder(facts: Facts, settings: Settings | None) -> Check:
     name = f"coder {facts.name}"
     default = " (the default coder)" if settings and settings.coder_default == facts.name else ""
-    path, version, login = look_for(facts)
+    path, version, login = _look_for(facts)
     if not path:
         fix = f"install it with `{facts.install}`" if facts.install else ""
-        return Check(
-            name=name, verdict=Verdict.WARN, found=f"{facts.binary!r} is not on PATH{default}", fix=fix
-        )
+        return Check(name, Verdict.WARN, f"{facts.binary!r} is not on PATH{default}", fix)
     if login is None:
         found = f"{version} ({path}), no login found{default}"
-        return Check(name=name, verdict=Verdict.WARN, found=found, fix=login_steps(facts))
-    return Check(name=name, verdict=Verdict.OK, found=f"{version} ({path}){login}{default}")
+        return Check(name, Verdict.WARN, found, login_steps(facts))
+    return Check(name, Verdict.OK, f"{version} ({path}){login}{default}")
 
 
-def _login(facts: Facts) -> str | None:
-    """Tell how the CLI is logged in; "" where it needs no login, None where there is none."""
+def _check_home(home: Path) -> Check:
+    if not home.exists():
+        return Check("home", Verdict.OK, f"{home}, not made yet")
+    if not os.access(home, os.W_OK | os.X_OK):
+        fix = f"run `chown -R $USER {home}`, or set FLEET_HOME"
+        return Check("home", Verdict.FAIL, f"{home} cannot be written to", fix, is_needed=True)
+    if home.stat().st_mode & 0o077:
+        return Check("home", Verdict.WARN, f"{home} is open to others", f"run `chmod 700 {home}`")
+    return Check("home", Verdict.OK, str(home))
+
+
+def _look_for(facts: Facts) -> Found:
+    """Return what there is of a coder, and how it is logged in."""
+    found = _probe(facts.binary, facts.version_argv)
     if not facts.login_variables and not facts.login_files:
-        return ""
-    for variable in facts.login_variables:
-        if os.environ.get(variable):
-            return f", logged in by {variable}"
-    for file in facts.login_files:
-        path = Path(os.path.expandvars(file)).expanduser()
-        if path.exists():
-            return f", logged in by {path}"
-    return None
+        return found
+    files = (Path(os.path.expandvars(file)).expanduser() for file in facts.login_files)
+    signs = (
+        *(variable for variable in facts.login_variables if os.environ.get(variable)),
+        *(str(file) for file in files if file.exists()),
+    )
+    return found._replace(login=f", logged in by {signs[0]}" if signs else None)
 
 
-def _probe(binary: str, argv: Sequence[str]) -> tuple[str, str]:
-    """Return a program's path and the first line it says of its version; "" for a path: not found."""
+def _probe(binary: str, argv: Sequence[str]) -> Found:
+    """Return a program's path, and the first line it says of its version."""
     path = shutil.which(binary)
     if path is None:
-        return "", ""
+        return Found("", "")
     try:
-        return path, _version_of(path, Path(path).stat().st_mtime, tuple(argv))
+        return Found(path, _version_of(path, Path(path).stat().st_mtime, tuple(argv)))
     except subprocess.TimeoutExpired:
-        return path, f"gave no version within {PROBE_SECONDS:.0f} s"
+        return Found(path, f"gave no version within {PROBE_SECONDS:.0f} s")
     except OSError as error:
-        return path, f"cannot be started: {error.strerror}"
+        return Found(path, f"cannot be started: {error.strerror}")
 
 
 @lru_cache(maxsize=64)  # a server is asked again and again, and some programs take seconds to start
@@ -268,24 +240,3 @@ def _version_of(path: str, changed_at: float, argv: tuple[str, ...]) -> str:
     )
     said = (done.stdout.strip() or done.stderr.strip()).decode(errors="replace").splitlines()
     return said[0].strip() if said else "says no version"
-
-
-def check_home(home: Path) -> Check:
-    if not home.exists():
-        return Check(name="home", verdict=Verdict.OK, found=f"{home}, not made yet")
-    if not os.access(home, os.W_OK | os.X_OK):
-        return Check(
-            name="home",
-            verdict=Verdict.FAIL,
-            found=f"{home} cannot be written to",
-            fix=f"run `chown -R $USER {home}`, or set FLEET_HOME",
-            is_needed=True,
-        )
-    if home.stat().st_mode & 0o077:
-        return Check(
-            name="home",
-            verdict=Verdict.WARN,
-            found=f"{home} is open to others",
-            fix=f"run `chmod 700 {home}`",
-        )
-    return Check(name="home", verdict=Verdict.OK, found=str(home))
