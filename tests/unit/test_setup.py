@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fleet.compat.aifleet import read_older_files
 from fleet.config import SETTINGS, check_text, load, project_file, user_file
 from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
-from fleet.services.setup import PROJECT_TYPES, InitPlan, apply_init, detect_type, plan_init, set_value, show
+from fleet.services.presets import PROJECT_TYPES, detect_type
+from fleet.services.setup import InitPlan, apply_init, plan_init, set_value, show
 
 
 @pytest.fixture

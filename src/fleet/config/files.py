@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from fleet.errors import BadConfig
@@ -103,3 +103,15 @@ def replace_file(
         return True
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(handle: int) -> Generator[None]:
+    """Let one process at a time be here with an open file or folder; close it at the end."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,11 @@ from fleet.services.clients import Format, Piece
 
 _ANOTHER = "there is another of that name; rename or remove it, and install again"
 _CHANGED = "it was changed since; for fleet's own remove it, and install again"
+_LEFT_OUT = "see to it, or name other clients with --client"
+_EDITS: Mapping[Format, Any] = {
+    Format.JSON: jsonc,
+    Format.TOML: toml_edits,
+}  # modules with the same functions
 ABSENT = ""  # instead of the hash of a file that is not there
 
 
@@ -97,39 +102,25 @@ def plan_edit(
     content = read_content(str(piece.file))
     named = tuple(dict.fromkeys((*(known.clients if known else ()), *clients)))
     found = _found(piece, content)
+
+    def left(verb: str, note: str = "", edit: ConfigEdit | None = None) -> Change:
+        return Change(file=str(piece.file), what=piece.what, clients=named, verb=verb, note=note, edit=edit)
+
     if found is MISSING:
         return _add(piece, content, content, named, project, known)
     if known is None:
-        return _leave_theirs(piece, found, named)
+        if found == piece.value:
+            return left("keep", "it was there before fleet came")
+        return left("keep", "you have one of your own" if piece.gives_way else _ANOTHER)
     held = _held(known, content)
     if found == piece.value:
-        same = replace(held or known, clients=named, was=None)
-        return _changed(piece, named, "same", edit=same)
+        return left("same", edit=replace(held or known, clients=named, was=None))
     if held is None:
-        same = replace(known, clients=named)
-        return _changed(piece, named, "keep", _CHANGED, edit=same)
+        return left("keep", _CHANGED, replace(known, clients=named))
     freed = _freed(held, content, kept)
     if freed is MISSING:
-        return _changed(piece, named, "keep", "it cannot be changed alone", edit=held)
+        return left("keep", "it cannot be changed alone", held)
     return replace(_add(piece, content, freed, named, project, held), verb="update")
-
-
-def _leave_theirs(piece: Piece, found: Json | Missing, clients: tuple[str, ...]) -> Change:
-    if found == piece.value:
-        return _changed(piece, clients, "keep", "it was there before fleet came")
-    note = "you have one of your own" if piece.gives_way else _ANOTHER
-    return _changed(piece, clients, "keep", note)
-
-
-def _changed(
-    piece: Piece,
-    clients: tuple[str, ...],
-    verb: str,
-    note: str = "",
-    *,
-    edit: ConfigEdit | None = None,
-) -> Change:
-    return Change(file=str(piece.file), what=piece.what, clients=clients, verb=verb, note=note, edit=edit)
 
 
 def _found(piece: Piece | ConfigEdit, content: bytes | None) -> Json | Missing:
@@ -140,11 +131,11 @@ def _found(piece: Piece | ConfigEdit, content: bytes | None) -> Json | Missing:
     if piece.format is Format.TEXT:
         return text
     with _named(str(piece.file), piece.format):
-        return _value_at(piece, text)
+        return _value_at(piece.format, text, piece.path)
 
 
-def _value_at(piece: Piece | ConfigEdit, text: str) -> Json | Missing:
-    return _edits(piece.format).value_at(text, piece.path) if text.strip() else MISSING
+def _value_at(format_: Format, text: str, path: Sequence[str]) -> Json | Missing:
+    return _EDITS[format_].value_at(text, path) if text.strip() else MISSING
 
 
 def _add(
@@ -159,7 +150,9 @@ def _add(
     _require_writable(piece.file)
     text = "" if freed is None else _decoded(str(piece.file), freed)
     new, inserted = _with_piece(piece, text)
+    levels = range(1, len(piece.path)) if piece.format is Format.JSON else ()
     real = piece.file.resolve()
+    missing = [str(folder) for folder in real.parents if not folder.exists()]
     edit = ConfigEdit(
         file=str(piece.file),
         real=known.real if known else str(real),
@@ -172,12 +165,20 @@ def _add(
         before=hash_of(freed),
         after=hash_of(new.encode()),
         inserted=inserted,
-        made=_made(piece, text),
-        folders=known.folders if known else _missing_folders(real),
+        made=sum(_value_at(piece.format, text, piece.path[:level]) is MISSING for level in levels),
+        folders=known.folders if known else tuple(reversed(missing)),
         was=known and replace(known, was=None),
     )
-    added = _changed(piece, clients, "add", edit=edit)
-    return replace(added, planned_from=hash_of(content), content=new.encode(), before=freed)
+    return Change(
+        file=str(piece.file),
+        what=piece.what,
+        clients=clients,
+        verb="add",
+        planned_from=hash_of(content),
+        content=new.encode(),
+        before=freed,
+        edit=edit,
+    )
 
 
 def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
@@ -190,21 +191,8 @@ def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
             value = {name: value}
         return json.dumps(value, ensure_ascii=False, indent=2) + "\n", ""
     with _named(str(piece.file), piece.format):
-        place, inserted = _edits(piece.format).added(text, piece.path, piece.value)
+        place, inserted = _EDITS[piece.format].added(text, piece.path, piece.value)
     return text[:place] + inserted + text[place:], inserted
-
-
-def _made(piece: Piece, text: str) -> int:
-    if piece.format is not Format.JSON:
-        return 0
-    levels = range(1, len(piece.path))
-    if not text.strip():
-        return len(levels)
-    return sum(jsonc.value_at(text, piece.path[:level]) is MISSING for level in levels)
-
-
-def _edits(format_: Format) -> Any:  # a module cannot be a type
-    return jsonc if format_ is Format.JSON else toml_edits
 
 
 # taking out
@@ -260,49 +248,38 @@ def _freed(held: ConfigEdit, content: bytes | None, kept: KeptCopies) -> bytes |
 
 
 def _cut(held: ConfigEdit, content: bytes | None) -> bytes | Missing:
+    """Return a file without ours, in which all else is as it is; `MISSING` if that cannot be."""
     if content is None or held.format is Format.TEXT:
         return MISSING
-    text = taken_out(held, _decoded(held.file, content))
-    return MISSING if text is None else text.encode()
-
-
-def taken_out(held: ConfigEdit, text: str) -> str | None:
-    """Return a text without ours, in which all else is as it is; None if its layout does not allow that."""
+    text = _decoded(held.file, content)
     with _named(held.file, held.format):
-        return next((rest for rest in _cuts(held, text) if _is_all_else_there(held, text, rest)), None)
+        rests = (rest for rest in _cuts(held, text) if _is_all_else_there(held, text, rest))
+        return next((rest.encode() for rest in rests), MISSING)
 
 
 def _cuts(held: ConfigEdit, text: str) -> Iterable[str]:
     """Yield texts that may do: without the very letters that were added, then without what they became."""
     if held.inserted and text.count(held.inserted) == 1:
         yield text.replace(held.inserted, "")
-    if held.format is Format.JSON:
-        yield jsonc.without(text, held.path, made=held.made)
-    elif (rest := toml_edits.without(text, held.path)) is not None:
+    if (rest := _EDITS[held.format].without(text, held.path, made=held.made)) is not None:
         yield rest
 
 
 def _is_all_else_there(held: ConfigEdit, text: str, rest: str) -> bool:
-    comments_in = _edits(held.format).comments_in
+    comments_in = _EDITS[held.format].comments_in
     try:
-        is_gone = _value_at(held, rest) is MISSING
+        is_gone = _value_at(held.format, rest, held.path) is MISSING
         # As texts: to Python, 1 is true, and what is no number is not even equal to itself.
-        is_same = repr(_others(held, rest)) == repr(_others(held, text))
-        return is_gone and is_same and comments_in(rest) == comments_in(text)
+        before, after = (repr(_less(_value_at(held.format, one, ()), held.path)) for one in (text, rest))
+        return is_gone and before == after and comments_in(rest) == comments_in(text)
     except InvalidInput:  # something else was added after it, and has no comma now
         return False
 
 
-def _others(held: ConfigEdit, text: str) -> Json:
-    """Return all that a text says besides ours."""
-    if not text.strip():
-        return {}
-    read = jsonc.parse(text).value if held.format is Format.JSON else toml_edits.parse(text)
-    return _less(read, held.path)
-
-
-def _less(tree: Json, path: Sequence[str]) -> Json:
+def _less(tree: Json | Missing, path: Sequence[str]) -> Json:
     """Return a tree without a path; levels that led to nothing else say nothing."""
+    if tree is MISSING:
+        return {}
     if not isinstance(tree, dict) or path[0] not in tree:
         return tree
     inner = _less(tree[path[0]], path[1:]) if path[1:] else {}
@@ -336,20 +313,14 @@ def write_change(change: Change) -> bool:
 
     try:
         if change.content is None:
-            return is_as_planned() and _unlink(path)
+            if is_planned := is_as_planned():
+                path.unlink(missing_ok=True)
+            return is_planned
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else change.mode
         return replace_file(path, change.content, mode=mode, only_if=is_as_planned)
     except OSError as problem:
         raise Unavailable(f"{change.file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
-
-
-def _unlink(path: Path) -> bool:
-    path.unlink(missing_ok=True)
-    return True
-
-
-_LEFT_OUT = "see to it, or name other clients with --client"
 
 
 def _decoded(file: str, content: bytes) -> str:
@@ -375,18 +346,9 @@ def _require_writable(file: Path) -> None:
     real = file.resolve()
     folder = next(parent for parent in real.parents if parent.exists())
     for path in (real, folder):
-        if path.exists() and not _is_open(path):
+        # Its owner must be allowed to, even if root could anyway.
+        if path.exists() and not (path.stat().st_mode & 0o200 and os.access(path, os.W_OK)):
             raise Unavailable(f"{path} is read-only", hint=f"`chmod u+w {path}`, or leave that client out")
-
-
-def _is_open(path: Path) -> bool:
-    """Whether its owner may write it, even if root could anyway."""
-    return bool(path.stat().st_mode & 0o200) and os.access(path, os.W_OK)
-
-
-def _missing_folders(file: Path) -> tuple[str, ...]:
-    missing = [folder for folder in file.parents if not folder.exists()]
-    return tuple(str(folder) for folder in reversed(missing))
 
 
 def remove_folders(folders: Iterable[str]) -> None:
@@ -428,12 +390,6 @@ class KeptCopies:
         return content
 
 
-def _joined(one: ConfigEdit, other: ConfigEdit, place: str) -> ConfigEdit:
-    """Return what two placements are since the user has linked one's file to the other's."""
-    held = one if one.real == place else other
-    return replace(held, clients=tuple(dict.fromkeys((*one.clients, *other.clients))))
-
-
 class EditRegister:
     """All edits, in a file of fleet's home."""
 
@@ -453,7 +409,10 @@ class EditRegister:
         known: dict[str, ConfigEdit] = {}
         for one in read:
             place = place_of(one.file)
-            known[place] = _joined(known[place], one, place) if place in known else one
+            if other := known.get(place):  # the user has linked one's file to the other's
+                held = other if other.real == place else one
+                one = replace(held, clients=tuple(dict.fromkeys((*other.clients, *one.clients))))
+            known[place] = one
         return known
 
     def save(self, edits: dict[str, ConfigEdit]) -> None:

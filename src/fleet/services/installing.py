@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from fleet.config import locked
 from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.services.clients import (
     CLIENTS,
@@ -200,21 +201,12 @@ class Installer:
             hint="close that client, and repeat",
         )
 
-    @contextmanager
-    def _locked(self, is_dry: bool) -> Generator[None]:
+    def _locked(self, is_dry: bool) -> AbstractContextManager[None]:
         """Let one at a time change files through us; the file stays, for all to wait at the same one."""
-        import fcntl
-
         if is_dry:
-            yield
-            return
+            return nullcontext()
         self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+        return locked(os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _settled(change: Change) -> Change:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from fleet.config import (
     CODER_SETTINGS,
@@ -17,6 +16,7 @@ from fleet.config import (
     Value,
     check_text,
     find_setting,
+    locked,
     parse_toml,
     project_file,
     read_file,
@@ -28,19 +28,6 @@ from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.deps import Deps
 from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
-
-__all__ = [
-    "PROJECT_TYPES",
-    "ConfigService",
-    "ImportedSettings",
-    "InitPlan",
-    "Row",
-    "apply_init",
-    "detect_type",
-    "plan_init",
-    "set_value",
-    "show",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +152,16 @@ def plan_init(
     file = require_plain(repository, "config.toml")
     if file.exists() and not force:
         raise _already_there(file)
-    type_ = _checked_type(type_) if type_ else detect_type(repository)
-    values = _preset_values(type_, repository)
+    type_ = type_ or detect_type(repository)
+    if type_ not in PROJECT_TYPES:
+        raise InvalidInput(
+            f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
+        )
+    preset = preset_for(type_, repository)
+    values: dict[str, Value] = {
+        "setup.credential_files": preset.credential_files,
+        "setup.commands": preset.commands,
+    }
     for imported in older:
         values.update(imported.values)
     text = _render(values)
@@ -191,7 +186,11 @@ def apply_init(plan: InitPlan) -> None:
     plan.file.parent.mkdir(exist_ok=True)
     replace_file(plan.file, plan.text.encode(), mode=0o644)
     if plan.gitignore_lines:
-        _append_lines(plan.gitignore, plan.gitignore_lines)
+        file = plan.gitignore.resolve()
+        text = read_file(file) or ""
+        text += "" if not text or text.endswith("\n") else "\n"
+        mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+        replace_file(file, (text + "\n".join(plan.gitignore_lines) + "\n").encode(), mode=mode)
 
 
 def set_value(file: Path, key: str, text: str) -> Json:
@@ -203,10 +202,14 @@ def set_value(file: Path, key: str, text: str) -> Json:
     value = _parse(key, text)
     file = file.resolve()
     path = key.split(".", 2)
-    with _locked(file.parent):
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(os.open(file.parent, os.O_RDONLY)):  # nobody else changes files of this folder through us
         new = _edited(file, read_file(file) or "", path, value)
         check_text(str(file), new)
-        if _look_up(parse_toml(str(file), new), path) != value:
+        found: Any = parse_toml(str(file), new)
+        for name in path:
+            found = found[name]
+        if found != value:
             raise BadConfig(str(file), f"{key} cannot be set in this layout; edit the file by hand")
         replace_file(file, new.encode(), mode=file.stat().st_mode & 0o777 if file.exists() else 0o600)
     return value
@@ -219,45 +222,22 @@ def _already_there(file: Path) -> Conflict:
     return Conflict(f"{file} is already there", hint="change it with `fleet config edit`, or use --force")
 
 
-def _checked_type(type_: str) -> ProjectType:
-    if type_ not in PROJECT_TYPES:
-        raise InvalidInput(
-            f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
-        )
-    return type_
-
-
-def _preset_values(type_: ProjectType, repository: Path) -> dict[str, Value]:
-    preset = preset_for(type_, repository)
-    return {"setup.credential_files": preset.credential_files, "setup.commands": preset.commands}
-
-
 def _render(values: Mapping[str, Value]) -> str:
     """Write a file that sets the values, and names all other settings of a project in comments."""
+    settings = {key: setting for key, setting in SETTINGS.items() if not setting.is_of_home}
+    own = sorted(key for key in values if key.startswith("coders."))
+    settings |= {key: CODER_SETTINGS[key.rpartition(".")[2]] for key in own}
     lines = ["# Configuration of fleet for this project; share it with the code."]
     section = ""
-    for key, setting in SETTINGS.items():
-        if setting.is_of_home:
-            continue
-        if key.partition(".")[0] != section:
-            section = key.partition(".")[0]
+    for key, setting in settings.items():
+        table, _, name = key.rpartition(".")
+        if table != section:
+            section = table
             lines += ["", f"[{section}]"]
         value = values.get(key, setting.default)
-        mark = "" if value != setting.default else "# "
-        lines += [f"# {setting.help}", f"{mark}{key.partition('.')[2]} = {_literal(value)}"]
-    return "\n".join([*lines, *_render_coders(values)]) + "\n"
-
-
-def _render_coders(values: Mapping[str, Value]) -> list[str]:
-    lines: list[str] = []
-    header = ""
-    for key in sorted(key for key in values if key.startswith("coders.")):
-        table, _, name = key.rpartition(".")
-        if table != header:
-            header = table
-            lines += ["", f"[{table}]"]
-        lines += [f"# {CODER_SETTINGS[name].help}", f"{name} = {_literal(values[key])}"]
-    return lines
+        mark = "" if value != setting.default or key in own else "# "
+        lines += [f"# {setting.help}", f"{mark}{name} = {_literal(value)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _literal(value: Value) -> str:
@@ -285,14 +265,6 @@ def _matches(name: str, line: str) -> bool:
     pattern = line.strip().strip("/")
     folders = [str(folder) for folder in Path(name).parents]
     return any(fnmatch(part, pattern) for part in (name, Path(name).name, *folders))
-
-
-def _append_lines(file: Path, lines: Sequence[str]) -> None:
-    file = file.resolve()
-    text = read_file(file) or ""
-    text += "" if not text or text.endswith("\n") else "\n"
-    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-    replace_file(file, (text + "\n".join(lines) + "\n").encode(), mode=mode)
 
 
 # Editing
@@ -333,24 +305,3 @@ def _edited(file: Path, old: str, path: Sequence[str], value: Json) -> str:
         return tomlkit.dumps(document)
     except TOMLKitError as exc:
         raise BadConfig(str(file), f"{'.'.join(path)} cannot be set in this layout: {exc}") from exc
-
-
-def _look_up(table: Mapping[str, object], path: Sequence[str]) -> object:
-    *folders, name = path
-    for folder in folders:
-        table = cast("Mapping[str, object]", table[folder])
-    return table[name]
-
-
-@contextmanager
-def _locked(folder: Path) -> Generator[None]:
-    """Let nobody else change files of this folder through us; the folder itself is the lock."""
-    import fcntl
-
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -17,17 +17,12 @@ _COMMENT = re.compile(
 )
 
 
-def parse(text: str) -> Json:
-    """Read a text; raise `InvalidInput` for what is no TOML."""
-    try:
-        return cast("Json", tomllib.loads(text))
-    except tomllib.TOMLDecodeError as problem:
-        raise InvalidInput(str(problem)) from problem
-
-
 def value_at(text: str, path: Sequence[str]) -> Json | Missing:
     """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no table leads on."""
-    value = parse(text)
+    try:
+        value = cast("Json", tomllib.loads(text))
+    except tomllib.TOMLDecodeError as problem:
+        raise InvalidInput(str(problem)) from problem
     for name in path:
         if not isinstance(value, dict):
             raise InvalidInput(f"what {name!r} belongs into is no table")
@@ -64,8 +59,11 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
     return len(text), piece
 
 
-def without(text: str, path: Sequence[str]) -> str | None:
-    """Return a text without the table at a path; None if its layout does not allow that."""
+def without(text: str, path: Sequence[str], *, made: int = 0) -> str | None:
+    """Return a text without the table at a path; None if its layout does not allow that.
+
+    No level is ever made for it alone: tables say in full where they are.
+    """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
