@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fleet.compat.codefleet.tools import tool
 from fleet.domain.event import Json
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import tools_for
-from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.interfaces.mcp.tool import Answer, Call
 
 NAMED = ("codex", "gemini", "claude")  # that codefleet knows
 
@@ -38,7 +39,13 @@ GUIDE: dict[str, Json] = {
 }
 
 
-def _health(call: Call) -> Answer:
+@tool(
+    "Health check",
+    {},
+    gives={"ok": schema.flag(), "version": schema.text(), "default_executor": schema.text()},
+)
+def healthcheck(call: Call) -> Answer:
+    """Whether git, the coders' CLIs and their logins are there, and the defaults."""
     from fleet.version import __version__
 
     settings, home = call.fleet.settings, call.fleet.home
@@ -85,28 +92,12 @@ def _health(call: Call) -> Answer:
     }
 
 
-def _guide(call: Call) -> Answer:
+@tool("Executor guide", {}, gives={"executors": schema.table(), "routing": schema.texts()})
+def executor_guide(call: Call) -> Answer:
+    """Which coder is good for what, and which tool to use when."""
     from fleet.work.workflow.service import WorkflowService
 
     return {**GUIDE, "known_workflows": [known.name for known in WorkflowService(call.fleet.deps).known()]}
 
 
-TOOLS = (
-    Tool(
-        name="healthcheck",
-        title="Health check",
-        description="Whether git, the coders' CLIs and their logins are there, and the defaults.",
-        handle=_health,
-        takes={},
-        gives={"ok": schema.flag(), "version": schema.text(), "default_executor": schema.text()},
-    ),
-    *tools_for(("queue",), only="health"),
-    Tool(
-        name="executor_guide",
-        title="Executor guide",
-        description="Which coder is good for what, and which tool to use when.",
-        handle=_guide,
-        takes={},
-        gives={"executors": schema.table(), "routing": schema.texts()},
-    ),
-)
+TOOLS = (healthcheck, *tools_for(("queue",), only="health"), executor_guide)

@@ -2,101 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from fleet.compat.codefleet import shapes
+from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page, tool
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.operations import as_operation_call
-from fleet.interfaces.mcp.tool import REPO, Answer, Call, Tool
-from fleet.operations.spec import Operation
+from fleet.interfaces.mcp.tool import REPO, Answer, Call
+from fleet.operations.spec import seconds_of
 from fleet.work.workflow.operations import (
     STATES,
     ApproveStage,
     CancelWorkflow,
     CleanUpWorkflow,
     ListWorkflows,
+    OfWorkflow,
+    OutcomeRow,
     PauseWorkflow,
     RejectStage,
     ResumeWorkflow,
     RetryStage,
     RunWorkflow,
     ShowWorkflow,
+    StageRow,
     WorkflowView,
 )
 
-WORKFLOW = schema.text("id or name")
+WORKFLOW = {"workflow_id": schema.text("id or name")}
 STATUS = {"workflow_id": schema.text(), "status": schema.text()}
+ACTIONS: Mapping[str, type[OfWorkflow]] = {
+    "approve": ApproveStage,
+    "reject": RejectStage,
+    "retry": RetryStage,
+    "pause": PauseWorkflow,
+    "resume": ResumeWorkflow,
+}
+_STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
     return answer["status"] in ("succeeded", "failed", "cancelled")
 
 
-def _create(call: Call) -> Answer:
-    request = RunWorkflow(
-        name=call.text("name"),
-        workflow=call.text("workflow"),
-        stages=cast("list[Mapping[str, Json]] | None", call.arguments.get("stages")),
-        repo_path=call.text("repo_path"),
-        prompt=call.text("task_prompt"),
-        base_ref=call.text("base_ref"),
-        variables=call.texts_by_name("variables"),
-        coders=call.texts_by_name("coders"),
-        timeout_seconds=call.number("timeout_seconds") if "timeout_seconds" in call.arguments else None,
-    )
-    begun = _carry_out(request, call)
-    return {**shapes.workflow(begun), "warnings": [*begun.warnings]}
-
-
-def _carry_out(request: Operation, call: Call) -> WorkflowView:
+def _asked(call: Call, operation: type[OfWorkflow], **given: Any) -> WorkflowView:
+    """Carry out an operation on the workflow that a call names."""
+    request = operation(workflow_id=call.text("workflow_id"), **given)
     return cast("WorkflowView", request(as_operation_call(call))[0])
 
 
-def _status(call: Call) -> Answer:
-    return shapes.workflow(_carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call))
+@tool(
+    "Start a workflow",
+    {
+        "name": schema.text(),
+        "repo_path": REPO,
+        "task_prompt": schema.text(),
+        "stages": schema.objects(),
+        "workflow": schema.text("a known one, instead of stages"),
+        "coders": schema.texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
+        "variables": schema.texts_by_name("for {vars.NAME}"),
+        "base_ref": schema.text(default="HEAD"),
+        "timeout_seconds": schema.number("of each stage that has none", minimum=0),
+        "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
+    },
+    needs=("name", "repo_path", "task_prompt"),
+    gives=STATUS,
+    access=Access.START,
+)
+def create_workflow(call: Call) -> Answer:
+    """Run stages that build on each other. Stage: name, executor, prompt_template
+    ({task_prompt}, {stage_N_summary|files|next_steps|status|result}), model,
+    worktree_strategy new (from base_ref, the default)|inherit (the first of depends_on)|merge (all
+    of it), depends_on [index] (without it stages run side by side), timeout_seconds, role
+    doer|reviewer. Or name a known workflow, such as write-review-refine."""
+    given: dict[str, Any] = {**call.arguments}
+    request = RunWorkflow(prompt=given.pop("task_prompt"), **given)
+    begun, _ = request(as_operation_call(call))
+    return {**_workflow(begun), "warnings": [*begun.warnings]}
 
 
-def _list(call: Call) -> Answer:
+@tool("Workflow status", WORKFLOW, needs=("workflow_id",), gives=STATUS, has_ended=_has_ended)
+def get_workflow_status(call: Call) -> Answer:
+    """How a workflow and its stages stand."""
+    return _workflow(_asked(call, ShowWorkflow))
+
+
+@tool("List workflows", LISTED, gives=gives_list("workflows"))
+def list_workflows(call: Call) -> Answer:
+    """Workflows, newest first."""
     wanted = call.words_of("statuses", ["pending", *STATES])
+    names = ("workflow_id", "name", "status", "needs_person", "repo_path", "progress", "summary_line")
     found, _ = ListWorkflows(all=True)(as_operation_call(call))
-    lines = [shapes.workflow_line(one) for one in found if not wanted or shapes.workflow_state(one) in wanted]
-    shown: list[Json] = [*lines[: call.count("limit", 25)]]
-    return {"workflows": shown, "count": len(shown), "summary": shapes.counted([*lines])}
+    told = [_workflow(one) for one in found if not wanted or _state(one) in wanted]
+    return page("workflows", [{name: one[name] for name in names} for one in told], call)
 
 
-def _cancel(call: Call) -> Answer:
-    return shapes.workflow(_carry_out(CancelWorkflow(workflow_id=call.text("workflow_id")), call))
+@tool(
+    "Cancel a workflow",
+    WORKFLOW,
+    needs=("workflow_id",),
+    gives=STATUS,
+    access=Access.OWN,
+    is_destructive=True,
+)
+def cancel_workflow(call: Call) -> Answer:
+    """End all of a workflow; what was done stays on its branches."""
+    return _workflow(_asked(call, CancelWorkflow))
 
 
-def _collect(call: Call) -> Answer:
-    found = _carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call)
-    told = shapes.workflow(found)
+@tool(
+    "Collect a workflow's result",
+    {**WORKFLOW, "include_all_stages": schema.flag(), "include_logs": schema.flag("as resources")},
+    needs=("workflow_id",),
+    gives=STATUS,
+    has_ended=_has_ended,
+)
+def collect_workflow_result(call: Call) -> Answer:
+    """The result of a workflow's last stage, or of all stages."""
+    from fleet.work.workflow.service import WorkflowService
+
+    found = _asked(call, ShowWorkflow)
+    told = _workflow(found)
     if call.flag("include_all_stages"):
-        told["stage_results"] = [shapes.stage_result(stage) for stage in found.stages]
+        told["stage_results"] = [_stage_result(stage) for stage in found.stages]
     else:
-        told["final_result"] = None if found.result is None else shapes.outcome(found.result)
-        told["final_results"] = [shapes.outcome(each) for each in found.results]
+        told["final_result"] = None if found.result is None else _outcome(found.result)
+        told["final_results"] = [_outcome(each) for each in found.results]
     if call.flag("include_logs"):
-        told["log_resources"] = _logs_of(call, found.id)
+        workflows = WorkflowService(call.fleet.deps)
+        record = workflows.get(found.id)
+        tasks = [task for index in range(len(record.stages)) for task in workflows.tasks_of(record, index)]
+        told["log_resources"] = [f"fleet://runs/{task.run}/log" for task in tasks if task.run]
     return told
 
 
-def _logs_of(call: Call, name: str) -> list[Json]:
-    """Return the resources with the logs of all stages."""
-    from fleet.work.workflow.service import WorkflowService
-
-    workflows = WorkflowService(call.fleet.deps)
-    found = workflows.get(name)
-    tasks = [task for index in range(len(found.stages)) for task in workflows.tasks_of(found, index)]
-    return [f"fleet://runs/{task.run}/log" for task in tasks if task.run]
-
-
-def _clean_up(call: Call) -> Answer:
-    name = _carry_out(ShowWorkflow(workflow_id=call.text("workflow_id")), call).id
+@tool(
+    "Clean up after a workflow",
+    WORKFLOW,
+    needs=("workflow_id",),
+    gives={"workflow_id": schema.text(), "stages_cleaned": schema.integer(), "errors": schema.texts()},
+    access=Access.OWN,
+    is_destructive=True,
+    is_idempotent=True,
+)
+def cleanup_workflow(call: Call) -> Answer:
+    """Delete the branches of an ended workflow whose work is in its result or merged."""
+    name = _asked(call, ShowWorkflow).id
     cleaned, _ = CleanUpWorkflow(workflow_id=name)(as_operation_call(call))
     return {
         "workflow_id": name,
@@ -105,125 +159,118 @@ def _clean_up(call: Call) -> Answer:
     }
 
 
-def _control(call: Call) -> Answer:
-    name, action, stage = call.text("workflow_id"), call.text("action"), call.text("stage")
-    words = call.text("words")
-    if action in ("approve", "reject", "retry") and not stage:
+@tool(
+    "Control a workflow",
+    {
+        **WORKFLOW,
+        "action": schema.choice(*ACTIONS),
+        "stage": schema.text("name or index"),
+        "words": schema.text(),
+    },
+    needs=("workflow_id", "action"),
+    gives=STATUS,
+    access=Access.PERSON,
+    is_destructive=True,
+    reaches_out=True,
+)
+def control_workflow(call: Call) -> Answer:
+    """Say what a person says: approve or reject a stage that asks, retry one, pause, resume."""
+    action, stage = call.text("action"), call.text("stage")
+    operation = ACTIONS[action]
+    if "stage" in operation.fields and not stage:
         raise InvalidInput(f"to {action}, name the stage", hint="`get_workflow_status` shows the stages")
-    match action:
-        case "pause":
-            request = PauseWorkflow(workflow_id=name)
-        case "resume":
-            request = ResumeWorkflow(workflow_id=name)
-        case "retry":
-            request = RetryStage(workflow_id=name, stage=stage)
-        case "approve":
-            request = ApproveStage(workflow_id=name, stage=stage, message=words)
-        case _:
-            request = RejectStage(workflow_id=name, stage=stage, message=words)
-    return shapes.workflow(_carry_out(request, call))
+    given = {"stage": stage, "message": call.text("words")}
+    taken = {name: value for name, value in given.items() if name in operation.fields}
+    return _workflow(_asked(call, operation, **taken))
 
 
 TOOLS = (
-    Tool(
-        name="create_workflow",
-        title="Start a workflow",
-        description="Run stages that build on each other. Stage: name, executor, prompt_template"
-        " ({task_prompt}, {stage_N_summary|files|next_steps|status|result}), model,"
-        " worktree_strategy new (from base_ref, the default)|inherit (the first of depends_on)|merge (all"
-        " of it), depends_on [index] (without it stages run side by side), timeout_seconds, role"
-        " doer|reviewer. Or name a known workflow, such as write-review-refine.",
-        handle=_create,
-        access=Access.START,
-        takes={
-            "name": schema.text(),
-            "repo_path": REPO,
-            "task_prompt": schema.text(),
-            "stages": schema.objects(),
-            "workflow": schema.text("a known one, instead of stages"),
-            "coders": schema.texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
-            "variables": schema.texts_by_name("for {vars.NAME}"),
-            "base_ref": schema.text(default="HEAD"),
-            "timeout_seconds": schema.number("of each stage that has none", minimum=0),
-            "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
-        },
-        needs=("name", "repo_path", "task_prompt"),
-        gives=STATUS,
-    ),
-    Tool(
-        name="get_workflow_status",
-        title="Workflow status",
-        description="How a workflow and its stages stand.",
-        handle=_status,
-        takes={"workflow_id": WORKFLOW},
-        needs=("workflow_id",),
-        gives=STATUS,
-        has_ended=_has_ended,
-    ),
-    Tool(
-        name="list_workflows",
-        title="List workflows",
-        description="Workflows, newest first.",
-        handle=_list,
-        takes={"statuses": schema.texts(), "limit": schema.integer(minimum=1, maximum=200, default=25)},
-        gives={"workflows": schema.objects(), "count": schema.integer(), "summary": schema.text()},
-    ),
-    Tool(
-        name="cancel_workflow",
-        title="Cancel a workflow",
-        description="End all of a workflow; what was done stays on its branches.",
-        handle=_cancel,
-        access=Access.OWN,
-        is_destructive=True,
-        takes={"workflow_id": WORKFLOW},
-        needs=("workflow_id",),
-        gives=STATUS,
-    ),
-    Tool(
-        name="collect_workflow_result",
-        title="Collect a workflow's result",
-        description="The result of a workflow's last stage, or of all stages.",
-        handle=_collect,
-        takes={
-            "workflow_id": WORKFLOW,
-            "include_all_stages": schema.flag(),
-            "include_logs": schema.flag("as resources"),
-        },
-        needs=("workflow_id",),
-        gives=STATUS,
-        has_ended=_has_ended,
-    ),
-    Tool(
-        name="cleanup_workflow",
-        title="Clean up after a workflow",
-        description="Delete the branches of an ended workflow whose work is in its result or merged.",
-        handle=_clean_up,
-        access=Access.OWN,
-        is_destructive=True,
-        is_idempotent=True,
-        takes={"workflow_id": WORKFLOW},
-        needs=("workflow_id",),
-        gives={
-            "workflow_id": schema.text(),
-            "stages_cleaned": schema.integer(),
-            "errors": schema.texts(),
-        },
-    ),
-    Tool(
-        name="control_workflow",
-        title="Control a workflow",
-        description="Say what a person says: approve or reject a stage that asks, retry one, pause, resume.",
-        handle=_control,
-        access=Access.PERSON,
-        is_destructive=True,
-        reaches_out=True,
-        takes={
-            "workflow_id": WORKFLOW,
-            "action": schema.choice("approve", "reject", "retry", "pause", "resume"),
-            "stage": schema.text("name or index"),
-            "words": schema.text(),
-        },
-        needs=("workflow_id", "action"),
-        gives=STATUS,
-    ),
+    create_workflow,
+    get_workflow_status,
+    list_workflows,
+    cancel_workflow,
+    collect_workflow_result,
+    cleanup_workflow,
+    control_workflow,
 )
+
+
+# shapes
+
+
+def _workflow(one: WorkflowView) -> Answer:
+    done, total = sum(stage.state == "done" for stage in one.stages), len(one.stages)
+    elapsed, state = _elapsed(one.created_at, one.ended_at), _state(one)
+    asks = next((stage.asks or stage.reason for stage in one.stages if stage.state == "asking"), "")
+    told = f"needs a person: {asks}" if one.needs_person else "paused" if one.is_paused else state
+    return {
+        "workflow_id": one.id,
+        "name": one.name,
+        "status": state,
+        "needs_person": one.needs_person,
+        "repo_path": one.project,
+        "stage_summary": [
+            {
+                "index": stage.index,
+                "name": stage.name,
+                "executor": stage.coder or None,
+                "status": _STAGE_STATES.get(stage.state, stage.state),
+                "worker_id": stage.tasks[0] if stage.tasks else None,
+                "status_label": one_line(stage.asks or stage.reason or stage.state),
+                "elapsed": _elapsed(stage.started_at, stage.ended_at) if stage.started_at else None,
+                "model": stage.model or None,
+            }
+            for stage in one.stages
+        ],
+        "created_at": one.created_at,
+        "completed_at": one.ended_at,
+        "error_message": one.reason if state == "failed" else None,
+        "elapsed": elapsed,
+        "progress": f"{done}/{total}",
+        "summary_line": one_line(f"{one.name}: {told}, {done} of {total} stages done, {elapsed}"),
+    }
+
+
+def _state(one: WorkflowView) -> str:
+    is_begun = any(stage.started_at for stage in one.stages)
+    return one.state if is_begun or one.state != "running" else "pending"
+
+
+def _elapsed(start: str | None, end: str | None) -> str:
+    return age((seconds_of(end) or time.time()) - seconds_of(start))
+
+
+def _stage_result(stage: StageRow) -> dict[str, Json]:
+    return {
+        "index": stage.index,
+        "name": stage.name,
+        "status": _STAGE_STATES.get(stage.state, stage.state),
+        "result": _combined(stage.results) if stage.results else None,
+    }
+
+
+def _combined(results: Sequence[OutcomeRow]) -> dict[str, Json]:
+    """Return one result for those of several parts; the worst of them gives the status."""
+    if len(results) == 1:
+        return _outcome(results[0])
+    worst = next((one for one in results if not one.is_good), results[-1])
+    summary = "\n\n".join(one.summary for one in results if one.summary)
+    return {
+        **_outcome(worst),
+        "summary": summary or worst.reason,
+        "files_changed": list(dict.fromkeys(name for one in results for name in one.files_changed)),
+        "next_steps": [step for one in results for step in one.next_steps],
+        "cost_usd": sum(one.cost_usd for one in results),
+    }
+
+
+def _outcome(found: OutcomeRow) -> dict[str, Json]:
+    return {
+        "summary": found.summary or found.reason,
+        "status": found.status,
+        "files_changed": list(found.files_changed),
+        "next_steps": list(found.next_steps),
+        "branch": found.branch,
+        "head": found.head_sha,
+        "cost_usd": found.cost_usd,
+    }

@@ -140,10 +140,10 @@ def _diff(call: Call, name: str) -> str:
 
 
 def _result(call: Call, name: str) -> str:
-    from fleet.compat.codefleet import shapes
+    from fleet.compat.codefleet.workers import result_of
     from fleet.operations.runs import find_run
 
-    return _json(shapes.result(find_run(call, name)))
+    return _json(result_of(find_run(call, name)))
 
 
 _READERS: Mapping[str, Callable[[Call, str], str]] = {
