@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from fleet.domain.ids import TrialId
 from fleet.domain.trial import Answer, Trial, TrialState
@@ -21,6 +21,7 @@ from fleet.work.race.test_output import Count, count_tests, failing_tests
 UNPROVEN = "nothing that failed on the base passes now"
 Trials: TypeAlias = Mapping[TrialId, Trial]  # by id, as far as they are there
 Duel: TypeAlias = tuple[int, int]  # candidates' numbers, in the order in which a judge sees them
+Told = TypeVar("Told")
 Votes: TypeAlias = Mapping[Duel, int | None]  # who is better; None where the judge gave no valid answer
 
 
@@ -139,8 +140,12 @@ class Scorecard:
 def score(race: Race, trials: Trials, votes: Votes | None = None) -> Scorecard:
     """Return the card as far as it is known, and either what is still to be tried or how it came out."""
     base = trials.get(base_trial(race).id)
-    rows = tuple(_row(race, entry, base, trials) for entry in race.entries)
-    card = Scorecard(base=_base_gates(race, base), rows=rows)
+    base_gates: tuple[Gate, ...] = ()
+    if base is not None and base.has_ended:
+        rounds = {command: base.rounds(command) for command in race.all_gates}
+        base_gates = tuple(_gate(command, said, _Verdict(_say_of(said))) for command, said in rounds.items())
+    rows = tuple(_row(race, entry, base, base_gates, trials) for entry in race.entries)
+    card = Scorecard(base=base_gates, rows=rows)
     first = [base_trial(race), *(own_trial(race, entry) for entry in race.entries if entry.is_in)]
     if wanted := _unfinished(first, trials):
         return replace(card, wanted=wanted)
@@ -157,127 +162,107 @@ def _unfinished(wanted: Sequence[Trial], trials: Trials) -> tuple[Trial, ...]:
 # gates
 
 
-def _base_gates(race: Race, base: Trial | None) -> tuple[Gate, ...]:
-    if base is None or not base.has_ended:
-        return ()
-    return tuple(_on_base(command, base.rounds(command)) for command in race.all_gates)
+class _Verdict(NamedTuple):
+    say: Say
+    reason: str = ""
+    left: int = 0
+    is_better: bool = False
 
 
-def _on_base(command: str, rounds: Sequence[Answer]) -> Gate:
-    return _gate(command, rounds, _outcome_of(rounds))
-
-
-def _gate(
-    command: str,
-    rounds: Sequence[Answer],
-    say: Say,
-    reason: str = "",
-    *,
-    left: int = 0,
-    is_better: bool = False,
-) -> Gate:
+def _gate(command: str, rounds: Sequence[Answer], verdict: _Verdict) -> Gate:
     return Gate(
         command=command,
-        say=say,
-        reason=reason,
+        say=verdict.say,
+        reason=verdict.reason,
         codes=tuple(answer.code for answer in rounds),
         seconds=round(sum(answer.seconds for answer in rounds), 3),
         tests=_fewest(rounds),
-        left=left,
-        is_better=is_better,
+        left=verdict.left,
+        is_better=verdict.is_better,
     )
 
 
 def _fewest(rounds: Sequence[Answer]) -> Count | None:
     """Return the count of the round that ran the fewest tests; None if any of them tells none."""
-    counts = [count_tests(answer.said) for answer in rounds]
-    told = [count for count in counts if count is not None]
-    return min(told, key=lambda count: count.ran) if told and len(told) == len(counts) else None
+    counts = _told_by_all([count_tests(answer.said) for answer in rounds])
+    return min(counts, key=lambda count: count.ran, default=None)
 
 
-def _outcome_of(rounds: Sequence[Answer]) -> Say:
+def _told_by_all(told: Sequence[Told | None]) -> list[Told]:
+    """Return what each round told; nothing if one of them told nothing."""
+    known = [one for one in told if one is not None]
+    return known if len(known) == len(told) else []
+
+
+def _say_of(rounds: Sequence[Answer]) -> Say:
     """Say what a command said, taken by itself."""
-    says = {_one(answer) for answer in rounds}
+    says: set[Say] = set()
+    for answer in rounds:
+        count = count_tests(answer.said)
+        is_empty = count is not None and count.is_empty
+        says.add(Say.EMPTY if is_empty else Say.YES if answer.is_yes else Say.NO)
     return says.pop() if len(says) == 1 else Say.FLAKY if says else Say.NO
-
-
-def _one(answer: Answer) -> Say:
-    count = count_tests(answer.said)
-    if count is not None and count.is_empty:
-        return Say.EMPTY
-    return Say.YES if answer.is_yes else Say.NO
 
 
 def judge_gate(
     command: str, base: Sequence[Answer], tried: Sequence[Answer], *, is_hidden: bool = False
 ) -> Gate:
     """Say what a command says of a candidate, so that what was wrong before does not count against it."""
-    before, now = _outcome_of(base), _outcome_of(tried)
+    before, now = _say_of(base), _say_of(tried)
     match now:
         case Say.YES:
-            why = _fewer(_fewest(base), _fewest(tried))
-            return _gate(command, tried, Say.NO if why else now, why, is_better=before is Say.NO and not why)
+            why = _why_fewer(base, tried)
+            verdict = _Verdict(Say.NO, why) if why else _Verdict(now, is_better=before is Say.NO)
         case Say.EMPTY:
-            return _gate(command, tried, now, "it ran no tests")
+            verdict = _Verdict(now, "it ran no tests")
         case Say.FLAKY if before is Say.FLAKY:
-            return _gate(command, tried, Say.AS_BEFORE, "it is flaky on the base, too")
+            verdict = _Verdict(Say.AS_BEFORE, "it is flaky on the base, too")
         case Say.FLAKY:
-            return _gate(command, tried, now, "it said yes as well as no to the same commit")
+            verdict = _Verdict(now, "it said yes as well as no to the same commit")
         case _ if before in (Say.YES, Say.EMPTY):
-            return _gate(command, tried, now)
+            verdict = _Verdict(now)
         case _:
-            return _beside_base(command, base, tried, is_needed=is_hidden or before is Say.FLAKY)
+            verdict = _beside_base(base, tried, is_needed=is_hidden or before is Say.FLAKY)
+    return _gate(command, tried, verdict)
 
 
-def _fewer(base: Count | None, tried: Count | None) -> str:
+def _why_fewer(base: Sequence[Answer], tried: Sequence[Answer]) -> str:
     """Say what is wrong with a yes: fewer tests stand behind it than on the base."""
-    if base is None or (tried is not None and tried.ran >= base.ran):
+    old, new = _fewest(base), _fewest(tried)
+    if old is None or (new is not None and new.ran >= old.ran):
         return ""
-    return f"it ran {tried.ran if tried else 'nobody knows how many'} tests, the base {base.ran}"
+    return f"it ran {new.ran if new else 'nobody knows how many'} tests, the base {old.ran}"
 
 
-def _beside_base(command: str, base: Sequence[Answer], tried: Sequence[Answer], *, is_needed: bool) -> Gate:
+def _beside_base(base: Sequence[Answer], tried: Sequence[Answer], *, is_needed: bool) -> _Verdict:
     """Judge a command that never said yes to a candidate, and not always to the base.
 
     Where the tests that fail are told, they are compared; else it says nothing, unless a yes is needed.
     """
-    old, new = _failing(base), _failing(tried)
     if any(answer.code is None for answer in tried):
-        return _gate(command, tried, Say.NO, "it took too long")
-    if old is None or new is None:
+        return _Verdict(Say.NO, "it took too long")
+    old = _told_by_all([failing_tests(answer.said) for answer in base])
+    new = _told_by_all([failing_tests(answer.said) for answer in tried])
+    if not (old and new):
         if is_needed:
-            return _gate(command, tried, Say.NO)
-        return _gate(command, tried, Say.AS_BEFORE, "it says no to the base, too, and not to which tests")
-    if broken := sorted(new.ever - old.ever):
-        return _gate(command, tried, Say.NO, f"{broken[0]} did not fail on the base")
-    if why := _fewer(_fewest(base), _fewest(tried)):
-        return _gate(command, tried, Say.NO, why)
-    left = old.always & new.ever  # a flaky test that happens to pass is no progress
-    why = f"{len(left)} of the {len(old.always)} tests that failed on the base still fail"
-    return _gate(command, tried, Say.AS_BEFORE, why, left=len(left), is_better=left < old.always)
-
-
-class Failing(NamedTuple):
-    """Names of tests that failed, over several rounds."""
-
-    ever: frozenset[str]
-    always: frozenset[str]
-
-
-def _failing(rounds: Sequence[Answer]) -> Failing | None:
-    """Return the tests that failed; None where a round does not name them."""
-    named = [failing_tests(answer.said) for answer in rounds]
-    told = [names for names in named if names is not None]
-    if not told or len(told) < len(named):
-        return None
-    first, *others = told
-    return Failing(ever=first.union(*others), always=first.intersection(*others))
+            return _Verdict(Say.NO)
+        return _Verdict(Say.AS_BEFORE, "it says no to the base, too, and not to which tests")
+    failed_always, fail_now = old[0].intersection(*old), new[0].union(*new)
+    if broken := sorted(fail_now.difference(*old)):
+        return _Verdict(Say.NO, f"{broken[0]} did not fail on the base")
+    if why := _why_fewer(base, tried):
+        return _Verdict(Say.NO, why)
+    left = failed_always & fail_now  # a flaky test that happens to pass is no progress
+    why = f"{len(left)} of the {len(failed_always)} tests that failed on the base still fail"
+    return _Verdict(Say.AS_BEFORE, why, left=len(left), is_better=left < failed_always)
 
 
 # rows
 
 
-def _row(race: Race, entry: Candidate, base: Trial | None, trials: Trials) -> Score:
+def _row(
+    race: Race, entry: Candidate, base: Trial | None, base_gates: Sequence[Gate], trials: Trials
+) -> Score:
     if not entry.is_in:
         return Score(entry=entry, standing=CandidateStatus.OUT, reason=entry.out)
     tried = trials.get(own_trial(race, entry).id)
@@ -292,9 +277,12 @@ def _row(race: Race, entry: Candidate, base: Trial | None, trials: Trials) -> Sc
         return judge_gate(command, base.rounds(command), tried.rounds(command), is_hidden=is_hidden)
 
     gates = tuple(judged(command) for command in race.all_gates)
-    standing, why = _standing(gates, _base_gates(race, base))
-    if entry.has_tampered:
-        standing, why = CandidateStatus.TAMPERED, _tampered(entry, standing)
+    standing, why = _standing(gates, base_gates)
+    if tampering := [flag for flag in entry.flags if flag.is_tampering]:
+        why = (
+            f"{tampering[0].what}: {tampering[0].path}; with the tests that were there its work is {standing}"
+        )
+        standing = CandidateStatus.TAMPERED
     elif entry.is_cosmetic and standing is CandidateStatus.GOOD:
         standing, why = CandidateStatus.COSMETIC, "it changes comments and formatting only"
     lint = judged(race.lint) if race.lint and race.lint not in race.all_gates else None
@@ -304,21 +292,14 @@ def _row(race: Race, entry: Candidate, base: Trial | None, trials: Trials) -> Sc
 def _standing(gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[CandidateStatus, str]:
     """Say how a candidate stands by the gates alone."""
     against = [gate for gate in gates if gate.say.is_against]
-    flaky = [gate for gate in against if gate.say is Say.FLAKY]
-    if len(flaky) < len(against):
-        gate = next(gate for gate in against if gate.say is not Say.FLAKY)
-        return CandidateStatus.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
-    if flaky:
-        return CandidateStatus.FLAKY, f"`{flaky[0].command}`: {flaky[0].reason}"
+    for gate in against:
+        if gate.say is not Say.FLAKY:
+            return CandidateStatus.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
+    if against:
+        return CandidateStatus.FLAKY, f"`{against[0].command}`: {against[0].reason}"
     if any(gate.say is Say.NO for gate in base) and not any(gate.is_better for gate in gates):
         return CandidateStatus.FAILED, "nothing that the gates say no to got better"
     return CandidateStatus.GOOD, ""
-
-
-def _tampered(entry: Candidate, standing: CandidateStatus) -> str:
-    """Say what a candidate did to what it is measured by, and how its work stands without that."""
-    flag = next(flag for flag in entry.flags if flag.is_tampering)
-    return f"{flag.what}: {flag.path}; with the tests that were there its work is {standing}"
 
 
 # tests that candidates wrote
@@ -334,7 +315,14 @@ def _with_suites(race: Race, card: Scorecard, trials: Trials, votes: Votes) -> S
     if wanted := _unfinished(trials_wanted, trials):
         return replace(card, wanted=wanted)
     says = [_says(race, author, voters, card.base, trials) for author in authors]
-    return _decide(race, replace(card, rows=tuple(_heard(row, says) for row in card.rows)), votes)
+    rows = [_heard(row, says) if row.standing is CandidateStatus.GOOD else row for row in card.rows]
+    decided = _decide(race, rows, card.base, votes)
+    if not isinstance(decided, Outcome):
+        return replace(card, rows=tuple(rows), duels=decided)
+    rows = [
+        replace(row, standing=CandidateStatus.WINNER) if row.number == decided.winner else row for row in rows
+    ]
+    return replace(card, rows=tuple(rows), outcome=decided)
 
 
 def _each_once(rows: Sequence[Score]) -> list[Score]:
@@ -353,122 +341,94 @@ def _says(
     They are accepted where more than half of the candidates pass them: a test may be wrong, too.
     """
     said = {
-        row.content: judge_suite(row.gates, trials[cross_trial(race, row.entry, author.entry).id])
+        row.content: _judge_suite(row.gates, trials[cross_trial(race, row.entry, author.entry).id])
         for row in voters
     }
     if said[author.content] is not Say.YES:
         return {}
     is_accepted = 2 * sum(say is Say.YES for say in said.values()) > len(voters)
     tried = trials.get(base_suite_trial(race, author.entry).id)
-    on_base = judge_suite(base, tried) if tried else None
+    on_base = _judge_suite(base, tried) if tried else None
     return {
         content: Suite(author=author.number, say=say, is_accepted=is_accepted, on_base=on_base)
         for content, say in said.items()
     }
 
 
-def judge_suite(alone: Sequence[Gate], crossed: Trial) -> Say | None:
+def _judge_suite(alone: Sequence[Gate], crossed: Trial) -> Say | None:
     """Say what tests that were added say of a candidate, by the gates that ran them and were content before.
 
     A gate that runs no more tests than it did alone did not run them.
     """
-    said = [_crossed(gate, crossed) for gate in alone if gate.say is Say.YES]
-    if Say.NO in said:
-        return Say.NO
-    return Say.YES if Say.YES in said else None
-
-
-def _crossed(gate: Gate, crossed: Trial) -> Say | None:
-    rounds = crossed.rounds(gate.command)
-    count = _fewest(rounds)
-    if gate.tests is None or count is None or count.ran <= gate.tests.ran:
-        return None
-    say = _outcome_of(rounds)
-    return say if say in (Say.YES, Say.NO) else None
+    said: set[Say] = set()
+    for gate in alone:
+        rounds = crossed.rounds(gate.command)
+        count = _fewest(rounds)
+        is_counted = gate.tests is not None and count is not None and count.ran > gate.tests.ran
+        if gate.say is Say.YES and is_counted:
+            said.add(_say_of(rounds))
+    return next((say for say in (Say.NO, Say.YES) if say in said), None)
 
 
 def _heard(row: Score, says: Sequence[Mapping[str, Suite]]) -> Score:
-    if row.standing is not CandidateStatus.GOOD:
-        return row
+    """Return a good candidate after the tests of others were run on it."""
     suites = tuple(suite for of_author in says if (suite := of_author.get(row.content)))
-    against = [suite for suite in suites if suite.say is Say.NO and suite.is_accepted]
-    if not against:
-        heard = replace(row, suites=suites)
-        return heard if heard.proofs else replace(heard, reason=UNPROVEN)
-    why = f"it fails tests of candidate {against[0].author}, which most candidates pass"
-    return replace(row, suites=suites, standing=CandidateStatus.REFUTED, reason=why)
+    heard = replace(row, suites=suites)
+    for suite in suites:
+        if suite.say is Say.NO and suite.is_accepted:
+            why = f"it fails tests of candidate {suite.author}, which most candidates pass"
+            return replace(heard, standing=CandidateStatus.REFUTED, reason=why)
+    return heard if heard.proofs else replace(heard, reason=UNPROVEN)
 
 
 # who wins
 
 
-def _decide(race: Race, card: Scorecard, votes: Votes) -> Scorecard:
-    good = [row for row in card.rows if row.standing is CandidateStatus.GOOD]
+def _decide(
+    race: Race, rows: Sequence[Score], base: Sequence[Gate], votes: Votes
+) -> Outcome | tuple[Duel, ...]:
+    """Return how a race came out, or what its judge must decide first."""
+    good = [row for row in rows if row.standing is CandidateStatus.GOOD]
     if not good:
-        return _without_good(card)
-    proven = [row for row in good if row.proofs]
-    if not proven:
-        best, why = _each_once(good), _why_unproven(good, card.base)
-    else:
+        return _without_good(rows, base)
+    if proven := [row for row in good if row.proofs]:
         most = max(row.evidence for row in proven)
         best = _each_once([row for row in proven if row.evidence == most])
         if len(best) == 1:
-            return _won(card, best[0], _why_alone(best[0], good))
+            is_alone = all(row.content == best[0].content for row in good)
+            why = "it alone is good" if is_alone else "more speaks for it than for any other"
+            return Outcome(end=End.WON, winner=best[0].number, reason=why)
         why = f"{_names(best)} are equal in all that was measured"
+    else:
+        best = _each_once(good)
+        gap = "also on the base" if all(gate.say is Say.YES for gate in base) else UNPROVEN
+        why = f"the gates pass with {_names(good)}, but {gap}: no check shows who does what was asked for"
     if race.judge and len(best) > 1:
-        return _by_judge(card, best, votes, why)
-    return _tie(card, _dispute(best) or why)
+        return _by_judge(best, votes, why)
+    return Outcome(end=End.TIE, reason=_dispute(best) or why)
 
 
-def _without_good(card: Scorecard) -> Scorecard:
-    """Say how a race ends in which nobody is good: whether comments were asked for, a person must say."""
-    cosmetic = [row for row in card.rows if row.standing is CandidateStatus.COSMETIC]
-    if not cosmetic:
-        return replace(card, outcome=Outcome(end=End.NOBODY, reason=_why_nobody(card)))
-    why = f"the gates pass with {_names(cosmetic)}, but only comments and formatting change"
-    return _tie(card, f"{why}: a person must say whether that was asked for")
-
-
-def _why_unproven(good: Sequence[Score], base: Sequence[Gate]) -> str:
-    is_green = all(gate.say is Say.YES for gate in base)
-    gap = "also on the base" if is_green else UNPROVEN
-    return f"the gates pass with {_names(good)}, but {gap}: no check shows who does what was asked for"
-
-
-def _why_alone(winner: Score, good: Sequence[Score]) -> str:
-    others = [row for row in good if row.content != winner.content]
-    if not others:
-        return "it alone is good"
-    return "more speaks for it than for any other"
+def _without_good(rows: Sequence[Score], base: Sequence[Gate]) -> Outcome:
+    if cosmetic := [row for row in rows if row.standing is CandidateStatus.COSMETIC]:
+        why = f"the gates pass with {_names(cosmetic)}, but only comments and formatting change"
+        return Outcome(end=End.TIE, reason=f"{why}: a person must say whether that was asked for")
+    standings = {row.standing for row in rows}
+    tampered = [row for row in rows if row.standing is CandidateStatus.TAMPERED]
+    if any(_standing(row.gates, base)[0] is CandidateStatus.GOOD for row in tampered):
+        why = "only candidates that changed what they are measured by are good"
+    elif CandidateStatus.FLAKY in standings and standings.isdisjoint(
+        (CandidateStatus.FAILED, CandidateStatus.REFUTED)
+    ):
+        why = "those that are good are flaky"
+    else:
+        why = "no candidate is good"
+    return Outcome(end=End.NOBODY, reason=why)
 
 
 def _names(rows: Sequence[Score]) -> str:
     """Write `candidate 1`, or `candidates 1, 2 and 3`."""
     *first, last = (str(number) for number in sorted(row.number for row in rows))
     return f"candidates {', '.join(first)} and {last}" if first else f"candidate {last}"
-
-
-def _won(card: Scorecard, winner: Score, reason: str) -> Scorecard:
-    rows = tuple(replace(row, standing=CandidateStatus.WINNER) if row is winner else row for row in card.rows)
-    outcome = Outcome(end=End.WON, winner=winner.number, reason=reason)
-    return replace(card, rows=rows, outcome=outcome)
-
-
-def _tie(card: Scorecard, reason: str) -> Scorecard:
-    return replace(card, outcome=Outcome(end=End.TIE, reason=reason))
-
-
-def _why_nobody(card: Scorecard) -> str:
-    standings = {row.standing for row in card.rows}
-    tampered = [row for row in card.rows if row.standing is CandidateStatus.TAMPERED]
-    if any(_standing(row.gates, card.base)[0] is CandidateStatus.GOOD for row in tampered):
-        return "only candidates that changed what they are measured by are good"
-    if CandidateStatus.FLAKY in standings and not standings & {
-        CandidateStatus.FAILED,
-        CandidateStatus.REFUTED,
-    }:
-        return "those that are good are flaky"
-    return "no candidate is good"
 
 
 def _dispute(best: Sequence[Score]) -> str:
@@ -482,37 +442,30 @@ def _dispute(best: Sequence[Score]) -> str:
     return ""
 
 
-def _by_judge(card: Scorecard, best: Sequence[Score], votes: Votes, why: str) -> Scorecard:
+def _by_judge(best: Sequence[Score], votes: Votes, why: str) -> Outcome | tuple[Duel, ...]:
     """Find the candidate that the judge prefers to each other one, whichever of the two it sees first.
 
     It is asked pair by pair: whoever is not preferred once cannot win, and is asked about again only to
     confirm the one that is left. That one is the same in whatever order they are asked about.
     """
+
+    def prefers(one: int, other: int) -> bool:
+        return votes[one, other] == one and votes[other, one] == one
+
     field = [row.number for row in sorted(best, key=lambda row: row.content)]
     leader: int | None = None
-    for number in field:
-        if leader is None:
-            leader = number
-        elif not _is_judged(votes, leader, number):
-            return replace(card, duels=((leader, number), (number, leader)))
-        elif not _prefers(votes, leader, number):
-            leader = number if _prefers(votes, number, leader) else None
-    for number in field:
-        if leader in (None, number):
-            continue
-        if not _is_judged(votes, leader, number):
-            return replace(card, duels=((leader, number), (number, leader)))
-        if not _prefers(votes, leader, number):
-            leader = None
+    for is_confirming in (False, True):
+        for number in field:
+            if leader is None and not is_confirming:
+                leader = number
+            if leader in (None, number):
+                continue
+            duels = (leader, number), (number, leader)
+            if not votes.keys() >= {*duels}:
+                return duels
+            if not prefers(leader, number):
+                is_other = not is_confirming and prefers(number, leader)
+                leader = number if is_other else None
     if leader is None:
-        return _tie(card, f"{why}, and the judge prefers none of them in either order")
-    winner = next(row for row in best if row.number == leader)
-    return _won(card, winner, f"{why}, and the judge prefers it in either order")
-
-
-def _is_judged(votes: Votes, one: int, other: int) -> bool:
-    return (one, other) in votes and (other, one) in votes
-
-
-def _prefers(votes: Votes, one: int, other: int) -> bool:
-    return votes[one, other] == one and votes[other, one] == one
+        return Outcome(end=End.TIE, reason=f"{why}, and the judge prefers none of them in either order")
+    return Outcome(end=End.WON, winner=leader, reason=f"{why}, and the judge prefers it in either order")
