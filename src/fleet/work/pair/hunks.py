@@ -27,7 +27,7 @@ def changed_lines(diff: str) -> Changed:
             name = _name_in(line) or name
             changed.setdefault(name, [])
         elif (hunk := _HUNK.match(line)) and name:
-            removed, start, added = _count(hunk[1]), int(hunk[2]), _count(hunk[3])
+            removed, start, added = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
             changed[name].append(range(start, start + added) if added else range(start, start + 2))
             _skip(lines, removed + added)
     return {name: tuple(ranges) for name, ranges in changed.items() if name}
@@ -42,10 +42,6 @@ def plain_path(name: str) -> str:
     return name.strip().removeprefix("./")
 
 
-def _count(text: str | None) -> int:
-    return 1 if text is None else int(text)
-
-
 def _skip(lines: Iterator[str], count: int) -> None:
     """Pass over the content of a hunk: a line of it may look like anything."""
     while count > 0:
@@ -58,13 +54,10 @@ def _skip(lines: Iterator[str], count: int) -> None:
 def _name_in(header: str) -> str:
     """Return the file that a `---` or `+++` line names; "" for none."""
     name = header[4:].removesuffix("\t")  # git ends names with blanks so
-    name = _unquoted(name) if name.startswith('"') else name
+    if name.startswith('"'):
+        raw = name[1:-1].encode(errors="surrogateescape")
+        name = _ESCAPE.sub(_letter, raw).decode(errors="surrogateescape")
     return "" if name == "/dev/null" else name.partition("/")[2]
-
-
-def _unquoted(name: str) -> str:
-    raw = name[1:-1].encode(errors="surrogateescape")
-    return _ESCAPE.sub(_letter, raw).decode(errors="surrogateescape")
 
 
 def _letter(found: re.Match[bytes]) -> bytes:

@@ -233,13 +233,8 @@ def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed:
     changed files itself, which is forbidden; what it calls good or resolved does not: nobody knows what of.
     """
     counted = replace(review, resolved=()) if edits else review
-    findings = take_review(
-        pair.findings,
-        counted,
-        round=pair.round,
-        changed=changed if pair.seen else None,
-        head=pair.head,
-    )
+    changed_since = changed if pair.seen else None
+    findings = take_review(pair.findings, counted, round=pair.round, changed=changed_since, head=pair.head)
     heard = Round(
         number=pair.round,
         head=pair.head,
@@ -259,17 +254,13 @@ def _judge(pair: Pair, word: Word) -> Pair:
     if word is Word.APPROVED and not grave:
         return replace(pair, state=PairState.APPROVED, reason="")
     if open_in(pair.findings) and not is_last:
-        return _ask_doer(pair)
+        return replace(pair, state=PairState.DOING, round=pair.round + 1, asked=pair.asked + 1)
     if grave:
         told = ", ".join(finding.id for finding in grave)
         return _leave_to_person(pair, f"grave findings are left after {pair.round} rounds: {told}")
     if notes_in(pair.findings):
         return replace(pair, state=PairState.ACCEPTED_WITH_NOTES, reason="")
     return _leave_to_person(pair, "the reviewer wants changes and names none")
-
-
-def _ask_doer(pair: Pair) -> Pair:
-    return replace(pair, state=PairState.DOING, round=pair.round + 1, asked=pair.asked + 1)
 
 
 def _look_again(pair: Pair) -> Pair:

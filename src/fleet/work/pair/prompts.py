@@ -114,8 +114,8 @@ def _what_is_left(pair: Pair) -> str:
     found = open_in(pair.findings)
     if not found:
         return person + GO_ON
-    listed = shorten(_listed(found), LONGEST_FINDINGS, f"see `fleet pair show {pair.id}`")
-    block = quote_untrusted("findings", listed, _secret(pair, f"fix {pair.asked}"))
+    listed = shorten("\n\n".join(map(_told, found)), LONGEST_FINDINGS, f"see `fleet pair show {pair.id}`")
+    block = quote_untrusted("findings", listed, mark_for(pair.secret, f"fix {pair.asked}"))
     return person + FIX.format(round=pair.round - 1, bound=pair.bound, rule=RULE, findings=block)
 
 
@@ -131,12 +131,11 @@ def ticket_of(pair: Pair) -> str:
 
 
 def review_prompt(pair: Pair, material: Material) -> str:
-    secret = _secret(pair, pair.review_task)
-    wide, narrow = f"git diff {_range(pair)}", f"git diff {pair.seen} {pair.head}"
+    secret, base = mark_for(pair.secret, pair.review_task), pair.review_base or pair.base
+    wide, narrow = f"git diff {base} {pair.head}", f"git diff {pair.seen} {pair.head}"
+    asked_for = "\n\n".join([pair.prompt, *(step.prompt for step in pair.steps)])
     blocks = [
-        quote_untrusted(
-            "what was asked for", shorten(_asked_for(pair), LONGEST_TASK, "it goes on alike"), secret
-        ),
+        quote_untrusted("what was asked for", shorten(asked_for, LONGEST_TASK, "it goes on alike"), secret),
         quote_untrusted(
             f"the work, as `{wide}` shows it",
             shorten(material.diff, LONGEST_DIFF, f"see `{wide}`") or "(no line was changed)",
@@ -151,7 +150,7 @@ def review_prompt(pair: Pair, material: Material) -> str:
         rule=RULE,
         round=pair.round,
         bound=pair.bound,
-        base=pair.review_base or pair.base,
+        base=base,
         head=pair.head,
         advice=f"\n{pair.advice}\n" if pair.advice else "",
         blocks="\n\n".join(block for block in blocks if block),
@@ -164,24 +163,8 @@ def ask_again_prompt(pair: Pair, reason: str) -> str:
     return ASK_AGAIN.format(reason=reason, ticket=ticket_of(pair))
 
 
-def _asked_for(pair: Pair) -> str:
-    return "\n\n".join([pair.prompt, *(step.prompt for step in pair.steps)])
-
-
 def _shown(title: str, text: str, hint: str, secret: str) -> str:
     return quote_untrusted(title, shorten(text, LONGEST_TEXT, hint), secret) if text.strip() else ""
-
-
-def _range(pair: Pair) -> str:
-    return f"{pair.review_base or pair.base} {pair.head}"
-
-
-def _secret(pair: Pair, name: str) -> str:
-    return mark_for(pair.secret, name)
-
-
-def _listed(findings: Iterable[Finding]) -> str:
-    return "\n\n".join(_told(finding) for finding in findings)
 
 
 def _told(finding: Finding) -> str:

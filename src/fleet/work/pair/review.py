@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias, cast
 
 from fleet.domain.event import Json
+from fleet.domain.untrusted_text import UNTRUSTED_JSON
 from fleet.errors import InvalidInput
 from fleet.work.pair.hunks import Changed, plain_path, touches
 
@@ -97,7 +98,6 @@ def read_review(text: str, ticket: str) -> Review:
 
 def _objects(text: str) -> Iterator[Mapping[str, Json]]:
     """Yield the JSON objects that begin at the beginning of a line, and are in no other object."""
-    decoder = json.JSONDecoder(object_pairs_hook=_without_doubles)
     end = 0
     for tried, found in enumerate(re.finditer(r"^[ \t]*(\{)", text, re.MULTILINE)):
         if tried >= MOST_OBJECTS:
@@ -105,17 +105,10 @@ def _objects(text: str) -> Iterator[Mapping[str, Json]]:
         if found.start(1) < end:
             continue
         try:
-            value, end = decoder.raw_decode(text, found.start(1))
+            value, end = UNTRUSTED_JSON.raw_decode(text, found.start(1))
         except (ValueError, RecursionError):
             continue
         yield cast("Mapping[str, Json]", value)
-
-
-def _without_doubles(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
-    body = dict(pairs)
-    if len(body) != len(pairs):
-        raise ValueError("a name is there twice")
-    return body
 
 
 def _review(body: Mapping[str, Json]) -> Review:
@@ -173,14 +166,7 @@ def _told(value: Json) -> str:
 # the ledger
 
 
-def take_review(
-    ledger: Ledger,
-    review: Review,
-    *,
-    round: int,
-    changed: Changed | None,
-    head: str,
-) -> Ledger:
+def take_review(ledger: Ledger, review: Review, *, round: int, changed: Changed | None, head: str) -> Ledger:
     """Return the ledger after a review of a commit.
 
     `changed` are the lines that were changed since the one before it; None for the first, which may raise
@@ -188,26 +174,27 @@ def take_review(
     Nothing is resolved in the very commit that it was found in.
     """
     resolved = frozenset(review.resolved)
-    before = tuple(_after(finding, resolved, head) for finding in ledger)
+    before = tuple(
+        replace(one, standing=FindingState.RESOLVED, seen_to_by=head)
+        if one.id in resolved and one.standing is not FindingState.RESOLVED and one.raised_at != head
+        else one
+        for one in ledger
+    )
     kept = before
     for remark in review.findings:
         known = _known(before, kept, remark)
-        if known is not None and known.is_open:
-            kept = _with_severity(kept, known, remark.severity)
+        if known is not None and known.is_open:  # to repeat a finding makes it no lighter
+            graver = min(known.severity, remark.severity, key=_RANKS.__getitem__)
+            kept = tuple(replace(one, severity=graver) if one.id == known.id else one for one in kept)
             continue
         is_undone = known is not None and known.id in resolved
         is_in_time = changed is None or touches(changed, remark.file, remark.line)
-        if is_undone or is_in_time or remark.severity is Severity.BLOCKER:
-            kept = _with(kept, replace(remark, round=round, raised_at=head))
-        elif known is None:
-            kept = _with(kept, replace(remark, round=round, raised_at=head, standing=FindingState.LATE))
+        is_asked_for = is_undone or is_in_time or remark.severity is Severity.BLOCKER
+        if is_asked_for or known is None:
+            standing = FindingState.OPEN if is_asked_for else FindingState.LATE
+            new_id = f"F{len(kept) + 1}"
+            kept += (replace(remark, id=new_id, round=round, raised_at=head, standing=standing),)
     return kept
-
-
-def _after(finding: Finding, resolved: Iterable[str], head: str) -> Finding:
-    if finding.id not in resolved or finding.standing is FindingState.RESOLVED or finding.raised_at == head:
-        return finding
-    return replace(finding, standing=FindingState.RESOLVED, seen_to_by=head)
 
 
 def _known(before: Ledger, kept: Ledger, remark: Finding) -> Finding | None:
@@ -216,16 +203,6 @@ def _known(before: Ledger, kept: Ledger, remark: Finding) -> Finding | None:
     claim = _folded(remark.claim)
     by_claim = [one for one in kept if one.file == remark.file and _folded(one.claim) == claim]
     return next((one for one in (*by_id, *by_claim) if one.is_open), next(iter((*by_id, *by_claim)), None))
-
-
-def _with_severity(ledger: Ledger, known: Finding, severity: Severity) -> Ledger:
-    """Return the ledger with a finding that may have become graver: to repeat it makes it no lighter."""
-    graver = min(known.severity, severity, key=_RANKS.__getitem__)
-    return tuple(replace(one, severity=graver) if one.id == known.id else one for one in ledger)
-
-
-def _with(ledger: Ledger, remark: Finding) -> Ledger:
-    return (*ledger, replace(remark, id=f"F{len(ledger) + 1}"))
 
 
 def _folded(claim: str) -> str:

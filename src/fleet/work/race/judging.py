@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
+from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.run import Role
 from fleet.domain.task import Task
+from fleet.domain.untrusted_text import UNTRUSTED_JSON
 from fleet.work.race.model import Race
 from fleet.work.race.scorecard import Duel
 
@@ -80,19 +80,9 @@ def read_vote(duel: Duel, answer: str) -> int | None:
     if fenced := _FENCE.fullmatch(text):
         text = fenced["body"]
     try:
-        body: object = json.loads(text, object_pairs_hook=_once)
+        body = cast("Json", UNTRUSTED_JSON.decode(text))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or set(body) != {"better", "reason"} or not isinstance(body["reason"], str):
         return None
-    said = cast("Mapping[str, object]", body)
-    if set(said) != {"better", "reason"} or not isinstance(said["reason"], str):
-        return None
-    return {"A": duel[0], "B": duel[1]}.get(said["better"]) if isinstance(said["better"], str) else None
-
-
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("a name is there twice")
-    return dict(pairs)
+    return {"A": duel[0], "B": duel[1]}.get(str(body["better"]))

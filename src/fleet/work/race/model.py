@@ -66,10 +66,6 @@ class Candidate:
         return not self.out
 
     @property
-    def has_tampered(self) -> bool:
-        return any(flag.is_tampering for flag in self.flags)
-
-    @property
     def is_cosmetic(self) -> bool:
         """Whether it is proved to behave as the base does."""
         return self.behaviour == SAME
@@ -211,60 +207,54 @@ def enter(entry: Candidate, *, base_tree: str, tree: str, behaviour: str, examin
 
 def without_doubles(entries: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates; of those that hold the very same, one takes part, whatever their order is."""
-    kept: dict[str, Candidate] = {}
+    kept: dict[str, int] = {}
     for entry in sorted(entries, key=lambda one: (one.commit, one.number)):
         if entry.is_in:
-            kept.setdefault(entry.tree, entry)
-    return tuple(_unless_double(entry, kept.get(entry.tree)) for entry in entries)
-
-
-def _unless_double(entry: Candidate, kept: Candidate | None) -> Candidate:
-    if kept is None or kept is entry or not entry.is_in:
-        return entry
-    return replace(entry, out=f"it is the same as candidate {kept.number}")
+            kept.setdefault(entry.tree, entry.number)
+    return tuple(
+        replace(entry, out=f"it is the same as candidate {kept[entry.tree]}")
+        if entry.is_in and kept[entry.tree] != entry.number
+        else entry
+        for entry in entries
+    )
 
 
 # what is tried
 
 
 def base_trial(race: Race) -> Trial:
-    return _trial(race, "base", race.base, race.times, ())
+    return _trial(race, "base", race.base, ())
 
 
 def own_trial(race: Race, entry: Candidate) -> Trial:
     """Return the trial of a candidate: its work with the base's own tests."""
-    return _trial(race, _short(entry), entry.commit, race.times, _restoring(race, entry))
+    return _trial(race, _short(entry), entry.commit, _restoring(race, entry))
 
 
 def cross_trial(race: Race, entry: Candidate, author: Candidate) -> Trial:
     """Return the trial of a candidate with the tests that one of them, maybe itself, adds."""
-    patches = (*_restoring(race, entry), Patch(commit=author.commit, paths=author.tests))
-    times = race.times if author.commit == entry.commit else min(race.times, 2)
-    trial = _trial(race, f"{_short(entry)}-with-{_short(author)}", entry.commit, times, patches)
-    return replace(trial, commands=race.gates or race.hidden_gates)
+    trial = _suite_trial(race, _short(entry), entry.commit, _restoring(race, entry), author)
+    return trial if author.commit == entry.commit else replace(trial, times=min(race.times, 2))
 
 
 def base_suite_trial(race: Race, author: Candidate) -> Trial:
     """Return the trial of the base with the tests that a candidate adds: those that fail are proof."""
-    patches = (Patch(commit=author.commit, paths=author.tests),)
-    trial = _trial(race, f"base-with-{_short(author)}", race.base, race.times, patches)
-    return replace(trial, commands=race.gates or race.hidden_gates)
+    return _suite_trial(race, "base", race.base, (), author)
 
 
 def all_trials(race: Race) -> list[Trial]:
     """Return all that may have to be tried."""
     entries = [entry for entry in race.entries if entry.is_in]
-    own = [own_trial(race, entry) for entry in entries]
     authors = [entry for entry in entries if entry.tests]
     return [
         base_trial(race),
-        *own,
+        *(own_trial(race, entry) for entry in entries),
         *(cross_trial(race, one, author) for author in authors for one in entries),
         *(base_suite_trial(race, author) for author in authors),
     ]
 
 
-def _trial(race: Race, name: str, commit: str, times: int, patches: tuple[Patch, ...]) -> Trial:
+def _trial(race: Race, name: str, commit: str, patches: tuple[Patch, ...]) -> Trial:
     lint = (race.lint,) if race.lint and race.lint not in race.all_gates else ()
     return Trial(
         id=TrialId(f"{race.id}-{name}"),
@@ -274,9 +264,15 @@ def _trial(race: Race, name: str, commit: str, times: int, patches: tuple[Patch,
         host=race.host,
         created_at=race.created_at,
         patches=patches,
-        times=times,
+        times=race.times,
         stops_at_no=False,
     )
+
+
+def _suite_trial(race: Race, name: str, commit: str, patches: tuple[Patch, ...], author: Candidate) -> Trial:
+    suite = Patch(commit=author.commit, paths=author.tests)
+    trial = _trial(race, f"{name}-with-{_short(author)}", commit, (*patches, suite))
+    return replace(trial, commands=race.gates or race.hidden_gates)
 
 
 def _restoring(race: Race, entry: Candidate) -> tuple[Patch, ...]:
