@@ -128,9 +128,8 @@ class Refused(FleetError):
 
 class GitFailed(Failed):
     def __init__(self, command: str, reason: str) -> None:
-        super().__init__(
-            f"`git {command}` failed: {reason}", hint="run `fleet doctor`, or the command by hand to see more"
-        )
+        hint = "run `fleet doctor`, or the command by hand to see more"
+        super().__init__(f"`git {command}` failed: {reason}", hint=hint)
         self.reason = reason
 
 
@@ -167,10 +166,8 @@ class Fenced(Conflict):
     """The word of a former holder, which counts no more."""
 
     def __init__(self, task: str, token: int, newest: int) -> None:
-        super().__init__(
-            f"task {task} is not held with token {token} any more (the newest is {newest})",
-            hint=("see who holds it with ", Next("task.show", task_id=task)),
-        )
+        message = f"task {task} is not held with token {token} any more (the newest is {newest})"
+        super().__init__(message, hint=("see who holds it with ", Next("task.show", task_id=task)))
 
 
 class BranchTaken(Conflict):
@@ -184,24 +181,21 @@ class WorkspaceGone(Conflict):
         from shlex import quote
 
         word = quote(branch)
-        super().__init__(
-            f"the workspace of {branch!r} is gone: there is no folder {folder}",
-            hint=f"`fleet kill {word}`, then `fleet undo {word}` brings it back, as its branch has it",
-        )
+        hint = f"`fleet kill {word}`, then `fleet undo {word}` brings it back, as its branch has it"
+        super().__init__(f"the workspace of {branch!r} is gone: there is no folder {folder}", hint=hint)
 
 
 class IllegalTransition(Conflict):
     def __init__(self, run: str, old: str, new: str) -> None:
-        super().__init__(
-            f"run {run} is {old} and cannot become {new}", hint="look again with `fleet list --all`"
-        )
+        hint = "look again with `fleet list --all`"
+        super().__init__(f"run {run} is {old} and cannot become {new}", hint=hint)
 
 
 class DiskFull(OverLimit):
     def __init__(self, path: str, free_mb: int, wanted_mb: int) -> None:
+        message = f"only {free_mb} MB are free on the disk of {path}, and {wanted_mb} MB must stay free"
         super().__init__(
-            f"only {free_mb} MB are free on the disk of {path}, and {wanted_mb} MB must stay free",
-            hint="run `fleet clean`, or lower limits.min_free_mb with `fleet config set`",
+            message, hint="run `fleet clean`, or lower limits.min_free_mb with `fleet config set`"
         )
 
 
@@ -249,19 +243,16 @@ class StoreGone(StoreUnusable):
     """The file of a store that was in use is not there any more."""
 
     def __init__(self, path: str, known: int) -> None:
-        super().__init__(
-            f"{path} is missing, and it had {known} writes; agents run on",
-            hint=f"{_REPAIR}; to begin with an empty store, delete {path}-generation",
-        )
+        hint = f"{_REPAIR}; to begin with an empty store, delete {path}-generation"
+        super().__init__(f"{path} is missing, and it had {known} writes; agents run on", hint=hint)
 
 
 class StoreDamaged(StoreUnusable):
     """What is in the store's file cannot be read."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"{path} is damaged or no database ({reason}); nothing was changed in it", hint=_REPAIR
-        )
+        message = f"{path} is damaged or no database ({reason}); nothing was changed in it"
+        super().__init__(message, hint=_REPAIR)
 
 
 class SupervisorSilent(Unavailable):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fleet.domain.task import Task
 
@@ -31,13 +30,9 @@ turn. You are started again with the answer.
 GATES = """
 Then these commands must succeed in your worktree, or you are asked again:
 {commands}"""
-
-
 BEFORE = """The last attempt at it ended like this: {reason}
 
 """
-
-
 BUILDS_ON = """It builds on the work of these; merge what is not on your branch yet:
 {lines}
 
@@ -46,7 +41,8 @@ BUILDS_ON = """It builds on the work of these; merge what is not on your branch 
 
 def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: Sequence[Task] = ()) -> str:
     """Return the first prompt of a run at a task."""
-    lines = "\n".join(f"- {dep.title} (task {dep.id}, {_place_of(dep)})" for dep in deps)
+    pushed = {dep.id: f", pushed as {dep.base_ref}" if dep.base_ref else "" for dep in deps}
+    lines = "\n".join(f"- {dep.title} (task {dep.id}, branch {dep.branch}{pushed[dep.id]})" for dep in deps)
     commands = "\n".join(f"    {command}" for command in task.gates)
     return SHEET.format(
         id=task.id,
@@ -61,11 +57,6 @@ def brief(task: Task, *, branch: str, artifacts: str, last_end: str = "", deps: 
         questions=QUESTIONS,
         gates=GATES.format(commands=commands) if commands else "",
     )
-
-
-def _place_of(task: Task) -> str:
-    pushed = f", pushed as {task.base_ref}" if task.base_ref else ""
-    return f"branch {task.branch}{pushed}"
 
 
 AGAIN = """{description}
@@ -83,17 +74,10 @@ def tell(task: Task, *, last_end: str = "") -> str:
     return AGAIN.format(description=task.description, reason=last_end)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanStatus:
-    is_completed: bool = False
-    is_blocked: bool = False
-
-
 _STATUS = re.compile(r"^[\s*#>-]*status[\s*]*:[\s*`]*(?P<word>in_progress|blocked|completed)\b", re.I | re.M)
 
 
-def read_plan(text: str) -> PlanStatus:
-    """Return what the last status line of a plan says."""
+def read_plan(text: str) -> str:
+    """Return what the last status line of a plan says, "completed" say; "" if there is none."""
     words = [found["word"].lower() for found in _STATUS.finditer(text)]
-    last = words[-1] if words else ""
-    return PlanStatus(is_completed=last == "completed", is_blocked=last == "blocked")
+    return words[-1] if words else ""

@@ -64,7 +64,7 @@ class Artifacts:
         """Take back a plan's word that all is completed: who is started now is to do something."""
         path = self._folder_of(task_id) / PLAN
         text = read_plain(path)
-        if read_plan(text).is_completed:
+        if read_plan(text) == "completed":
             write_plain(path, f"{text.rstrip()}\n\nIt was opened again.\nStatus: in_progress\n")
 
 

@@ -100,7 +100,7 @@ class EngineContext:
         task = Tasks(self.store).peek(task_id)
         if task is not None and (task.close_reason is not None or task.ends_with_turn):
             return True
-        return read_plan(read_plain(self.task_folder(task_id) / PLAN)).is_completed
+        return read_plan(read_plain(self.task_folder(task_id) / PLAN)) == "completed"
 
     async def gates_of(self, run: Run) -> tuple[str, ...]:
         """Return the commands that decide whether a run's work is good, as its task has them now."""

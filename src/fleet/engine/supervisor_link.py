@@ -18,10 +18,10 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from fleet.errors import Conflict, SupervisorSilent
 from fleet.files.private import make_private
+from fleet.ports.supervisor_link import Holder
 
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a wake-up was read
@@ -36,17 +36,6 @@ _MARKS = ("FLEET_RUN", "FLEET_RUN_TOKEN")
 _AGENT_VARIABLES = (*_MARKS, "TMUX", "TMUX_PANE")
 # What an agent's environment says of which home it is: the rest is settings, and not an agent's to make.
 _HOME_VARIABLES = ("FLEET_HOME", "FLEET_HOST", "FLEET_DATABASE_URL")
-
-
-class Holder(NamedTuple):
-    """Who holds the lock, in its own words."""
-
-    pid: int
-    since: float
-    is_background: bool
-    version: str
-    is_up: bool = False  # it has what it needs, and works
-    is_draining: bool = False  # it starts no more tasks, and stops with the last one
 
 
 class HomeSupervisorLink:

@@ -100,13 +100,12 @@ class TurnOutcomes:
         if task.close_reason is not None or task.ends_with_turn:
             return ""
         plan = read_plan(read_plain(self._context.task_folder(task.id) / PLAN))
-        return (
-            f"its plan says that it is blocked; read `fleet task {task.id} plan`" if plan.is_blocked else ""
-        )
+        is_blocked = plan == "blocked"
+        return f"its plan says that it is blocked; read `fleet task {task.id} plan`" if is_blocked else ""
 
     def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
         """Return the task with the wish to close it, where its agent only wrote it into its plan."""
-        if task.close_reason is not None or not read_plan(read_plain(Path(ending.plan))).is_completed:
+        if task.close_reason is not None or read_plan(read_plain(Path(ending.plan))) != "completed":
             return task
         summary = ending.result.summary.partition("\n")[0]
         return replace(task, close_reason=summary or "its plan says that it is completed")

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-class Holder(Protocol):
-    """The supervisor in charge."""
+class Holder(NamedTuple):
+    """The supervisor in charge, in its own words."""
 
-    @property
-    def pid(self) -> int:
-        """Its process; 0 while it has not signed yet."""
-        ...
-
-    @property
-    def since(self) -> float: ...
-
-    @property
-    def is_background(self) -> bool: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it is past its start."""
-        ...
-
-    @property
-    def is_draining(self) -> bool:
-        """Whether it starts no more tasks."""
-        ...
+    pid: int  # 0 while it has not signed yet
+    since: float
+    is_background: bool
+    version: str
+    is_up: bool = False  # it has what it needs, and works
+    is_draining: bool = False  # it starts no more tasks, and stops with the last one
 
 
 class SupervisorLink(Protocol):

@@ -15,6 +15,14 @@ from fleet.domain.run import Mode
 from fleet.ports.coder import Facts, Launch, Tiers, Turn
 
 CAUSES = frozenset({Cause.LIMIT, Cause.LOGIN, Cause.CONTEXT, Cause.BUDGET})
+_TEXTS = {  # events that are a text and nothing else
+    "thought": events.thought,
+    "retry": events.retry,
+    "denied": events.denied,
+    "error": events.error,
+    "prompted": events.prompted,
+    "needs_approval": events.needs_approval,
+}
 PROGRAM = str(resources("fleet.testing").joinpath("scripted.py"))
 
 
@@ -53,8 +61,6 @@ class ScriptedCoder(JsonCoder):
                 return events.session(line.text("session"), line.text("model"))
             case "said":
                 return events.said(last_word)
-            case "thought":
-                return events.thought(text)
             case "tool":
                 return events.tool(line.text("name"), line.text("id"), line.text("summary"))
             case "tool_done":
@@ -64,30 +70,20 @@ class ScriptedCoder(JsonCoder):
                 return events.usage(
                     line.text("scope") or "run", **{name: line.number(name) for name in names}
                 )
-            case "retry":
-                return events.retry(text)
             case "limit":
                 return events.limit(rejected=True, resets_at=line.number("resets_at"))
-            case "denied":
-                return events.denied(text)
             case "asked":
                 return [Event(kind=EventKind.ASKED, text=text)]
-            case "error":
-                return events.error(text)
             case "ready":
                 return events.ready()
-            case "prompted":
-                return events.prompted(text)
-            case "needs_approval":
-                return events.needs_approval(text)
             case "turn_end" if line.at("ok") is True:
                 return events.well_ended(last_word)
             case "turn_end":
                 cause = Cause(line.text("cause")) if line.text("cause") in CAUSES else Cause.CRASH
                 reason, code = line.text("reason"), line.number("code")
                 return events.failed(reason, last_word=last_word, code=code, cause=cause)
-            case _:
-                return []
+            case kind:
+                return _TEXTS[kind](text) if kind in _TEXTS else []
 
     def read_hook_fields(self, payload: Fields) -> list[Event]:
         return self.read_fields(payload)
