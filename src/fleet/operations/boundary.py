@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fleet.operations.fields import flag
 from fleet.operations.run_shapes import OutsideRow, RestoredRun, RunView
 from fleet.operations.runs import OfRun
-from fleet.operations.spec import Next, Operation, flag
+from fleet.operations.spec import Next, Operation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,15 +13,7 @@ if TYPE_CHECKING:
 
 
 class ListHeld(
-    Operation,
-    op="boundary.list",
-    output=RunView,
-    is_list=True,
-    items="runs",
-    tool="list_held_runs",
-    tool_set="run_control",
-    title="List held runs",
-    examples=("fleet boundary list",),
+    Operation, op="boundary.list", items="runs", tool="list_held_runs", examples=("fleet boundary list",)
 ):
     """List agents whose result is held for a change outside of their workspace, newest first."""
 
@@ -28,17 +21,7 @@ class ListHeld(
         return [RunView.of_call(call, run) for run in reversed(call.fleet.boundary.held())], []
 
 
-class ShowBoundary(
-    OfRun,
-    op="boundary.show",
-    output=OutsideRow,
-    is_list=True,
-    items="changes",
-    tool="get_boundary",
-    tool_set="run_control",
-    title="Changes outside a workspace",
-    examples=("fleet boundary show fix-auth",),
-):
+class ShowBoundary(OfRun, op="boundary.show", items="changes", examples=("fleet boundary show fix-auth",)):
     """Show what changed outside an agent's workspace.
 
     With the old and the new value. The agent may have done it, or a person.
@@ -53,11 +36,7 @@ class ShowBoundary(
 class RestoreBoundary(
     OfRun,
     op="boundary.restore",
-    output=RestoredRun,
     access="person",
-    tool="restore_boundary",
-    tool_set="run_control",
-    title="Restore what changed outside",
     is_destructive=True,
     examples=("fleet boundary restore fix-auth --yes",),
 ):
@@ -79,14 +58,7 @@ class RestoreBoundary(
 
 
 class AcceptBoundary(
-    OfRun,
-    op="boundary.accept",
-    output=RunView,
-    access="person",
-    tool="accept_boundary",
-    tool_set="run_control",
-    title="Accept what changed outside",
-    examples=("fleet boundary accept fix-auth",),
+    OfRun, op="boundary.accept", access="person", examples=("fleet boundary accept fix-auth",)
 ):
     """Accept what changed outside an agent's workspace.
 

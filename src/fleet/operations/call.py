@@ -22,13 +22,7 @@ class Call:
     The caller is identified when something needs to know: most requests only read.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        identify: Callable[[Fleet], Caller],
-        *,
-        origin: str = "",
-    ) -> None:
+    def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller], *, origin: str = "") -> None:
         self.fleet = fleet
         self.origin = origin  # id of the spawn that what is started belongs to
         self.base = ""  # commit that `base_ref`, or HEAD, is in the caller's folder, where that was checked

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
-    choice,
-    follow_up,
-    integer,
-    moment,
-    shapes,
-    string,
-    strings,
-)
+from fleet.operations.fields import choice, follow_up, integer, moment, shapes, string, strings
+from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fleet.domain.question import Question
     from fleet.operations.call import Call
-    from fleet.services.decisions import Due
 
 
 class QuestionView(Shape):
@@ -34,10 +22,6 @@ class QuestionView(Shape):
     answer: str | None = string(optional=True)
     answered_by: str | None = string(optional=True)
     answered_at: str | None = moment()
-
-    @classmethod
-    def of(cls, question: Question) -> QuestionView:
-        return cls.copy_of(question)
 
 
 class AnsweredQuestion(QuestionView):
@@ -57,10 +41,6 @@ class Decision(Shape):
     text: str = string()
     next: Next = follow_up()
 
-    @classmethod
-    def of(cls, due: Due) -> Decision:
-        return cls.copy_of(due, next=due.next)
-
 
 class Pending(Shape):
     """All that waits for a person."""
@@ -73,10 +53,6 @@ class Pending(Shape):
 class ListQuestions(
     Operation,
     op="question.list",
-    output=Pending,
-    tool="list_questions",
-    tool_set="questions",
-    title="List open questions",
     brief="What waits for a person: questions, approvals, undecided pairs, halted merges, holds.",
     examples=("fleet questions",),
 ):
@@ -91,7 +67,7 @@ class ListQuestions(
 
         tasks = call.fleet.tasks
         questions = tuple(
-            PendingQuestion.copy_of(one, title=task.title if (task := tasks.peek(one.task)) else "")
+            PendingQuestion.of(one, title=task.title if (task := tasks.peek(one.task)) else "")
             for one in call.fleet.questions.pending()
         )
         decisions = tuple(map(Decision.of, decisions_due(call.fleet)))
@@ -101,11 +77,7 @@ class ListQuestions(
 class AnswerQuestion(
     Operation,
     op="question.answer",
-    output=AnsweredQuestion,
     access="person",
-    tool="answer_question",
-    tool_set="questions",
-    title="Answer a question",
     brief="Answer a question with the person's words, or an option's number; its agent goes on.",
     reaches_out=True,
     examples=('fleet answer q-1a2b3c4d5 "Take PostgreSQL"', "fleet answer q-1a2b3c4d5 --option 1"),
@@ -147,18 +119,16 @@ class AnswerQuestion(
             asked = questions.answer(asked.id, self.answer or "", by=by)
         paused = call.fleet.queue.paused()
         follow_up = Next("queue.resume") if paused is not None else Next("task.show", task_id=asked.task)
-        return AnsweredQuestion.copy_of(asked, paused=paused), [follow_up]
+        return AnsweredQuestion.of(asked, paused=paused), [follow_up]
 
 
 class AskPerson(
     Operation,
     op="question.ask",
-    output=QuestionView,
+    brief="Ask a person about your task, then end your turn: you are started again with the answer.",
     access="self",
     tool="ask_person",
     tool_set="tasks",
-    title="Ask a person",
-    brief="Ask a person about your task, then end your turn: you are started again with the answer.",
     examples=('fleet ask "Which database?" --option PostgreSQL --option SQLite',),
 ):
     """Ask a person (for agents).
@@ -167,14 +137,9 @@ class AskPerson(
     it is started again with the answer.
     """
 
-    text: str = string("The question.", brief="", default="", position=1, metavar="TEXT", tool_required=True)
+    text: str = string("The question.", default="", position=1, metavar="TEXT", tool_required=True)
     options: tuple[str, ...] = strings(
-        "Possible answer; may be repeated.",
-        brief="possible answers",
-        default=(),
-        option="option",
-        short="o",
-        metavar="TEXT",
+        "Possible answer; may be repeated.", default=(), option="option", short="o", metavar="TEXT"
     )
     task_id: str = string(
         "Task that the question is about.",

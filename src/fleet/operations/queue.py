@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
-    flag,
-    integer,
-    iso_time,
-    moment,
-    shapes,
-    string,
-    strings,
-)
+from fleet.operations.fields import flag, integer, moment, shapes, string, strings
+from fleet.operations.spec import Next, Operation, Shape, iso_time
 from fleet.operations.tasks import Hold, QueuedTask
 
 TYPE_CHECKING = False
@@ -75,16 +65,7 @@ class SupervisorLog(Shape):
     lines: tuple[str, ...] = strings("JSON objects, oldest first.")
 
 
-class ShowQueue(
-    Operation,
-    op="queue.tasks",
-    output=QueueView,
-    tool="get_queue",
-    tool_set="tasks",
-    title="Queue status",
-    brief="Tasks in progress, and why no others are started.",
-    examples=("fleet tasks -w",),
-):
+class ShowQueue(Operation, op="queue.tasks", tool="get_queue", examples=("fleet tasks -w",)):
     """Show the tasks that are in progress.
 
     Of all projects, newest first. A coder or model that the task names itself is bold, an inherited one
@@ -92,7 +73,7 @@ class ShowQueue(
     queues and coders, and held tasks, are listed with their reasons.
     """
 
-    limit: int = integer("Maximum number of tasks.", brief="", minimum=1, default=50, short="n")
+    limit: int = integer("Maximum number of tasks.", minimum=1, default=50, short="n")
 
     def __call__(self, call: Call) -> tuple[QueueView, list[Next]]:
         queue = call.fleet.queue
@@ -111,11 +92,7 @@ class ShowQueue(
 class PauseQueue(
     Operation,
     op="queue.pause",
-    output=PausedQueue,
     access="person",
-    tool="pause_queue",
-    tool_set="tasks",
-    title="Pause the queue",
     is_idempotent=True,
     examples=('fleet pause "the build is broken"',),
 ):
@@ -124,7 +101,7 @@ class PauseQueue(
     Stays in force across restarts, until `fleet resume`. A new reason replaces the old one.
     """
 
-    reason: str = string("Why.", brief="", default="", position=1, metavar="REASON")
+    reason: str = string("Why.", default="", position=1, metavar="REASON")
 
     def __call__(self, call: Call) -> tuple[PausedQueue, list[Next]]:
         queue = call.fleet.queue
@@ -142,11 +119,8 @@ class PauseQueue(
 class ResumeQueue(
     Operation,
     op="queue.resume",
-    output=ResumedQueue,
     access="person",
-    tool="resume_queue",
     tool_set="health",
-    title="Resume the queue",
     brief="Let a coder that is paused go on; without one, a paused queue.",
     is_idempotent=True,
     reaches_out=True,
@@ -173,29 +147,14 @@ class ResumeQueue(
         return told, [Next("queue.resume")] if told.paused is not None else []
 
 
-class ReadSupervisorLog(
-    Operation,
-    op="queue.log",
-    output=SupervisorLog,
-    tool="get_supervisor_log",
-    tool_set="tasks",
-    title="Supervisor log",
-    brief="The last lines of the supervisor's log.",
-    examples=("fleet log 20",),
-):
+class ReadSupervisorLog(Operation, op="queue.log", tool="get_supervisor_log", examples=("fleet log 20",)):
     """Print the supervisor's log.
 
     The whole of it, or its last N lines. One JSON object a line.
     """
 
     count: int | None = integer(
-        "Number of lines.",
-        brief="",
-        minimum=1,
-        default=None,
-        position=1,
-        metavar="N",
-        tool_default=50,
+        "Number of lines.", minimum=1, default=None, position=1, metavar="N", tool_default=50
     )
 
     def __call__(self, call: Call) -> tuple[SupervisorLog, list[Next]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fleet.operations.common import DiffCount, UsageCount
-from fleet.operations.spec import (
-    Shape,
+from fleet.operations.fields import (
     choice,
     flag,
     integer,
-    iso_time,
     moment,
     number,
     shape,
@@ -17,6 +15,7 @@ from fleet.operations.spec import (
     strings,
     table,
 )
+from fleet.operations.spec import Shape, iso_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from fleet.domain.boundary import Outside
-    from fleet.domain.process import ProcessId
-    from fleet.domain.run import Commit, Result, Run
+    from fleet.domain.run import Run
     from fleet.operations.call import Call
     from fleet.services.logs import LogEntry
     from fleet.services.process_usage import ProcessUsage
@@ -41,10 +39,6 @@ class ProcessRow(Shape):
     start: str = string()
     boot: str = string()
 
-    @classmethod
-    def of(cls, process: ProcessId) -> ProcessRow:
-        return cls.copy_of(process)
-
 
 class LoadRow(Shape):
     """What the processes of an agent use."""
@@ -55,13 +49,13 @@ class LoadRow(Shape):
 
     @classmethod
     def of_usage(cls, usage: ProcessUsage | None) -> LoadRow | None:
-        return usage and cls.copy_of(usage, cpu_percent=round(usage.cpu_percent, 1))
+        return usage and cls.of(usage, cpu_percent=round(usage.cpu_percent, 1))
 
 
 class OutsideRow(Shape):
     """A change outside of an agent's workspace during one of its turns."""
 
-    what: str = string(key=True)
+    what: str = string(of="kind", key=True)
     name: str = string(key=True)
     old: str | None = string(key=True, optional=True)
     new: str | None = string(key=True, optional=True)
@@ -71,16 +65,12 @@ class OutsideRow(Shape):
 
     @classmethod
     def of_run(cls, run: Run, change: Outside) -> OutsideRow:
-        return cls.copy_of(change, what=str(change.kind), run=run.id)
+        return cls.of(change, run=run.id)
 
 
 class CommitRow(Shape):
     sha: str = string()
     subject: str = string()
-
-    @classmethod
-    def of(cls, commit: Commit) -> CommitRow:
-        return cls.copy_of(commit)
 
 
 class ResultView(Shape):
@@ -94,10 +84,6 @@ class ResultView(Shape):
     tests: str = string()
     next_steps: tuple[str, ...] = strings()
     usage: UsageCount = shape(UsageCount)
-
-    @classmethod
-    def of(cls, result: Result) -> ResultView:
-        return cls.copy_of(result)
 
 
 class RunLine(Shape):
@@ -190,13 +176,13 @@ class RunView(RunLine):
     result: ResultView | None = shape(ResultView)
 
     @classmethod
-    def of(cls, run: Run, **more: Any) -> Self:
+    def of(cls, run: Run, /, **more: Any) -> Self:
         given = {
             "task_name": None,
             "load": None,
             "changed_outside": tuple(OutsideRow.of_run(run, one) for one in run.outside),
         }
-        return cls.copy_of(run, **given | more)
+        return super().of(run, **given | more)
 
     @classmethod
     def of_call(cls, call: Call, run: Run, **more: Any) -> Self:
@@ -238,9 +224,9 @@ class EventRow(LogRow):
     data: Mapping[str, Any] = table()
 
     @classmethod
-    def of(cls, entry: LogEntry) -> EventRow:
+    def of(cls, entry: LogEntry, /, **computed: Any) -> Self:
         event = entry.event
-        return cls.copy_of(entry, kind=str(event.kind), text=event.text, data=dict(event.data))
+        return super().of(entry, kind=str(event.kind), text=event.text, data=dict(event.data), **computed)
 
     @property
     def is_told(self) -> bool:

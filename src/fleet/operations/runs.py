@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleet.operations.common import InRepository
+from fleet.operations.fields import choice, flag, integer, string, strings
 from fleet.operations.run_shapes import (
     DiffPage,
     EventRow,
@@ -13,11 +14,12 @@ from fleet.operations.run_shapes import (
     RunLine,
     RunView,
 )
-from fleet.operations.spec import Next, Operation, choice, flag, integer, string, strings
+from fleet.operations.spec import Next, Operation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from fleet.domain.run import Run
     from fleet.operations.call import Call
@@ -60,7 +62,6 @@ class StartRuns(InRepository):
 
     coder: str = string(
         "Agent CLI to start.",
-        brief="",
         default="",
         option="agent",
         short="a",
@@ -68,17 +69,16 @@ class StartRuns(InRepository):
         complete="coder",
         default_text="coder.default",
     )
-    model: str = string("Model, or a tier: cheap, standard, premium.", brief="or tier", default="", short="m")
-    base_ref: str = string("Commit to start from.", brief="", default="HEAD", option="base", metavar="REF")
+    model: str = string("Model, or a tier: cheap, standard, premium.", default="", short="m")
+    base_ref: str = string("Commit to start from.", default="HEAD", option="base", metavar="REF")
     mode: str | None = choice(
         ("headless", "tmux"),
         "Run without a screen, or in a tmux session.",
-        brief="",
         default=None,
         default_text="tmux on a terminal without --wait, else headless",
     )
     role: str = choice(
-        ("doer", "reviewer"), "A reviewer can read and run nothing that writes.", brief="", default="doer"
+        ("doer", "reviewer"), "A reviewer can read and run nothing that writes.", default="doer"
     )
     quick: bool = flag("Skip the project's setup commands.", default=False)
     skip_permissions: bool = flag("Never ask for permission.", default=False)
@@ -107,11 +107,8 @@ class StartRuns(InRepository):
 class CreateRun(
     StartRuns,
     op="run.create",
-    output=RunView,
     access="start",
-    tool="create_run",
     tool_set="run_control",
-    title="Start an agent",
     follow="run.show",
     examples=(
         'fleet create fix-auth -p "Fix the login bug"',
@@ -123,8 +120,8 @@ class CreateRun(
     It works in a workspace of its own, outside your checkout.
     """
 
-    branch: str = string("Branch to create.", brief="", position=1)
-    prompt: str = string("What the agent is to do.", brief="", default="", short="p", file=True)
+    branch: str = string("Branch to create.", position=1)
+    prompt: str = string("What the agent is to do.", default="", short="p", file=True)
 
     def __call__(self, call: Call) -> tuple[RunView, list[Next]]:
         from fleet.domain.batch import Wish
@@ -136,12 +133,9 @@ class CreateRun(
 class FanOutRuns(
     StartRuns,
     op="run.fanout",
-    output=RunView,
-    is_list=True,
     access="start",
     tool="fan_out_runs",
     tool_set="run_control",
-    title="Start several agents on one prompt",
     examples=('fleet fanout 3 login -p "Fix the login bug"',),
 ):
     """Start several agents on the same prompt.
@@ -149,9 +143,9 @@ class FanOutRuns(
     COUNT is 1 to 100. The branches are PREFIX-A, PREFIX-B and so on.
     """
 
-    count: int = integer("Number of agents.", brief="", minimum=1, maximum=100, position=1)
-    prefix: str = string("Beginning of the branches' names.", brief="of branches", default="", position=2)
-    prompt: str = string("What the agents are to do.", brief="", short="p", file=True)
+    count: int = integer("Number of agents.", minimum=1, maximum=100, position=1)
+    prefix: str = string("Beginning of the branches' names.", default="", position=2)
+    prompt: str = string("What the agents are to do.", short="p", file=True)
 
     def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
         runs = call.fleet.runs.fanout(self.count, self.prefix, self.prompt, self.how(call))
@@ -161,12 +155,9 @@ class FanOutRuns(
 class CreateRuns(
     StartRuns,
     op="run.multi",
-    output=RunView,
-    is_list=True,
     access="start",
     tool="create_runs",
     tool_set="run_control",
-    title="Start several agents",
     examples=('fleet multi fix-auth:"Fix the login bug" docs:"Describe the new flags"',),
 ):
     """Start several agents, each on a prompt of its own."""
@@ -199,10 +190,6 @@ class ListRuns(
     Operation,
     op="run.list",
     output=RunView,
-    is_list=True,
-    tool="list_runs",
-    tool_set="runs",
-    title="List runs",
     brief="Every agent, newest first: also those of workflows, pairs, and of the command line.",
     examples=("fleet list --here", "fleet list --json | jq '.[] | select(.state == \"failed\") | .branch'"),
 ):
@@ -221,7 +208,7 @@ class ListRuns(
     summary: bool = flag("Only what a table shows.", default=False, cli=False, tool=False)
     load: bool = flag("Measure CPU and memory of live agents.", default=False, cli=False, tool=False)
 
-    def __call__(self, call: Call) -> tuple[list[RunLine], list[Next]]:
+    def __call__(self, call: Call) -> tuple[list[Any], list[Next]]:
         if self.removed:
             runs = call.fleet.runs
             return [
@@ -246,11 +233,8 @@ class ListRuns(
 class ShowRun(
     OfRun,
     op="run.show",
-    output=RunView,
     can_wait=True,
-    tool="get_run",
     tool_set="run_control",
-    title="Run status",
     examples=("fleet result fix-auth", "fleet result fix-auth --json | jq .result.commits"),
 ):
     """Show what came of an agent's work.
@@ -265,10 +249,7 @@ class ShowRun(
 class ReadLog(
     OfRun,
     op="run.logs",
-    output=LogPage,
     tool="get_run_logs",
-    tool_set="runs",
-    title="Read a run's log",
     brief="What an agent said and did: the newest entries, or those after a number.",
     examples=("fleet logs fix-auth -f", "fleet logs fix-auth --raw -n 0 > transcript.jsonl"),
 ):
@@ -307,10 +288,7 @@ class ReadLog(
 class ReadDiff(
     OfRun,
     op="run.diff",
-    output=DiffPage,
     tool="get_run_diff",
-    tool_set="runs",
-    title="Read a run's diff",
     brief="What an agent changed, uncommitted files too.",
     examples=("fleet diff fix-auth --stat", "fleet diff w-1m7hjhjc0a"),
 ):
@@ -344,11 +322,7 @@ class ReadDiff(
 class PromptRun(
     OfRun,
     op="run.prompt",
-    output=RunView,
     access="own",
-    tool="prompt_run",
-    tool_set="runs",
-    title="Prompt a run",
     brief="Give an agent a further prompt, in the same session.",
     follow="run.show",
     reaches_out=True,
@@ -374,7 +348,6 @@ class PromptRun(
 class TakeOverRun(
     OfRun,
     op="run.attach",
-    output=RunView,
     access="own",
     why_no_tool="its screen needs a terminal",
     examples=("fleet attach fix-auth",),
@@ -394,12 +367,8 @@ class TakeOverRun(
 class ReleaseRun(
     OfRun,
     op="run.release",
-    output=RunView,
     access="own",
-    tool="release_run",
     tool_set="run_control",
-    title="Hand a run back",
-    brief="Close the screen of an agent that a person took over; it goes on headless.",
     follow="run.show",
     reaches_out=True,
     examples=('fleet release fix-auth "Good, now finish the tests"',),
@@ -410,7 +379,7 @@ class ReleaseRun(
     until `fleet prompt`.
     """
 
-    prompt: str = string("What it is to do next.", brief="", default="", position=2, metavar="MESSAGE")
+    prompt: str = string("What it is to do next.", default="", position=2, metavar="MESSAGE")
 
     def __call__(self, call: Call) -> tuple[RunView, list[Next]]:
         run = find_own_run(call, self.run)
@@ -423,12 +392,9 @@ class ReleaseRun(
 class KillRuns(
     Operation,
     op="run.kill",
-    output=RunView,
-    is_list=True,
     access="own",
     tool="kill_runs",
     tool_set="run_control",
-    title="End runs",
     is_destructive=True,
     examples=("fleet kill fix-auth", "fleet kill 'login-*' --force"),
 ):
@@ -449,9 +415,7 @@ class KillRuns(
         complete="branch",
     )
     batch: str = string("All agents of a batch.", default="", short="b", metavar="ID")
-    delete_branch: bool = flag(
-        "Delete the branches too (undo restores them).", brief="undo restores it", default=False, short="d"
-    )
+    delete_branch: bool = flag("Delete the branches too (undo restores them).", default=False, short="d")
     dry_run: bool = flag("Only list them.", default=False, cli=False)
 
     def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
@@ -475,11 +439,8 @@ class KillRuns(
 class UndoRun(
     Operation,
     op="run.undo",
-    output=RunView,
     access="own",
-    tool="undo_run",
     tool_set="run_control",
-    title="Restore a removed run",
     examples=("fleet undo fix-auth", "fleet undo --list"),
 ):
     """Restore a removed workspace.
@@ -489,7 +450,6 @@ class UndoRun(
 
     run: str = string(
         "Branch or id; the one removed last by default.",
-        brief="",
         default="",
         tool_required=True,
         position=1,
@@ -515,12 +475,9 @@ class UndoRun(
 class CleanRuns(
     Operation,
     op="run.clean",
-    output=RunView,
-    is_list=True,
     access="own",
     tool="clean_runs",
     tool_set="run_control",
-    title="Remove workspaces of ended runs",
     is_destructive=True,
     is_idempotent=True,
     examples=("fleet clean --dry-run",),

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
-    choice,
-    flag,
-    integer,
-    json,
-    moment,
-    shape,
-    string,
-    strings,
-)
+from fleet.operations.fields import choice, flag, integer, json, moment, shape, string, strings
+from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +12,6 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.operations.call import Call
     from fleet.ports.supervisor_link import SupervisorLink
-    from fleet.services.config_edits import Change
-    from fleet.services.setup import Row
 
 
 class OfProject(Operation):
@@ -43,17 +30,13 @@ class Setting(Shape):
     value: Json = json(key=True)
     origin: str = string("Where the value comes from.", key=True)
 
-    @classmethod
-    def of(cls, row: Row) -> Setting:
-        return cls.copy_of(row, value=[*row.value] if isinstance(row.value, tuple) else row.value)
-
 
 class ConfigFile(Shape):
     path: str = string()
     exists: bool = flag()
 
     @classmethod
-    def of(cls, file: Path) -> ConfigFile:
+    def at(cls, file: Path) -> ConfigFile:
         return cls(path=str(file), exists=file.exists())
 
 
@@ -79,12 +62,8 @@ class SettingChange(Shape):
 class ShowConfig(
     OfProject,
     op="config.show",
-    output=Setting,
-    is_list=True,
     items="settings",
     tool="list_settings",
-    tool_set="setup",
-    title="List settings",
     examples=("fleet config show --origin",),
 ):
     """Show every setting in force."""
@@ -96,7 +75,6 @@ class ShowConfig(
 class SetConfig(
     Operation,
     op="config.set",
-    output=SettingChange,
     access="person",
     why_no_tool="settings decide what agents may do: a person changes them, in a shell",
     examples=(
@@ -118,35 +96,19 @@ class SetConfig(
         return SettingChange(key=self.key, file=str(file)), []
 
 
-class ValidateConfig(
-    OfProject,
-    op="config.validate",
-    output=ConfigCheck,
-    tool="validate_config",
-    tool_set="setup",
-    title="Validate the configuration",
-    examples=("fleet config validate",),
-):
+class ValidateConfig(OfProject, op="config.validate", examples=("fleet config validate",)):
     """Check the configuration files."""
 
     def __call__(self, call: Call) -> tuple[ConfigCheck, list[Next]]:
         return ConfigCheck(is_valid=True, warnings=tuple(call.fleet.config.validate())), []
 
 
-class ShowConfigFiles(
-    OfProject,
-    op="config.path",
-    output=ConfigFiles,
-    tool="get_config_files",
-    tool_set="setup",
-    title="Configuration files",
-    examples=("fleet config path",),
-):
+class ShowConfigFiles(OfProject, op="config.path", tool="get_config_files", examples=("fleet config path",)):
     """Show which files hold the configuration."""
 
     def __call__(self, call: Call) -> tuple[ConfigFiles, list[Next]]:
         user, project = call.fleet.config.files()
-        return ConfigFiles(user=ConfigFile.of(user), project=project and ConfigFile.of(project)), []
+        return ConfigFiles(user=ConfigFile.at(user), project=project and ConfigFile.at(project)), []
 
 
 # health
@@ -166,17 +128,7 @@ class Check(Shape):
         return self.is_needed and self.verdict == "fail"
 
 
-class RunDoctor(
-    OfProject,
-    op="doctor.show",
-    output=Check,
-    is_list=True,
-    items="checks",
-    tool="list_checks",
-    tool_set="setup",
-    title="Check the setup",
-    examples=("fleet doctor",),
-):
+class RunDoctor(OfProject, op="doctor.show", items="checks", tool="list_checks", examples=("fleet doctor",)):
     """Check that everything agents need is in place.
 
     The exit code is 1 only if something that nothing works without is broken: git, the store, the disk, the
@@ -184,58 +136,40 @@ class RunDoctor(
     """
 
     def __call__(self, call: Call) -> tuple[list[Check], list[Next]]:
-        return [Check.copy_of(check) for check in call.fleet.doctor.examine()], []
+        return [Check.of(check) for check in call.fleet.doctor.examine()], []
 
 
 # the supervisor
 
 
 class SupervisorStatus(Shape):
-    is_up: bool = flag("Its process is there.", key=True)
-    pid: int | None = integer(optional=True)
-    since: str | None = moment(key=True)
-    is_background: bool | None = flag(optional=True)
-    is_ready: bool = flag("It is past its start.")
-    version: str | None = string(optional=True)
-    is_draining: bool = flag("It starts no more tasks.", key=True)
+    is_up: bool = flag("Its process is there.", default=False, key=True)
+    pid: int | None = integer(optional=True, default=None)
+    since: str | None = moment(key=True, default=None)
+    is_background: bool | None = flag(optional=True, default=None)
+    is_ready: bool = flag("It is past its start.", default=False)
+    version: str | None = string(optional=True, default=None)
+    is_draining: bool = flag("It starts no more tasks.", default=False, key=True)
     log: str = string(key=True)
 
     @classmethod
-    def of(cls, link: SupervisorLink) -> SupervisorStatus:
+    def of_link(cls, link: SupervisorLink) -> SupervisorStatus:
         log = str(link.log_path)
         if holder := link.holder():
-            return cls.copy_of(holder, is_up=True, is_ready=holder.is_up, log=log)
-        return cls(
-            is_up=False,
-            pid=None,
-            since=None,
-            is_background=None,
-            is_ready=False,
-            version=None,
-            is_draining=False,
-            log=log,
-        )
+            return cls.of(holder, is_up=True, is_ready=holder.is_up, log=log)
+        return cls(log=log)
 
 
-class ShowSupervisor(
-    Operation,
-    op="supervisor.show",
-    output=SupervisorStatus,
-    tool="get_supervisor",
-    tool_set="setup",
-    title="Supervisor status",
-    examples=("fleet run --status",),
-):
+class ShowSupervisor(Operation, op="supervisor.show", examples=("fleet run --status",)):
     """Show whether a supervisor is up."""
 
     def __call__(self, call: Call) -> tuple[SupervisorStatus, list[Next]]:
-        return SupervisorStatus.of(call.fleet.supervisor_link), []
+        return SupervisorStatus.of_link(call.fleet.supervisor_link), []
 
 
 class StartSupervisor(
     Operation,
     op="supervisor.start",
-    output=SupervisorStatus,
     why_no_tool="every call that has work for a supervisor starts one",
     examples=("fleet run --background",),
 ):
@@ -244,7 +178,7 @@ class StartSupervisor(
     def __call__(self, call: Call) -> tuple[SupervisorStatus, list[Next]]:
         link = call.fleet.supervisor_link
         link.ensure_up()
-        return SupervisorStatus.of(link), []
+        return SupervisorStatus.of_link(link), []
 
 
 # entries in other programs
@@ -256,9 +190,5 @@ class ConfigEditRow(Shape):
     file: str = string()
     what: str = string()
     clients: tuple[str, ...] = strings()
-    change: str = choice(("add", "update", "remove", "same", "keep"))
+    change: str = choice(("add", "update", "remove", "same", "keep"), of="verb")
     note: str = string()
-
-    @classmethod
-    def of(cls, change: Change) -> ConfigEditRow:
-        return cls.copy_of(change, change=change.verb)

@@ -1,15 +1,18 @@
 """How operations and the shapes of their outputs are declared.
 
-A declaration is a plain class whose attributes are fields made by the functions below. Nothing is
+A declaration is a plain class whose attributes are fields made by the functions of `fields.py`. Nothing is
 generated when it is imported, so that `fleet race start --help` costs no more than a hand-written one,
 and pyright checks it like a dataclass.
 
-    class ShowRace(Operation, op="race.show", output=RaceView, tool="get_race"):
+    class ShowRace(Operation, op="race.show", can_wait=True, examples=("fleet race show r-1a2b3c4d5e",)):
         "Show the scorecard of a race: every command, exit code and count."
 
         race_id: str = string("Race.", position=1, metavar="ID")
 
         def __call__(self, call: Call) -> tuple[RaceView, list[Next]]: ...
+
+This is the tool `get_race` of the set `races`, with the output `RaceView`: a class line says what does not
+follow from the names and the types.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 from time import gmtime, strftime
 
 from fleet.errors import Next
+from fleet.operations import fields
+from fleet.operations.fields import MISSING, Field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,125 +38,13 @@ else:
 
 __all__ = ["Next", "Operation", "Shape"]
 
-MISSING: Any = object()  # no default: the value must be given
-
-
-class Field:
-    """One input of an operation, or one value of an output.
-
-    Front ends read what they need of it; a declaration sets what differs from these defaults.
-    """
-
-    name: str = ""
-    kind: str = "string"  # the function below that makes it; `texts_by_name` makes a table
-    help: str = ""  # for people
-    brief: str | None = None  # for MCP, where every word costs tokens; None: the help
-    default: Any = MISSING
-    optional: bool = False  # may be null; a blank text is null
-    choices: Sequence[str] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    key: bool = False  # part of a list's lines over MCP, and told in a tool's output schema
-    shape: type[Shape] | None = None
-    texts: bool = False  # the values of a table are strings
-    # the command line
-    position: int = 0  # an argument, in this order; 0: an option
-    many: bool = False  # an argument that takes all remaining words
-    option: str = ""  # the long option's name, if it is not the field's
-    short: str = ""
-    metavar: str = ""
-    flags: bool = False  # a choice that is given as one flag per word
-    file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
-    stdin: bool = False  # "-" stands for what is on stdin
-    file_option: str = ""  # of an argument: the option that reads it from a file instead
-    split: bool = False  # one text with commas
-    bare: bool = False  # a word without "=" is the value of ""
-    complete: str = ""  # what completes it: coder, branch, task, question, or an operation's name
-    default_text: str = ""  # where the default comes from, if it is not a value
-    cli: bool = True
-    # MCP
-    tool: bool = True
-    tool_required: bool = False  # an agent in a conversation stands in no folder
-    tool_default: Any = MISSING  # where a command line has none
-
-    def __init__(self, kind: str, help: str, options: Mapping[str, Any]) -> None:
-        self.kind, self.help = kind, help
-        for name, value in options.items():
-            if not hasattr(Field, name):
-                raise TypeError(f"a field has no {name!r}")
-            setattr(self, name, value)
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is MISSING
-
-
-if TYPE_CHECKING:
-    # For type checkers each function returns the type of its value; `default` says that it may be left out.
-    def string(help: str = "", *, default: Any = ..., **options: Any) -> str: ...
-    def choice(choices: Sequence[str], help: str = "", *, default: Any = ..., **options: Any) -> str: ...
-    def integer(help: str = "", *, default: Any = ..., **options: Any) -> int: ...
-    def number(help: str = "", *, default: Any = ..., **options: Any) -> float: ...
-    def flag(help: str = "", *, default: Any = ..., **options: Any) -> bool: ...
-    def strings(help: str = "", *, default: Any = ..., **options: Any) -> tuple[str, ...]: ...
-    def table(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, Json]: ...
-    def texts_by_name(help: str = "", *, default: Any = ..., **options: Any) -> Mapping[str, str]: ...
-    def objects(help: str = "", *, default: Any = ..., **options: Any) -> Sequence[Mapping[str, Json]]: ...
-    def moment(help: str = "", *, default: Any = ..., **options: Any) -> str: ...
-    def json(help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
-    def follow_up(help: str = "", *, default: Any = ..., **options: Any) -> Next: ...
-    def shape(of: type[Any], help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
-    def shapes(of: type[Any], help: str = "", *, default: Any = ..., **options: Any) -> Any: ...
-else:
-
-    def string(help="", **options):
-        return Field("string", help, options)
-
-    def choice(choices, help="", **options):
-        return Field("string", help, {"choices": tuple(map(str, choices)), **options})
-
-    def integer(help="", **options):
-        return Field("integer", help, options)
-
-    def number(help="", **options):
-        return Field("number", help, options)
-
-    def flag(help="", **options):
-        return Field("flag", help, options)
-
-    def strings(help="", **options):
-        return Field("strings", help, options)
-
-    def table(help="", **options):
-        return Field("table", help, options)
-
-    def texts_by_name(help="", **options):
-        return Field("table", help, {"texts": True, **options})
-
-    def objects(help="", **options):
-        return Field("objects", help, options)
-
-    def moment(help="", **options):
-        return Field("moment", help, {"optional": True, **options})
-
-    def json(help="", **options):
-        return Field("json", help, options)
-
-    def follow_up(help="", **options):
-        return Field("next", help, options)
-
-    def shape(of, help="", **options):
-        return Field("shape", help, {"shape": of, **options})
-
-    def shapes(of, help="", **options):
-        return Field("shapes", help, {"shape": of, **options})
-
 
 @dataclass_transform(
     kw_only_default=True,
     field_specifiers=(
-        *(string, choice, integer, number, flag, strings, table, texts_by_name, moment, json, follow_up),
-        *(objects, shape, shapes),
+        *(fields.string, fields.choice, fields.integer, fields.number, fields.flag, fields.strings),
+        *(fields.table, fields.texts_by_name, fields.objects, fields.moment, fields.json, fields.follow_up),
+        *(fields.shape, fields.shapes, fields.work_id),
     ),
 )
 class Declared:
@@ -198,15 +91,15 @@ class Shape(Declared):
         return not self.is_settled
 
     @classmethod
-    def copy_of(cls, source: object, **computed: Any) -> Self:
-        """Make one from the attributes of the same names, and from what was computed.
+    def of(cls, source: Any, /, **computed: Any) -> Self:
+        """Make one from the attributes that its fields name, and from what was computed.
 
         Moments become text, enums and ids their text, tuples stay, blank optional values become None,
         and values with a shape of their own are made with its `of`.
         """
         for name, field in cls.fields.items():
-            if name not in computed:
-                computed[name] = _converted(field, getattr(source, name))
+            if name not in computed and (field.is_required or hasattr(source, name)):
+                computed[name] = _converted(field, getattr(source, field.of or name))
         return cls(**computed)
 
     @classmethod
@@ -295,64 +188,65 @@ class Meta:
     """What front ends must know of an operation beside its fields."""
 
     op: str = ""  # noun.verb
-    output: type[Shape]
-    is_list: bool = False  # the output is several of them, newest first
-    items: str = ""  # what they are called over MCP; "": the noun, in the plural
+    output: type[Shape]  # what `__call__` returns, where its annotation says Any
+    items: str = ""  # what those of a list are called over MCP; "": the noun, in the plural
     in_full: bool = False  # a list's items have all fields over MCP, not the key ones
     access: str = "read"  # of `domain.spawn.Access`
-    tool: str = ""  # its name over MCP; "": not offered, for the reason `why_no_tool`
+    tool: str = ""  # its name over MCP; "": get_NOUN, list_NOUNs or VERB_NOUN
     stand_in: tuple[str, dict[str, Json]] = ("", {})  # tool of `compat` that does it, and its arguments
     why_no_tool: str = ""
-    tool_set: str = ""  # which clients ask for by name; "": the noun
-    title: str = ""  # of the tool
+    tool_set: str = ""  # which clients ask for by name; "": that of the noun
+    title: str = ""  # of the tool; "": what the summary begins with
     brief: str = ""  # for MCP; "": the summary
-    follow: str = ""  # the operation that shows what was started, by its id
+    follow: str = ""  # the operation that shows what was started, by its id; "" of a start: NOUN.show
     can_wait: bool = False  # it shows something that settles: `Shape.is_settled`
     is_destructive: bool = False
     is_idempotent: bool = False
     keeps_budget: bool = False  # one task, whose budget is its own: a person can change it later
     reaches_out: bool = False  # runs commands that somebody named, or sets agents to work
     examples: Sequence[str] = ()
-    summary: str = ""
-    details: str = ""  # the rest of the docstring
 
-    def __init__(self, doc: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, operation: type[Operation], options: Mapping[str, Any]) -> None:
         for name, value in options.items():
             if not hasattr(Meta, name) and name != "output":
                 raise TypeError(f"an operation has no {name!r}")
             setattr(self, name, value)
-        first, _, rest = doc.strip().partition("\n")
-        self.summary, self.details = (
-            first.strip(),
-            "\n".join(line.strip() for line in rest.strip().splitlines()),
-        )
-        self.tool_set = self.tool_set or self.noun
+        self.noun, _, self.verb = self.op.partition(".")
+        first, _, rest = (operation.__doc__ or "").strip().partition("\n")
+        self.summary = first.strip()
+        self.details = "\n".join(line.strip() for line in rest.strip().splitlines())  # help for people
         self.items = self.items or f"{self.noun}s"
-        if bool(self.tool or self.stand_in[0]) == bool(self.why_no_tool):
-            raise TypeError(f"{self.op} must be a tool, or say why it is none")
-
-    @property
-    def noun(self) -> str:
-        return self.op.partition(".")[0]
-
-    @property
-    def verb(self) -> str:
-        return self.op.partition(".")[2]
+        if not self.tool and not self.stand_in[0] and not self.why_no_tool:
+            named = {"show": f"get_{self.noun}", "list": f"list_{self.noun}s"}
+            self.tool = named.get(self.verb, f"{self.verb}_{self.noun}")
+        if self.verb == "start":
+            self.follow = self.follow or f"{self.noun}.show"
+        # "tuple[RaceView, list[Next]]", of a list "tuple[list[RaceLine], list[Next]]"; Any: see `output`
+        returns = operation.__call__.__annotations__["return"].removeprefix("tuple[")
+        self.is_list = returns.startswith("list[")  # newest first
+        output = returns.removeprefix("list[").partition(",")[0].removesuffix("]")
+        if output != "Any":
+            self.output = operation.__call__.__globals__[output]
 
 
 class Operation(Declared):
     """One thing a caller can ask for. An instance is one request; calling it carries the request out.
 
     A subclass says in its class line what `Meta` holds, and in its docstring what it does: the first line
-    is its summary, the rest is help for people. A subclass without `op` holds fields that several share.
+    is its summary, the rest is help for people. A subclass without `op` holds what several share.
     """
 
     meta: ClassVar[Meta]
+    shared: ClassVar[Mapping[str, Any]] = {}  # options of classes without `op`
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__()
-        if options:
-            cls.meta = Meta(cls.__doc__ or "", options)
+        bases = (vars(base).get("shared", {}) for base in reversed(cls.__mro__))
+        options = {name: value for shared in (*bases, options) for name, value in shared.items()}
+        if "op" in options:
+            cls.meta = Meta(cls, options)
+        else:
+            cls.shared = options
 
     def __call__(self, call: Call) -> tuple[Any, list[Next]]:
         """Carry it out; return the output (of a list, its items) and what could be done next."""

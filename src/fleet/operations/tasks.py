@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from fleet.operations.common import ListAll
-from fleet.operations.questions import QuestionView
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
+from fleet.operations.fields import (
     choice,
     flag,
     integer,
-    iso_time,
     json,
     moment,
     number,
@@ -20,6 +15,8 @@ from fleet.operations.spec import (
     string,
     strings,
 )
+from fleet.operations.questions import QuestionView
+from fleet.operations.spec import Next, Operation, Shape, iso_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
     from fleet.domain.task import Task
     from fleet.operations.call import Call
-    from fleet.records.tasks import Hold as HoldRecord
     from fleet.services.queue import Choice as ChoiceRecord
     from fleet.services.queue import Detail, Queued
     from fleet.services.tasks import Edit
@@ -82,10 +78,10 @@ class TaskView(PortableTask):
     peak_context: int = integer()
 
     @classmethod
-    def of(cls, task: Task, **computed: Any) -> Self:
+    def of(cls, task: Task, /, **computed: Any) -> Self:
         has_begun = bool(task.token)
         own = {"host": task.owner or None, "branch": task.branch if has_begun else None, "tries": task.token}
-        return cls.copy_of(task, **own, **computed)
+        return super().of(task, **own, **computed)
 
     @property
     def is_settled(self) -> bool:
@@ -101,9 +97,12 @@ class Choice(Shape):
     is_default_model: bool = flag()
 
     @classmethod
-    def of(cls, choice: ChoiceRecord) -> Choice:
-        return cls.copy_of(
-            choice, is_default_coder=not choice.is_own_coder, is_default_model=not choice.is_own_model
+    def of(cls, choice: ChoiceRecord, /, **computed: Any) -> Self:
+        return super().of(
+            choice,
+            is_default_coder=not choice.is_own_coder,
+            is_default_model=not choice.is_own_model,
+            **computed,
         )
 
 
@@ -136,10 +135,6 @@ class Hold(Shape):
     until: str | None = moment("Null: until a person resumes it.")
     reason: str = string()
 
-    @classmethod
-    def of(cls, hold: HoldRecord) -> Hold:
-        return cls.copy_of(hold)
-
 
 class Neighbour(Shape):
     """A task that another one waits for, or that waits for it."""
@@ -147,10 +142,6 @@ class Neighbour(Shape):
     id: str = string()
     title: str = string()
     state: str = choice(STATES)
-
-    @classmethod
-    def of(cls, task: Task) -> Neighbour:
-        return cls.copy_of(task)
 
 
 class LogEntry(Shape):
@@ -162,7 +153,7 @@ class LogEntry(Shape):
     by: str | None = string()
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> LogEntry:
+    def of_note(cls, entry: Mapping[str, Any]) -> LogEntry:
         at = entry.get("at")
         when = iso_time(at) if isinstance(at, int | float) else None
         return cls(at=when, **{name: entry.get(name) for name in ("kind", "text", "by")})
@@ -209,7 +200,7 @@ class TaskDetail(TaskView):
             unmet_tasks=tuple(map(Neighbour.of, detail.unmet)),
             dependent_tasks=tuple(map(Neighbour.of, detail.dependents)),
             folder=detail.folder,
-            log=tuple(map(LogEntry.of, detail.log[-20:])),
+            log=tuple(map(LogEntry.of_note, detail.log[-20:])),
         )
 
 
@@ -235,21 +226,19 @@ class TaskFields(Operation):
     """What a task may say of itself."""
 
     description: str | None = string(
-        "All that its agent must know (- is stdin).", brief="", default=None, short="d", stdin=True
+        "All that its agent must know (- is stdin).",
+        brief="All that its agent must know.",
+        default=None,
+        short="d",
+        stdin=True,
     )
     coder: str | None = string(
-        "Coder to start.",
-        brief="",
-        default=None,
-        short="a",
-        complete="coder",
-        default_text="coder.default",
+        "Coder to start.", default=None, short="a", complete="coder", default_text="coder.default"
     )
-    model: str | None = string("Model.", brief="", default=None, short="m", default_text="the coder's")
-    tier: str | None = choice(TIERS, "Strength of the model, whichever the coder.", brief="", default=None)
+    model: str | None = string("Model.", default=None, short="m", default_text="the coder's")
+    tier: str | None = choice(TIERS, "Strength of the model, whichever the coder.", default=None)
     priority: int | None = integer(
         "Priority; 0 goes first.",
-        brief="0 goes first",
         minimum=0,
         maximum=4,
         default=None,
@@ -266,24 +255,17 @@ class TaskFields(Operation):
         complete="task",
     )
     gates: tuple[str, ...] | None = strings(
-        "Command that must succeed.",
-        brief="commands that must succeed",
-        default=None,
-        option="gate",
-        metavar="CMD",
+        "Command that must succeed.", default=None, option="gate", metavar="CMD"
     )
     labels: tuple[str, ...] | None = strings(
-        "Label.", brief="", default=None, option="label", short="l", metavar="LABEL"
+        "Label.", default=None, option="label", short="l", metavar="LABEL"
     )
-    batch: str | None = string(
-        "Batch; its tasks share budget.batch_usd.", brief="shares a budget", default=None, metavar="NAME"
-    )
+    batch: str | None = string("Batch; its tasks share budget.batch_usd.", default=None, metavar="NAME")
     needs: tuple[str, ...] | None = strings(
-        "Name or label of a host that must do it.", brief="host labels", default=None, metavar="LABEL"
+        "Name or label of a host that must do it.", default=None, metavar="LABEL"
     )
     budget_usd: float | None = number(
         "Budget of the task.",
-        brief="",
         minimum=0,
         default=None,
         option="budget",
@@ -319,12 +301,8 @@ def _several(values: tuple[str, ...] | None) -> tuple[str, ...] | None:
 class CreateTask(
     TaskFields,
     op="task.create",
-    output=CreatedTask,
-    access="start",
-    tool="create_task",
-    tool_set="tasks",
-    title="Create a task",
     brief="Write down wanted work; the queue starts it when what it depends on is done.",
+    access="start",
     keeps_budget=True,
     examples=(
         'fleet task create "Fix the login" -d "It fails for empty passwords." --gate "make test"',
@@ -337,10 +315,9 @@ class CreateTask(
     title that begins with a dash goes after `--`.
     """
 
-    title: str = string("What is wanted, in a line.", brief="", position=1, metavar="TITLE")
+    title: str = string("What is wanted, in a line.", position=1, metavar="TITLE")
     repo_path: str = string(
         "Folder in a git repository.",
-        brief="folder in a git repository",
         default=".",
         option="cwd",
         metavar="DIR",
@@ -363,19 +340,15 @@ class CreateTask(
 
 
 class OneTask(Operation):
-    task_id: str = string("Id of a task, or its end.", brief="", position=1, metavar="ID", complete="task")
+    task_id: str = string("Id of a task, or its end.", position=1, metavar="ID", complete="task")
 
 
 class EditTask(
     OneTask,
     TaskFields,
     op="task.edit",
-    output=EditedTask,
-    access="own",
-    tool="edit_task",
-    tool_set="tasks",
-    title="Edit a task",
     brief="Change a task. Lists replace those it has; depends_on adds.",
+    access="own",
     examples=("fleet task edit t-1a2b3c4d5e --priority 0 --model opus",),
 ):
     """Change a task.
@@ -385,13 +358,9 @@ class EditTask(
     agent can change gates, budget, batch or needs.
     """
 
-    title: str | None = string("New title.", brief="", default=None, metavar="TEXT")
+    title: str | None = string("New title.", default=None, metavar="TEXT")
     repo_path: str | None = string(
-        "Folder in another git repository.",
-        brief="folder in a git repository",
-        default=None,
-        option="cwd",
-        metavar="DIR",
+        "Folder in another git repository.", default=None, option="cwd", metavar="DIR"
     )
 
     def __call__(self, call: Call) -> tuple[EditedTask, list[Next]]:
@@ -412,13 +381,9 @@ class EditTask(
 class CloseTasks(
     Operation,
     op="task.close",
-    output=TaskView,
-    is_list=True,
+    brief="Close tasks and end their agents; the gates of your own are run first.",
     access="self",
     tool="close_tasks",
-    tool_set="tasks",
-    title="Close tasks",
-    brief="Close tasks and end their agents; the gates of your own are run first.",
     is_destructive=True,
     reaches_out=True,
     examples=('fleet task close t-1a2b3c4d5e --reason "not needed any more"',),
@@ -430,16 +395,9 @@ class CloseTasks(
     """
 
     task_ids: tuple[str, ...] = strings(
-        "Ids of tasks.",
-        brief="",
-        default=(),
-        tool_required=True,
-        position=1,
-        many=True,
-        metavar="ID",
-        complete="task",
+        "Ids of tasks.", default=(), tool_required=True, position=1, many=True, metavar="ID", complete="task"
     )
-    reason: str = string("What was done, or why it is not wanted.", brief="", default="", short="r")
+    reason: str = string("What was done, or why it is not wanted.", default="", short="r")
 
     def __call__(self, call: Call) -> tuple[list[TaskView], list[Next]]:
         from fleet.errors import InvalidInput
@@ -462,16 +420,12 @@ class CloseTasks(
 class BlockTask(
     OneTask,
     op="task.block",
-    output=TaskView,
     access="own",
-    tool="block_task",
-    tool_set="tasks",
-    title="Block a task",
     examples=('fleet task block t-1a2b3c4d5e --reason "wait for the release"',),
 ):
     """Keep an open task from being started until it is reopened."""
 
-    reason: str = string("Why.", brief="", default="", short="r")
+    reason: str = string("Why.", default="", short="r")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
         task = call.fleet.tasks.get(self.task_id)
@@ -481,16 +435,7 @@ class BlockTask(
 
 
 class ReopenTask(
-    OneTask,
-    op="task.reopen",
-    output=TaskView,
-    access="own",
-    tool="reopen_task",
-    tool_set="tasks",
-    title="Reopen a task",
-    brief="Have a blocked or closed task done again, by a fresh agent.",
-    reaches_out=True,
-    examples=("fleet task reopen t-1a2b3c4d5e",),
+    OneTask, op="task.reopen", access="own", reaches_out=True, examples=("fleet task reopen t-1a2b3c4d5e",)
 ):
     """Have a blocked or closed task done again.
 
@@ -518,16 +463,12 @@ def _refuse_own_agent(call: Call, task: Task, what: str) -> None:
 class CommentTask(
     OneTask,
     op="task.comment",
-    output=TaskView,
     access="self",
-    tool="comment_task",
-    tool_set="tasks",
-    title="Comment on a task",
     examples=('fleet task comment t-1a2b3c4d5e "see also the report of last week"',),
 ):
     """Add a comment to a task's log."""
 
-    text: str = string("The comment.", brief="", position=2, metavar="TEXT")
+    text: str = string("The comment.", position=2, metavar="TEXT")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
         task = call.fleet.tasks.get(self.task_id)
@@ -538,12 +479,8 @@ class CommentTask(
 class ChangeDependency(
     Operation,
     op="task.dep",
-    output=TaskView,
     access="own",
     tool="change_dependency",
-    tool_set="tasks",
-    title="Change a dependency",
-    brief="Let a task wait for another one (add), or no longer (rm).",
     examples=("fleet task dep add t-1a2b3c4d5e t-5e4d3c2b1a",),
 ):
     """Let a task wait for another one, or no longer.
@@ -551,8 +488,8 @@ class ChangeDependency(
     ID waits for ON. A cycle is refused.
     """
 
-    action: str = choice(("add", "rm"), "Add or remove.", brief="", position=1, metavar="add|rm")
-    task_id: str = string("Id of a task, or its end.", brief="", position=2, metavar="ID", complete="task")
+    action: str = choice(("add", "rm"), "Add or remove.", position=1, metavar="add|rm")
+    task_id: str = string("Id of a task, or its end.", position=2, metavar="ID", complete="task")
     on: str = string("Task that it waits for.", position=3, metavar="ON", complete="task")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
@@ -568,16 +505,7 @@ class ChangeDependency(
 # looking
 
 
-class ShowTask(
-    OneTask,
-    op="task.show",
-    output=TaskDetail,
-    tool="show_task",
-    tool_set="tasks",
-    title="Show a task",
-    brief="All about one task: state, why it waits, questions, its log.",
-    examples=("fleet show t-1a2b3c4d5e",),
-):
+class ShowTask(OneTask, op="task.show", tool="show_task", examples=("fleet show t-1a2b3c4d5e",)):
     """Show everything about one task.
 
     A coder or model that is inherited from the settings is tagged (default).
@@ -612,24 +540,14 @@ def follow_ups(task: TaskDetail) -> list[Next]:
             return [Next("queue.tasks")]
 
 
-class ListTasks(
-    ListAll,
-    op="task.list",
-    output=QueuedTask,
-    is_list=True,
-    tool="list_tasks",
-    tool_set="tasks",
-    title="List tasks",
-    brief="Tasks of the queue, newest first.",
-    examples=("fleet task list --state blocked",),
-):
+class ListTasks(ListAll, op="task.list", examples=("fleet task list --state blocked",)):
     """List the tasks that are not closed, newest first.
 
     Of all projects, wherever you are.
     """
 
-    state: str | None = choice(STATES, "Only tasks in this state.", brief="", default=None)
-    label: str = string("Only tasks with this label.", brief="", default="", short="l", metavar="LABEL")
+    state: str | None = choice(STATES, "Only tasks in this state.", default=None)
+    label: str = string("Only tasks with this label.", default="", short="l", metavar="LABEL")
 
     def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:
         from fleet.domain.task import TaskState
@@ -645,17 +563,7 @@ class ListTasks(
         return [QueuedTask.of_queued(one) for one in call.fleet.queue.look_at(shown, call.fleet.host)], []
 
 
-class ListReadyTasks(
-    Operation,
-    op="task.ready",
-    output=QueuedTask,
-    is_list=True,
-    tool="list_ready_tasks",
-    tool_set="tasks",
-    title="List ready tasks",
-    brief="Tasks that may start now, in the order in which they start.",
-    examples=("fleet ready -n 10",),
-):
+class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", examples=("fleet ready -n 10",)):
     """Show the tasks that may start now, in their order.
 
     Of all projects. They start by priority, which rises while they wait, as soon as there is room.
@@ -674,12 +582,8 @@ class ListReadyTasks(
 class ShowTaskTree(
     Operation,
     op="task.tree",
-    output=TaskView,
-    is_list=True,
-    tool="get_task_tree",
-    tool_set="tasks",
-    title="Task tree",
     brief="A task and all that it waits for; without one, all that are not closed. `deps` links them.",
+    tool="get_task_tree",
     examples=("fleet task tree", "fleet task tree t-1a2b3c4d5e"),
 ):
     """Show what waits for what.
@@ -687,9 +591,7 @@ class ShowTaskTree(
     Below each task is what it waits for. Without an ID, all tasks that are not closed.
     """
 
-    task_id: str = string(
-        "Id of a task, or its end.", brief="", default="", position=1, metavar="ID", complete="task"
-    )
+    task_id: str = string("Id of a task, or its end.", default="", position=1, metavar="ID", complete="task")
 
     def __call__(self, call: Call) -> tuple[list[TaskView], list[Next]]:
         return [TaskView.of(task) for task in call.fleet.tasks.tree(self.task_id)], []
@@ -698,10 +600,6 @@ class ShowTaskTree(
 class ReadTask(
     OneTask,
     op="task.read",
-    output=TaskFile,
-    tool="read_task",
-    tool_set="tasks",
-    title="Read a task's files",
     brief="The log of a task, or the plan, knowledge or questions that its agent keeps.",
     examples=("fleet task t-1a2b3c4d5e log",),
 ):
@@ -711,11 +609,7 @@ class ReadTask(
     """
 
     what: str = choice(
-        ("log", "plan", "knowledge", "qa"),
-        "What to print.",
-        brief="",
-        position=2,
-        metavar="log|plan|knowledge|qa",
+        ("log", "plan", "knowledge", "qa"), "What to print.", position=2, metavar="log|plan|knowledge|qa"
     )
 
     def __call__(self, call: Call) -> tuple[TaskFile, list[Next]]:
@@ -726,7 +620,7 @@ class ReadTask(
             task=task.id,
             file=self.what,
             text=None if is_log else tasks.read_file(task, self.what),
-            entries=tuple(map(LogEntry.of, tasks.log(task))) if is_log else (),
+            entries=tuple(map(LogEntry.of_note, tasks.log(task))) if is_log else (),
         ), []
 
 
@@ -736,12 +630,7 @@ class ReadTask(
 class ExportTasks(
     Operation,
     op="task.export",
-    output=PortableTask,
-    is_list=True,
     tool="export_tasks",
-    tool_set="tasks",
-    title="Export tasks",
-    brief="All tasks as import_tasks takes them, oldest first.",
     in_full=True,
     examples=("fleet task export tasks.jsonl",),
 ):
@@ -751,18 +640,15 @@ class ExportTasks(
     """
 
     def __call__(self, call: Call) -> tuple[list[PortableTask], list[Next]]:
-        return [PortableTask.copy_of(task) for task in call.fleet.tasks.list()], []
+        return [PortableTask.of(task) for task in call.fleet.tasks.list()], []
 
 
 class ImportTasks(
     Operation,
     op="task.import",
-    output=ImportedTasks,
+    brief="Create tasks from lines of JSON, one object each; all of them, or none if a line is wrong.",
     access="person",
     tool="import_tasks",
-    tool_set="tasks",
-    title="Import tasks",
-    brief="Create tasks from lines of JSON, one object each; all of them, or none if a line is wrong.",
     reaches_out=True,
     examples=("fleet task import tasks.jsonl",),
 ):
@@ -780,11 +666,7 @@ class ImportTasks(
         file=True,
     )
     repo_path: str | None = string(
-        "Repository of tasks that name no folder of this machine.",
-        brief="repository of tasks that name none",
-        default=None,
-        option="cwd",
-        metavar="DIR",
+        "Repository of tasks that name no folder of this machine.", default=None, option="cwd", metavar="DIR"
     )
 
     def __call__(self, call: Call) -> tuple[ImportedTasks, list[Next]]:
@@ -792,4 +674,4 @@ class ImportTasks(
 
         done = call.fleet.tasks.bring_in(read_drafts(self.lines), folder=self.repo_path)
         renamed = {old: str(new) for old, new in done.renamed.items()}
-        return ImportedTasks.copy_of(done, renamed=renamed), []
+        return ImportedTasks.of(done, renamed=renamed), []

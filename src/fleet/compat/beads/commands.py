@@ -260,7 +260,7 @@ def show(names: tuple[str, ...]) -> None:
 
 def _comments(fleet: Fleet, task: Task) -> list[dict[str, Json]]:
     log = fleet.tasks.log(task)
-    return [LogEntry.of(entry).to_json() for entry in log if entry.get("kind") == "comment"]
+    return [LogEntry.of_note(entry).to_json() for entry in log if entry.get("kind") == "comment"]
 
 
 # changing

@@ -100,4 +100,4 @@ def executor_guide(call: Call) -> Answer:
     return {**GUIDE, "known_workflows": [known.name for known in WorkflowService(call.fleet.deps).known()]}
 
 
-TOOLS = (healthcheck, *tools_for(("queue",), only="health"), executor_guide)
+TOOLS = (healthcheck, *tools_for("health", ("queue",)), executor_guide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -53,7 +54,7 @@ def tool_for(operation: type[Operation]) -> Tool:
 
     return Tool(
         name=meta.tool,
-        title=meta.title,
+        title=meta.title or re.split("[:;,.]", meta.summary)[0],
         description=meta.brief or meta.summary,
         handle=handle,
         takes={
@@ -78,13 +79,14 @@ def as_operation_call(call: Call) -> shared.Call:
     return shared.Call(call.fleet, lambda _: call.caller, origin=call.origin)
 
 
-def tools_for(nouns: Iterable[str], *, only: str = "") -> tuple[Tool, ...]:
-    """Return the tools of nouns, or those of them that are in one set."""
+def tools_for(name: str, nouns: Iterable[str], *, own: Collection[str] = ()) -> tuple[Tool, ...]:
+    """Return the tools of a set: of operations that name it, and of own nouns those that name none."""
     found = dict[str, list[type[Operation]]]()
     for noun in nouns:
         for operation in operations_of(noun).values():
-            if operation.meta.tool and only in ("", operation.meta.tool_set):
-                found.setdefault(operation.meta.tool, []).append(operation)
+            meta = operation.meta
+            if meta.tool and (meta.tool_set == name or (not meta.tool_set and noun in own)):
+                found.setdefault(meta.tool, []).append(operation)
     return tuple(
         tool_for(sharing[0]) if len(sharing) == 1 else _joint_tool(sharing) for sharing in found.values()
     )
@@ -116,6 +118,8 @@ def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
 def schema_of(field: Field) -> Schema:
     """Return the JSON Schema of a field, in as few words as an agent needs."""
     about = field.help if field.brief is None else field.brief
+    if field.flags:  # each of the choices has a help of its own
+        about = ""
     told: Schema = {}
     if field.kind in ("strings", "shapes", "objects"):
         told = {"type": "array", "items": {"type": "string" if field.kind == "strings" else "object"}}

@@ -15,10 +15,11 @@ from fleet.work.registry import KINDS
 
 # Sets whose tools have the names of another system.
 COMPAT = {name: f"fleet.compat.codefleet.{name}" for name in ("health", "workers", "workflows")}
-# The nouns whose operations have tools in a set.
+# The nouns whose operations have tools in a set; an operation that names none is in the first with its noun.
 NOUNS_OF = {
     "runs": ("run",),
     "questions": ("question",),
+    "trains": ("train",),
     "merges": ("merge", "train"),
     "tasks": ("task", "queue", "question"),
     "stages": ("workflow",),
@@ -26,6 +27,7 @@ NOUNS_OF = {
     "setup": ("config", "doctor", "supervisor"),
     **{f"{kind}s": (kind,) for kind in KINDS if kind != "workflow"},
 }
+SET_OF = {noun: name for name, nouns in reversed(NOUNS_OF.items()) for noun in nouns}
 USUAL = (*COMPAT, "runs", "questions", "merges")
 SETS = (*USUAL, *(name for name in NOUNS_OF if name not in USUAL))
 
@@ -55,4 +57,4 @@ def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
 def _tools_in(name: str) -> tuple[Tool, ...]:
     if name in COMPAT:
         return cast("tuple[Tool, ...]", import_module(COMPAT[name]).TOOLS)
-    return tools_for(NOUNS_OF[name], only=name)
+    return tools_for(name, NOUNS_OF[name], own=[noun for noun in NOUNS_OF[name] if SET_OF[noun] == name])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import DiffCount, ListAll, WorkStart
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
+from fleet.operations.common import DiffCount
+from fleet.operations.fields import (
     choice,
     flag,
     integer,
@@ -17,26 +14,24 @@ from fleet.operations.spec import (
     shapes,
     string,
     strings,
+    work_id,
 )
+from fleet.operations.spec import Next, Shape
+from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fleet.domain.protection import Flag
+    from typing import Self
+
     from fleet.operations.call import Call
     from fleet.work.race.model import Race
-    from fleet.work.race.scorecard import Gate, Score, Suite
-    from fleet.work.race.service import RaceDetail, RaceService
+    from fleet.work.race.scorecard import Score
+    from fleet.work.race.service import RaceService
 
 STATES = ("racing", "trying", "ended", "cancelled")
 
 
-def _races(call: Call) -> RaceService:
-    from fleet.work.race.service import RaceService
-
-    return RaceService(call.fleet.deps)
-
-
-class RaceLine(Shape):
+class RaceLine(WorkView):
     """A race in a list."""
 
     id: str = string(key=True)
@@ -51,10 +46,6 @@ class RaceLine(Shape):
     created_at: str | None = moment()
     ended_at: str | None = moment()
 
-    @classmethod
-    def of(cls, race: Race) -> RaceLine:
-        return cls.copy_of(race)
-
     @property
     def is_settled(self) -> bool:
         return self.state in ("ended", "cancelled") or self.is_asking
@@ -64,10 +55,6 @@ class TestCount(Shape):
     ran: int = integer()
     failed: int = integer()
     skipped: int = integer()
-
-    @classmethod
-    def of(cls, tests: object) -> TestCount:
-        return cls.copy_of(tests)
 
 
 class GateRow(Shape):
@@ -80,10 +67,6 @@ class GateRow(Shape):
     seconds: float = number()
     tests: TestCount | None = shape(TestCount)
 
-    @classmethod
-    def of(cls, gate: Gate) -> GateRow:
-        return cls.copy_of(gate)
-
 
 class FlagRow(Shape):
     """A file that a candidate changed and that was restored before its gates ran."""
@@ -91,10 +74,6 @@ class FlagRow(Shape):
     path: str = string()
     what: str = string()
     is_tampering: bool = flag()
-
-    @classmethod
-    def of(cls, flag: Flag) -> FlagRow:
-        return cls.copy_of(flag)
 
 
 class SuiteRow(Shape):
@@ -104,10 +83,6 @@ class SuiteRow(Shape):
     say: str | None = string(optional=True)
     is_accepted: bool = flag()
     on_base: str | None = string(optional=True)
-
-    @classmethod
-    def of(cls, suite: Suite) -> SuiteRow:
-        return cls.copy_of(suite)
 
 
 class Candidate(Shape):
@@ -127,8 +102,8 @@ class Candidate(Shape):
     proofs: tuple[str, ...] = strings("Checks that fail on the base and pass here.")
 
     @classmethod
-    def of(cls, row: Score) -> Candidate:
-        return cls.copy_of(
+    def of_score(cls, row: Score) -> Candidate:
+        return cls.of(
             row.entry,
             standing=str(row.standing),
             reason=row.reason,
@@ -166,29 +141,45 @@ class RaceView(RaceLine):
     candidates: tuple[Candidate, ...] = shapes(Candidate)
 
     @classmethod
-    def of_detail(cls, detail: RaceDetail) -> RaceView:
-        race, card = detail.race, detail.card
-        return cls.copy_of(
-            race,
-            winner_branch=next((row.entry.branch for row in card.rows if row.number == race.winner), None),
+    def of_work(cls, work: Race, call: Call) -> Self:
+        detail = OfRace.service(call).detail(work)
+        card = detail.card
+        return cls.of(
+            work,
+            winner_branch=next((row.entry.branch for row in card.rows if row.number == work.winner), None),
             tasks=tuple(task.id for task in detail.tasks),
-            task_states=tuple(map(RaceTask.copy_of, detail.tasks)),
+            task_states=tuple(map(RaceTask.of, detail.tasks)),
             trials_left=len(card.wanted),
             base_gates=tuple(map(GateRow.of, card.base)),
-            candidates=tuple(map(Candidate.of, card.rows)),
+            candidates=tuple(map(Candidate.of_score, card.rows)),
         )
+
+    def follow_ups(self) -> list[Next]:
+        if self.winner_branch or self.end == "tie":
+            branch = self.winner_branch or "BRANCH"
+            merge = Next("merge.start", names=[branch], gates=self.gates, update_checkout=True)
+            return [Next("run.diff", run=branch), merge]
+        if self.is_asking:
+            asked = next((task.question for task in self.task_states if task.question), None)
+            return [
+                Next("question.answer", question_id=asked, answer="…") if asked else Next("boundary.list")
+            ]
+        return [] if self.is_settled else [Next("race.wait", race_id=self.id)]
+
+
+class OfRace(OfWork, output=RaceView):
+    @staticmethod
+    def service(call: Call) -> RaceService:
+        from fleet.work.race.service import RaceService
+
+        return RaceService(call.fleet.deps)
 
 
 class StartRace(
+    OfRace,
     WorkStart,
     op="race.start",
-    output=RaceView,
     access="start",
-    tool="start_race",
-    tool_set="races",
-    title="Start a race",
-    brief="Have several agents do the same work; commands (gates) say whose is good.",
-    follow="race.show",
     examples=(
         'fleet race 3 -p "Fix the login bug" --gate "make test"',
         'fleet race 4 --prompt-file task.md --gate "pytest -q" --coders claude,codex --judge gemini --wait',
@@ -201,52 +192,37 @@ class StartRace(
     """
 
     size: int = integer(
-        "Number of candidates.", brief="", minimum=2, maximum=20, position=1, metavar="N", tool_default=3
+        "Number of candidates.", minimum=2, maximum=20, position=1, metavar="N", tool_default=3
     )
     hidden_gates: tuple[str, ...] = strings(
-        "Gate that candidates do not know.",
-        brief="those that candidates do not know",
-        default=(),
-        option="hidden-gate",
-        metavar="CMD",
+        "Gate that candidates do not know.", default=(), option="hidden-gate", metavar="CMD"
     )
     coders: tuple[str, ...] = strings(
         "Coders of the candidates, in rotation.",
-        brief="in rotation",
         default=(),
         split=True,
         metavar="CODER,...",
         complete="coder",
         default_text="coder.default",
     )
-    model: str = string("Model, or a tier: cheap, standard, premium.", brief="or tier", default="", short="m")
-    judge: str = string(
-        "Another coder, to break ties.",
-        brief="coder that breaks ties",
-        default="",
-        metavar="CODER",
-        complete="coder",
-    )
+    model: str = string("Model, or a tier: cheap, standard, premium.", default="", short="m")
+    judge: str = string("Another coder, to break ties.", default="", metavar="CODER", complete="coder")
     lint: str = string(
         "Command that ranks candidates which behave the same.",
-        brief="command that ranks equals",
         default="",
         metavar="CMD",
         default_text="race.lint",
     )
     protect: tuple[str, ...] = strings(
-        "Extra paths to restore before gates run (prefix ! to exempt).",
-        brief="paths to restore before gates run; !PATTERN exempts",
-        default=(),
-        metavar="PATTERN",
+        "Extra paths to restore before gates run (prefix ! to exempt).", default=(), metavar="PATTERN"
     )
-    times: int = integer("Runs of each command.", brief="runs per command", minimum=1, maximum=10, default=3)
+    times: int = integer("Runs of each command.", minimum=1, maximum=10, default=3)
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
         from fleet.work.race.service import RaceWish
 
         call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
-        race = _races(call).start(
+        race = self.service(call).start(
             RaceWish(
                 size=self.size,
                 prompt=self.prompt,
@@ -264,77 +240,20 @@ class StartRace(
                 origin=call.origin,
             )
         )
-        return RaceView.of_detail(_races(call).detail(race)), [Next("race.show", race_id=race.id)]
+        return self.shown(race, call), [Next("race.show", race_id=race.id)]
 
 
-class ShowRace(
-    Operation,
-    op="race.show",
-    output=RaceView,
-    can_wait=True,
-    tool="get_race",
-    tool_set="races",
-    title="Race status",
-    brief="The scorecard of a race, and its winner.",
-    examples=("fleet race show r-1a2b3c4d5e",),
-):
+class ShowRace(OfRace, ShowWork, op="race.show", examples=("fleet race show r-1a2b3c4d5e",)):
     """Show the scorecard of a race: every command, exit code and count."""
 
-    race_id: str = string(
-        "Id of a race, or its end.", brief="", position=1, metavar="ID", complete="race.list"
-    )
-
-    def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        races = _races(call)
-        race = RaceView.of_detail(races.detail(races.get(self.race_id)))
-        return race, follow_ups(race)
+    race_id: str = work_id("race")
 
 
-def follow_ups(race: RaceView) -> list[Next]:
-    """What a person does next, as the race stands."""
-    if race.winner_branch or race.end == "tie":
-        branch = race.winner_branch or "BRANCH"
-        merge = Next("merge.start", names=[branch], gates=race.gates, update_checkout=True)
-        return [Next("run.diff", run=branch), merge]
-    if race.is_asking:
-        asked = next((task.question for task in race.task_states if task.question), None)
-        return [Next("question.answer", question_id=asked, answer="…") if asked else Next("boundary.list")]
-    return [] if race.is_settled else [Next("race.wait", race_id=race.id)]
-
-
-class ListRaces(
-    ListAll,
-    op="race.list",
-    output=RaceLine,
-    is_list=True,
-    tool="list_races",
-    tool_set="races",
-    title="List races",
-    examples=("fleet race list --all",),
-):
+class ListRaces(OfRace, ListWork, op="race.list", output=RaceLine, examples=("fleet race list --all",)):
     """List races that are under way or undecided, newest first."""
 
-    def __call__(self, call: Call) -> tuple[list[RaceLine], list[Next]]:
-        return [RaceLine.of(race) for race in _races(call).list(everything=self.all)], []
 
-
-class CancelRace(
-    Operation,
-    op="race.cancel",
-    output=RaceView,
-    access="person",
-    tool="cancel_race",
-    tool_set="races",
-    title="Cancel a race",
-    is_destructive=True,
-    examples=("fleet race cancel r-1a2b3c4d5e",),
-):
+class CancelRace(OfRace, CancelWork, op="race.cancel", examples=("fleet race cancel r-1a2b3c4d5e",)):
     """Cancel a race and stop its agents; their work is kept."""
 
-    race_id: str = string(
-        "Id of a race, or its end.", brief="", position=1, metavar="ID", complete="race.list"
-    )
-
-    def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        races = _races(call)
-        return RaceView.of_detail(races.detail(races.cancel(self.race_id))), []
+    race_id: str = work_id("race")

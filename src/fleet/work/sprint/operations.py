@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import ListAll
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
-    choice,
-    flag,
-    integer,
-    moment,
-    shapes,
-    string,
-    strings,
-)
+from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
+from fleet.operations.spec import Next, Operation, Shape
+from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkView
 from fleet.work.pair.operations import ReviewedWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Self
+
     from fleet.operations.call import Call
-    from fleet.work.pair.model import Pair
-    from fleet.work.sprint.model import Phase, PlannedTask, Verified
-    from fleet.work.sprint.service import SprintDetail, SprintService
-
-STATES = ("planning", "building", "done", "stopped", "cancelled")
-
-
-def _sprints(call: Call) -> SprintService:
+    from fleet.work.sprint.model import Sprint
     from fleet.work.sprint.service import SprintService
 
-    return SprintService(call.fleet.deps)
+STATES = ("planning", "building", "done", "stopped", "cancelled")
 
 
 class PlannedTaskRow(Shape):
@@ -42,10 +27,6 @@ class PlannedTaskRow(Shape):
     done_when: str = string()
     blockers: str = string()
 
-    @classmethod
-    def of(cls, task: PlannedTask) -> PlannedTaskRow:
-        return cls.copy_of(task)
-
 
 class PhaseRow(Shape):
     """A phase of a plan."""
@@ -54,20 +35,12 @@ class PhaseRow(Shape):
     verify: str = string("What its VERIFY heading says.")
     tasks: tuple[PlannedTaskRow, ...] = shapes(PlannedTaskRow)
 
-    @classmethod
-    def of(cls, phase: Phase) -> PhaseRow:
-        return cls.copy_of(phase)
-
 
 class VerifiedRow(Shape):
     """A phase that passed its gates and its review."""
 
     commit: str = string()
     notes: str = string()
-
-    @classmethod
-    def of(cls, verified: Verified) -> VerifiedRow:
-        return cls.copy_of(verified)
 
 
 class PairRow(Shape):
@@ -76,14 +49,10 @@ class PairRow(Shape):
     id: str = string()
     state: str = string()
     round: int = integer()
-    most_rounds: int = integer()
-
-    @classmethod
-    def of(cls, pair: Pair) -> PairRow:
-        return cls.copy_of(pair, most_rounds=pair.bound)
+    most_rounds: int = integer(of="bound")
 
 
-class SprintView(Shape):
+class SprintView(WorkView):
     """A sprint, its plan and its progress."""
 
     id: str = string(key=True)
@@ -94,7 +63,7 @@ class SprintView(Shape):
     doer: str = string()
     reviewer: str = string()
     gates: tuple[str, ...] = strings()
-    most_rounds: int = integer()
+    most_rounds: int = integer(of="bound")
     phase: int = integer("Number of the current phase; 0 while it is planned.", key=True)
     plan: tuple[PhaseRow, ...] = shapes(PhaseRow)
     verified: tuple[VerifiedRow, ...] = shapes(VerifiedRow)
@@ -113,11 +82,10 @@ class SprintView(Shape):
     ended_at: str | None = moment()
 
     @classmethod
-    def of(cls, detail: SprintDetail) -> SprintView:
-        sprint = detail.sprint
-        return cls.copy_of(
-            sprint,
-            most_rounds=sprint.bound,
+    def of_work(cls, work: Sprint, call: Call) -> Self:
+        detail = OfSprint.service(call).detail(work)
+        return cls.of(
+            work,
             pairs=tuple(pair.id for pair in detail.pairs),
             pair_states=tuple(map(PairRow.of, detail.pairs)),
             undecided=detail.undecided.id if detail.undecided else None,
@@ -128,17 +96,32 @@ class SprintView(Shape):
     def is_settled(self) -> bool:
         return not self.has_work or bool(self.undecided) or bool(self.question)
 
+    def follow_ups(self) -> list[Next]:
+        if self.question:
+            return [Next("question.answer", question_id=self.question, answer="…")]
+        if pair := self.undecided:
+            return [Next("pair.show", pair_id=pair), Next("pair.decide", pair_id=pair, action="…")]
+        if self.state == "done":
+            merge = Next("merge.start", names=[self.branch], gates=self.gates, update_checkout=True)
+            return [Next("run.diff", run=self.id), merge]
+        if self.has_ended:
+            return [Next("pair.show", pair_id=pair) for pair in self.pairs[-1:]]
+        return [Next("sprint.wait", sprint_id=self.id)]
+
+
+class OfSprint(OfWork, output=SprintView):
+    @staticmethod
+    def service(call: Call) -> SprintService:
+        from fleet.work.sprint.service import SprintService
+
+        return SprintService(call.fleet.deps)
+
 
 class StartSprint(
+    OfSprint,
     ReviewedWork,
     op="sprint.start",
-    output=SprintView,
     access="start",
-    tool="start_sprint",
-    tool_set="sprints",
-    title="Start a sprint",
-    brief="Have one coder plan and build in phases; gates and another coder's review end each phase.",
-    follow="sprint.show",
     examples=(
         'fleet sprint claude codex -p "Add single sign-on" --gate "make test"',
         'fleet sprint start claude --prompt-file requirements.md --gate "make test" --wait',
@@ -153,114 +136,43 @@ class StartSprint(
 
     gates: tuple[str, ...] = strings(
         "Command that must succeed at the end of each phase.",
-        brief="commands that must succeed at the end of each phase",
         default=(),
         option="gate",
         metavar="CMD",
         tool_required=True,
     )
-    rounds: int = integer(
-        "Maximum number of reviews per phase.", brief="reviews per phase", minimum=1, maximum=20, default=3
-    )
+    rounds: int = integer("Maximum number of reviews per phase.", minimum=1, maximum=20, default=3)
 
     def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = _sprints(call)
-        sprint = sprints.start(self.wish(call))
-        return SprintView.of(sprints.detail(sprint)), [Next("sprint.show", sprint_id=sprint.id)]
+        sprint = self.service(call).start(self.wish(call))
+        return self.shown(sprint, call), [Next("sprint.show", sprint_id=sprint.id)]
 
 
-class OneSprint(Operation):
-    """An operation on one sprint."""
-
-    sprint_id: str = string(
-        "Id of a sprint, or its end.", brief="", position=1, metavar="ID", complete="sprint.list"
-    )
-
-
-class ShowSprint(
-    OneSprint,
-    op="sprint.show",
-    output=SprintView,
-    can_wait=True,
-    tool="get_sprint",
-    tool_set="sprints",
-    title="Sprint status",
-    examples=("fleet sprint show s-1a2b3c4d5e",),
-):
+class ShowSprint(OfSprint, ShowWork, op="sprint.show", examples=("fleet sprint show s-1a2b3c4d5e",)):
     """Show a sprint: its plan and its progress."""
 
-    def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = _sprints(call)
-        sprint = SprintView.of(sprints.detail(sprints.get(self.sprint_id)))
-        return sprint, follow_ups(sprint)
+    sprint_id: str = work_id("sprint")
 
 
-def follow_ups(sprint: SprintView) -> list[Next]:
-    """What a person does next, given the state of a sprint."""
-    if sprint.question:
-        return [Next("question.answer", question_id=sprint.question, answer="…")]
-    if pair := sprint.undecided:
-        return [Next("pair.show", pair_id=pair), Next("pair.decide", pair_id=pair, action="…")]
-    if sprint.state == "done":
-        merge = Next("merge.start", names=[sprint.branch], gates=sprint.gates, update_checkout=True)
-        return [Next("run.diff", run=sprint.id), merge]
-    if sprint.has_ended:
-        return [Next("pair.show", pair_id=pair) for pair in sprint.pairs[-1:]]
-    return [Next("sprint.wait", sprint_id=sprint.id)]
-
-
-class ListSprints(
-    ListAll,
-    op="sprint.list",
-    output=SprintView,
-    is_list=True,
-    tool="list_sprints",
-    tool_set="sprints",
-    title="List sprints",
-    examples=("fleet sprint list --all",),
-):
+class ListSprints(OfSprint, ListWork, op="sprint.list", examples=("fleet sprint list --all",)):
     """List sprints that are under way or need a person, newest first."""
 
-    def __call__(self, call: Call) -> tuple[list[SprintView], list[Next]]:
-        sprints = _sprints(call)
-        return [SprintView.of(sprints.detail(sprint)) for sprint in sprints.list(everything=self.all)], []
 
-
-class CancelSprint(
-    OneSprint,
-    op="sprint.cancel",
-    output=SprintView,
-    access="person",
-    tool="cancel_sprint",
-    tool_set="sprints",
-    title="Cancel a sprint",
-    is_destructive=True,
-    examples=("fleet sprint cancel s-1a2b3c4d5e",),
-):
+class CancelSprint(OfSprint, CancelWork, op="sprint.cancel", examples=("fleet sprint cancel s-1a2b3c4d5e",)):
     """Cancel a sprint and stop its agents; their work is kept."""
 
-    def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprints = _sprints(call)
-        return SprintView.of(sprints.detail(sprints.cancel(self.sprint_id))), []
+    sprint_id: str = work_id("sprint")
 
 
 class CheckPlan(
-    Operation,
-    op="sprint.check",
-    output=PhaseRow,
-    is_list=True,
-    items="phases",
-    tool="check_plan",
-    tool_set="sprints",
-    title="Check a plan",
-    examples=("fleet sprint check PLAN.md",),
+    Operation, op="sprint.check", items="phases", tool="check_plan", examples=("fleet sprint check PLAN.md",)
 ):
     """Check that a plan has the format that a sprint can carry out.
 
     FILE is a PLAN.md (- for stdin).
     """
 
-    plan: str = string("Text of a PLAN.md.", brief="text of PLAN.md", position=1, metavar="FILE", file=True)
+    plan: str = string("Text of a PLAN.md.", position=1, metavar="FILE", file=True)
 
     def __call__(self, call: Call) -> tuple[list[PhaseRow], list[Next]]:
         from fleet.work.sprint.model import read_plan

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import InRepository, ListAll
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
-    choice,
-    flag,
-    integer,
-    moment,
-    shape,
-    shapes,
-    string,
-    strings,
-)
+from fleet.operations.common import InRepository
+from fleet.operations.fields import choice, flag, integer, moment, shape, shapes, string, strings, work_id
+from fleet.operations.spec import Next, Shape
+from fleet.operations.work import ListWork, OfWork, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,19 +14,12 @@ if TYPE_CHECKING:
 
     from fleet.domain.event import Json
     from fleet.operations.call import Call
-    from fleet.ports.merging import Clash
     from fleet.work.train.model import Car, Train
     from fleet.work.train.service import Prospect, TrainService
 
 TRAIN_STATES = ("open", "halted", "done", "cancelled")
 BRANCH_STATES = ("waiting", "sent_back", "landed", "empty", "refused")
 MOST_OTHERS = 50  # ids of other trains that are told
-
-
-def _trains(call: Call) -> TrainService:
-    from fleet.work.train.service import TrainService
-
-    return TrainService(call.fleet.deps)
 
 
 class TrainBranch(Shape):
@@ -46,7 +29,9 @@ class TrainBranch(Shape):
     state: str = choice(BRANCH_STATES)
     reason: str = string()
     files: tuple[str, ...] = strings("Paths that conflict.")
-    protected_files: tuple[str, ...] = strings("Changed paths that decide how work is judged.")
+    protected_files: tuple[str, ...] = strings(
+        "Changed paths that decide how work is judged.", of="protected"
+    )
     landed_as: str | None = string("Commit that brought it into the target.", optional=True)
     run: str | None = string(optional=True)
     task: str | None = string("Task that fixes it.", optional=True)
@@ -56,47 +41,44 @@ class TrainBranch(Shape):
     place: int = integer("Position in line, from 1.")
 
 
-class TrainLine(Shape):
+class TrainLine(WorkView):
     """A merge train in a list."""
 
     id: str = string(key=True)
     state: str = choice(TRAIN_STATES, key=True)
     reason: str = string(key=True)
     project: str = string(key=True)
-    into: str = string(key=True)
+    into: str = string(of="target", key=True)
     gates: tuple[str, ...] = strings()
-    update_checkout: bool = flag()
+    update_checkout: bool = flag(of="with_checkout")
     created_at: str | None = moment()
     testing: tuple[str, ...] = strings("Branches that are being tested together.")
     flaky: tuple[str, ...] = strings("Commits whose gates failed first and passed then.")
     branches: tuple[TrainBranch, ...] = shapes(TrainBranch)
 
     @classmethod
-    def of(cls, train: Train, call: Call, **computed: Any) -> Self:
+    def of_work(cls, work: Train, call: Call) -> Self:
         from fleet.work.train.model import in_line
 
-        places = {car.branch: place for place, car in enumerate(in_line(train.cars), start=1)}
+        places = {car.branch: place for place, car in enumerate(in_line(work.cars), start=1)}
 
         def row(car: Car) -> TrainBranch:
-            return TrainBranch.copy_of(
+            return TrainBranch.of(
                 car,
-                protected_files=car.protected,
                 task_name=call.fleet.prompt_tasks.name_behind(car.run) if car.run else None,
                 place=places[car.branch],
             )
 
-        return cls.copy_of(
-            train,
-            into=train.target,
-            update_checkout=train.with_checkout,
-            testing=tuple(link.branch for link in train.stack),
-            branches=tuple(map(row, train.cars)),
-            **computed,
-        )
+        testing = tuple(link.branch for link in work.stack)
+        return cls.of(work, testing=testing, branches=tuple(map(row, work.cars)))
 
     @property
     def is_settled(self) -> bool:
         return self.state != "open"
+
+    def follow_ups(self) -> list[Next]:
+        op = {"open": "train.wait", "halted": "train.resume"}.get(self.state)
+        return [Next(op, merge_id=self.id)] if op else []
 
 
 class TrainView(TrainLine):
@@ -136,12 +118,8 @@ class MergeStart(Shape):
 class ConflictRow(Shape):
     """Why two commits do not merge by themselves."""
 
-    files: tuple[str, ...] = strings()
+    files: tuple[str, ...] = strings(of="paths")
     reason: str = string("Where no path conflicts.")
-
-    @classmethod
-    def of(cls, clash: Clash) -> ConflictRow:
-        return cls.copy_of(clash, files=clash.paths)
 
 
 class BranchForecast(Shape):
@@ -155,7 +133,7 @@ class BranchForecast(Shape):
     conflict: ConflictRow | None = shape(ConflictRow)
 
     @classmethod
-    def of(cls, one: Prospect, call: Call) -> BranchForecast:
+    def of_prospect(cls, one: Prospect, call: Call) -> BranchForecast:
         return cls(
             branch=one.branch,
             run=one.run.id if one.run else None,
@@ -178,6 +156,14 @@ class Forecast(Shape):
     into: str = string(key=True)
     branches: tuple[BranchForecast, ...] = shapes(BranchForecast, key=True)
     pairs: tuple[ConflictingPair, ...] = shapes(ConflictingPair, key=True)
+
+
+class OfTrain(OfWork, output=TrainView):
+    @staticmethod
+    def service(call: Call) -> TrainService:
+        from fleet.work.train.service import TrainService
+
+        return TrainService(call.fleet.deps)
 
 
 class NamedBranches(InRepository):
@@ -204,10 +190,8 @@ class NamedBranches(InRepository):
 class ShowConflicts(
     NamedBranches,
     op="merge.conflicts",
-    output=Forecast,
-    tool="check_conflicts",
-    tool_set="merges",
     title="Check for conflicts",
+    tool="check_conflicts",
     brief="Which agents' branches would merge now, and which conflict with each other.",
     is_idempotent=True,
     reaches_out=True,
@@ -220,10 +204,10 @@ class ShowConflicts(
     """
 
     def __call__(self, call: Call) -> tuple[Forecast, list[Next]]:
-        found = _trains(call).forecast(self.meant(call), into=self.into, folder=self.repo_path)
-        forecast = Forecast.copy_of(
+        found = OfTrain.service(call).forecast(self.meant(call), into=self.into, folder=self.repo_path)
+        forecast = Forecast.of(
             found,
-            branches=tuple(BranchForecast.of(one, call) for one in found.prospects),
+            branches=tuple(BranchForecast.of_prospect(one, call) for one in found.prospects),
             pairs=tuple(
                 ConflictingPair(branches=pair.branches, conflict=ConflictRow.of(pair.clash))
                 for pair in found.rivals
@@ -236,11 +220,8 @@ class ShowConflicts(
 class StartMerge(
     NamedBranches,
     op="merge.start",
-    output=MergeStart,
     access="person",
     tool="merge_branches",
-    tool_set="merges",
-    title="Merge branches",
     brief="Merge branches, oldest first, tested together by the gates before they land.",
     follow="train.show",
     is_destructive=True,
@@ -281,7 +262,7 @@ class StartMerge(
         from fleet.work.train.service import MergeWish
 
         trains, wish = (
-            _trains(call),
+            OfTrain.service(call),
             MergeWish(
                 names=self.meant(call),
                 batch=self.batch,
@@ -294,26 +275,18 @@ class StartMerge(
         )
         if self.pr:
             made = trains.open_requests(wish)
-            rows = (PullRequestRow.copy_of(one, protected_files=changed) for one, changed in made)
+            rows = (PullRequestRow.of(one, protected_files=changed) for one, changed in made)
             return MergeStart(pull_requests=tuple(rows)), []
-        train = TrainView.of(trains.start(wish), call, others=())
-        return MergeStart(train=train), follow_ups(train)
-
-
-class OfTrain(Operation):
-    merge_id: str = string(
-        "Id of a train, or its end.", brief="", position=1, metavar="ID", complete="train.list"
-    )
+        train = TrainView.of_work(trains.start(wish), call)
+        return MergeStart(train=train), train.follow_ups()
 
 
 class ShowTrain(
-    Operation,
+    OfTrain,
     op="train.show",
-    output=TrainView,
     can_wait=True,
     tool="get_merge",
     tool_set="merges",
-    title="Merge status",
     brief="State of a merge, branch by branch.",
     examples=("fleet train show m-1a2b3c4d5e",),
 ):
@@ -330,82 +303,63 @@ class ShowTrain(
     )
 
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = _trains(call)
+        trains = self.service(call)
         if self.merge_id:
-            train = TrainView.of(trains.get(self.merge_id), call, others=())
+            train = self.shown(trains.get(self.merge_id), call)
         else:
             newest, *older = trains.newest(MOST_OTHERS + 1)
-            train = TrainView.of(newest, call, others=tuple(one.id for one in older))
-        return train, follow_ups(train)
-
-
-def follow_ups(train: TrainLine) -> list[Next]:
-    match train.state:
-        case "open":
-            return [Next("train.wait", merge_id=train.id)]
-        case "halted":
-            return [Next("train.resume", merge_id=train.id)]
-        case _:
-            return []
+            train = self.shown(newest, call)
+            train.others = tuple(one.id for one in older)
+        return train, train.follow_ups()
 
 
 class ListTrains(
-    ListAll,
+    OfTrain,
+    ListWork,
     op="train.list",
     output=TrainLine,
-    is_list=True,
     tool="list_merges",
     stand_in=("get_merge", {}),
-    tool_set="trains",
-    title="List merges",
     examples=("fleet train list --all",),
 ):
     """List merge trains that are under way, newest first."""
-
-    def __call__(self, call: Call) -> tuple[list[TrainLine], list[Next]]:
-        return [TrainLine.of(train, call) for train in _trains(call).list(everything=self.all)], []
 
 
 class ResumeTrain(
     OfTrain,
     op="train.resume",
-    output=TrainView,
     access="person",
     tool="control_merge",
-    tool_set="trains",
     title="Control a merge",
-    brief="Resume a halted merge, or cancel one; what has landed stays.",
     reaches_out=True,
     examples=("fleet train resume m-1a2b3c4d5e",),
 ):
     """Resume a halted train."""
 
-    update_checkout: bool = flag(
-        "Also update a clean working tree of the target.", brief="of the target, if clean", default=False
-    )
+    merge_id: str = work_id("train")
+    update_checkout: bool = flag("Also update a clean working tree of the target.", default=False)
 
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = _trains(call)
+        trains = self.service(call)
         call.require_repository(trains.get(self.merge_id).project)
         train = trains.resume(self.merge_id, with_checkout=self.update_checkout)
-        return TrainView.of(train, call, others=()), [Next("train.wait", merge_id=train.id)]
+        return self.shown(train, call), [Next("train.wait", merge_id=train.id)]
 
 
 class CancelTrain(
     OfTrain,
     op="train.cancel",
-    output=TrainView,
     access="person",
     tool="control_merge",
-    tool_set="trains",
-    title="Control a merge",
     is_destructive=True,
     reaches_out=True,
     examples=("fleet train cancel m-1a2b3c4d5e",),
 ):
     """Cancel a train; what has landed stays."""
 
+    merge_id: str = work_id("train")
+
     def __call__(self, call: Call) -> tuple[TrainView, list[Next]]:
-        trains = _trains(call)
+        trains = self.service(call)
         call.require_repository(trains.get(self.merge_id).project)
-        return TrainView.of(trains.cancel(self.merge_id), call, others=()), []
+        return self.shown(trains.cancel(self.merge_id), call), []

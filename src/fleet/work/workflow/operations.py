@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import InRepository, ListAll
-from fleet.operations.spec import (
-    Next,
-    Operation,
-    Shape,
+from fleet.operations.common import InRepository
+from fleet.operations.fields import (
     choice,
     flag,
     integer,
-    iso_time,
     moment,
     number,
     objects,
@@ -21,6 +17,8 @@ from fleet.operations.spec import (
     table,
     texts_by_name,
 )
+from fleet.operations.spec import Next, Operation, Shape, iso_time
+from fleet.operations.work import ListWork, OfWork, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,18 +29,12 @@ if TYPE_CHECKING:
     from fleet.domain.task import Task
     from fleet.operations.call import Call
     from fleet.work.workflow.blueprint import Blueprint
-    from fleet.work.workflow.model import Outcome, Stage, Workflow
+    from fleet.work.workflow.model import Stage, Workflow
     from fleet.work.workflow.service import WorkflowService, WorkflowWish
     from fleet.work.workflow.stage_logs import StageEntry
 
 STATES = ("running", "succeeded", "failed", "cancelled")
 STAGE_STATES = ("waiting", "running", "asking", "done", "failed", "skipped", "cancelled")
-
-
-def _workflows(call: Call) -> WorkflowService:
-    from fleet.work.workflow.service import WorkflowService
-
-    return WorkflowService(call.fleet.deps)
 
 
 class OutcomeRow(Shape):
@@ -51,21 +43,12 @@ class OutcomeRow(Shape):
     status: str = string()
     summary: str = string()
     reason: str = string()
-    files_changed: tuple[str, ...] = strings()
+    files_changed: tuple[str, ...] = strings(of="files")
     next_steps: tuple[str, ...] = strings()
     branch: str | None = string(optional=True)
-    base_sha: str | None = string(optional=True)
-    head_sha: str | None = string(optional=True)
+    base_sha: str | None = string(of="start", optional=True)
+    head_sha: str | None = string(of="head", optional=True)
     cost_usd: float = number()
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> OutcomeRow:
-        return cls.copy_of(
-            outcome,
-            files_changed=outcome.files,
-            base_sha=outcome.start or None,
-            head_sha=outcome.head or None,
-        )
 
     @property
     def is_good(self) -> bool:
@@ -81,8 +64,8 @@ class StageTask(Shape):
     branch: str | None = string(optional=True)
 
     @classmethod
-    def of(cls, task: Task) -> StageTask:
-        return cls.copy_of(task, branch=task.branch if task.run else None)
+    def of(cls, task: Task, /, **computed: Any) -> Self:
+        return super().of(task, branch=task.branch if task.run else None, **computed)
 
 
 class StageRow(Shape):
@@ -113,7 +96,7 @@ class StageRow(Shape):
         return self.state in ("done", "failed", "skipped", "cancelled")
 
 
-class WorkflowView(Shape):
+class WorkflowView(WorkView):
     id: str = string(key=True)
     name: str = string(key=True)
     state: str = choice(STATES, key=True)
@@ -135,18 +118,18 @@ class WorkflowView(Shape):
     results: tuple[OutcomeRow, ...] = shapes(OutcomeRow)
 
     @classmethod
-    def of(cls, workflow: Workflow, call: Call) -> WorkflowView:
+    def of_work(cls, work: Workflow, call: Call) -> Self:
         from fleet.work.workflow.blueprint import warnings_about
         from fleet.work.workflow.model import levels
 
-        columns = {index: number for number, column in enumerate(levels(workflow.stages)) for index in column}
-        return cls.copy_of(
-            workflow,
-            variables=dict(workflow.variables),
-            warnings=warnings_about(workflow.stages),
-            stages=tuple(_stage_row(workflow, index, columns[index], call) for index in sorted(columns)),
-            result=workflow.final and OutcomeRow.of(workflow.final),
-            results=tuple(map(OutcomeRow.of, workflow.finals)),
+        columns = {index: number for number, column in enumerate(levels(work.stages)) for index in column}
+        return cls.of(
+            work,
+            variables=dict(work.variables),
+            warnings=warnings_about(work.stages),
+            stages=tuple(_stage_row(work, index, columns[index], call) for index in sorted(columns)),
+            result=work.final and OutcomeRow.of(work.final),
+            results=tuple(map(OutcomeRow.of, work.finals)),
         )
 
     @property
@@ -160,8 +143,8 @@ class WorkflowView(Shape):
 
 def _stage_row(workflow: Workflow, index: int, column: int, call: Call) -> StageRow:
     wanted, at = workflow.stages[index], workflow.progress[index]
-    tasks = _workflows(call).tasks_of(workflow, index) if at.state == "running" else []
-    return StageRow.copy_of(
+    tasks = Workflows.service(call).tasks_of(workflow, index) if at.state == "running" else []
+    return StageRow.of(
         at,
         index=index,
         name=wanted.name,
@@ -229,6 +212,34 @@ def follow_ups(workflow: Workflow) -> list[Next]:
     return []
 
 
+class Workflows(OfWork, output=WorkflowView):
+    @staticmethod
+    def service(call: Call) -> WorkflowService:
+        from fleet.work.workflow.service import WorkflowService
+
+        return WorkflowService(call.fleet.deps)
+
+
+class OfWorkflow(Workflows):
+    """An operation on one workflow."""
+
+    workflow_id: str = string(
+        "Id of a workflow, its end, or a name (the newest).",
+        position=1,
+        metavar="ID",
+        complete="workflow.list",
+    )
+
+    def find(self, call: Call) -> Workflow:
+        return self.service(call).get(self.workflow_id)
+
+    def find_decidable(self, call: Call) -> Workflow:
+        """Return the workflow, if the caller may have work in its repository."""
+        workflow = self.find(call)
+        call.require_repository(workflow.project)
+        return workflow
+
+
 # starting
 
 
@@ -248,9 +259,7 @@ class WorkflowSource(InRepository):
         "Folder in a git repository.", default=".", option="repo", metavar="FOLDER", tool_required=True
     )
     prompt: str = string("Task; replaces {task_prompt} in prompts.", default="", short="p")
-    variables: Mapping[str, str] = texts_by_name(
-        "Value of {vars.NAME}.", brief="for {vars.NAME}", default={}, option="var"
-    )
+    variables: Mapping[str, str] = texts_by_name("Value of {vars.NAME}.", default={}, option="var")
     coders: Mapping[str, str] = texts_by_name(
         "Coder of a stage, or of all.",
         brief='CODER[:MODEL] by stage; under "" for all others',
@@ -262,7 +271,6 @@ class WorkflowSource(InRepository):
     )
     base_ref: str = string(
         "Commit to start from.",
-        brief="",
         default="",
         option="base",
         metavar="REF",
@@ -290,7 +298,7 @@ class WorkflowSource(InRepository):
                 f"{wrong}: give the name of a workflow, or its stages",
                 hint=("see known workflows with ", Next("workflow.known")),
             )
-        workflows, seconds = _workflows(call), self.timeout_seconds or 0.0
+        workflows, seconds = Workflows.service(call), self.timeout_seconds or 0.0
         if self.stages is not None:
             document: dict[str, object] = {"name": self.name, "stages": self.stages}
             if self.timeout_seconds is not None:
@@ -319,7 +327,6 @@ class WorkflowSource(InRepository):
 class RunWorkflow(
     WorkflowSource,
     op="workflow.run",
-    output=WorkflowView,
     access="start",
     stand_in=("create_workflow", {}),
     follow="workflow.show",
@@ -334,12 +341,7 @@ class RunWorkflow(
     """
 
     budget_usd: float | None = number(
-        "Total budget.",
-        brief="in total",
-        minimum=0,
-        default=None,
-        option="budget",
-        metavar="USD",
+        "Total budget.", minimum=0, default=None, option="budget", metavar="USD"
     )
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
@@ -349,8 +351,8 @@ class RunWorkflow(
             call.refuse_agent("commands, flags or the user's checkout in a stage", given=reaches_out)
             if not self.source:
                 call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
-        workflow = _workflows(call).start(blueprint, self.wish(call, blueprint))
-        return WorkflowView.of(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
+        workflow = Workflows.service(call).start(blueprint, self.wish(call, blueprint))
+        return WorkflowView.of_work(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
 
 
 def _all_stages(stages: Iterable[Stage]) -> Iterator[Stage]:
@@ -360,14 +362,7 @@ def _all_stages(stages: Iterable[Stage]) -> Iterator[Stage]:
 
 
 class CheckWorkflow(
-    WorkflowSource,
-    op="workflow.check",
-    output=WorkflowView,
-    tool="check_workflow",
-    tool_set="stages",
-    title="Check a workflow",
-    brief="Whether a workflow could run, with its warnings; starts nothing.",
-    examples=("fleet workflow run pipeline.yaml --check",),
+    WorkflowSource, op="workflow.check", examples=("fleet workflow run pipeline.yaml --check",)
 ):
     """Check whether a workflow could run, and draw it; nothing is started."""
 
@@ -375,8 +370,8 @@ class CheckWorkflow(
         from fleet.work.workflow.blueprint import preview
 
         blueprint = self.blueprint(call)
-        found = _workflows(call).check(blueprint, self.wish(call, blueprint))
-        return WorkflowView.of(preview(found), call), []
+        found = Workflows.service(call).check(blueprint, self.wish(call, blueprint))
+        return WorkflowView.of_work(preview(found), call), []
 
 
 class KnownWorkflow(Shape):
@@ -388,25 +383,20 @@ class KnownWorkflow(Shape):
 class ListKnown(
     InRepository,
     op="workflow.known",
-    output=KnownWorkflow,
-    is_list=True,
     items="known",
     tool="list_known_workflows",
     stand_in=("executor_guide", {}),
-    tool_set="stages",
-    title="List known workflows",
     examples=("fleet workflow list --known",),
 ):
     """List the workflows that can be run by name: the project's, your own and fleet's."""
 
     def __call__(self, call: Call) -> tuple[list[KnownWorkflow], list[Next]]:
-        return [KnownWorkflow.copy_of(one) for one in _workflows(call).known(folder=self.repo_path)], []
+        return [KnownWorkflow.of(one) for one in Workflows.service(call).known(folder=self.repo_path)], []
 
 
 class DrawWorkflow(
     Operation,
     op="workflow.graph",
-    output=WorkflowView,
     why_no_tool="for terminals; get_workflow_status and check_workflow have the same stages",
     examples=(
         "fleet workflow graph write-review-refine",
@@ -424,31 +414,18 @@ class DrawWorkflow(
         from fleet.work.workflow.blueprint import preview
 
         try:
-            found = _workflows(call).get(self.source)
+            found = Workflows.service(call).get(self.source)
         except NotFound:
-            found = preview(_workflows(call).blueprint(self.source))
-        return WorkflowView.of(found, call), []
+            found = preview(Workflows.service(call).blueprint(self.source))
+        return WorkflowView.of_work(found, call), []
 
 
 # looking
 
 
-class OfWorkflow(Operation):
-    """An operation on one workflow."""
-
-    workflow_id: str = string(
-        "Id of a workflow, its end, or a name (the newest).",
-        brief="id or name",
-        position=1,
-        metavar="ID",
-        complete="workflow.list",
-    )
-
-
 class ShowWorkflow(
     OfWorkflow,
     op="workflow.show",
-    output=WorkflowView,
     can_wait=True,
     follow="workflow.show",
     stand_in=("get_workflow_status", {}),
@@ -457,22 +434,18 @@ class ShowWorkflow(
     """Show a workflow and its stages."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        workflow = _workflows(call).get(self.workflow_id)
-        return WorkflowView.of(workflow, call), follow_ups(workflow)
+        workflow = self.find(call)
+        return self.shown(workflow, call), follow_ups(workflow)
 
 
 class ListWorkflows(
-    ListAll,
+    Workflows,
+    ListWork,
     op="workflow.list",
-    output=WorkflowView,
-    is_list=True,
     stand_in=("list_workflows", {}),
     examples=("fleet workflow list --all", "fleet workflow list --known"),
 ):
     """List workflows that are under way, newest first."""
-
-    def __call__(self, call: Call) -> tuple[list[WorkflowView], list[Next]]:
-        return [WorkflowView.of(one, call) for one in _workflows(call).list(everything=self.all)], []
 
 
 class StageNote(Shape):
@@ -490,7 +463,7 @@ class StageNote(Shape):
     @classmethod
     def of_entry(cls, workflow: Workflow, entry: StageEntry) -> StageNote:
         at = entry.note.get("at")
-        return cls.copy_of(
+        return cls.of(
             entry,
             stage=workflow.stages[entry.index].name,
             at=iso_time(at) if isinstance(at, int | float) else None,
@@ -509,13 +482,8 @@ class StageNote(Shape):
 class ShowStageLogs(
     OfWorkflow,
     op="workflow.logs",
-    output=StageNote,
-    is_list=True,
     items="entries",
     tool="get_workflow_logs",
-    tool_set="stages",
-    title="Workflow logs",
-    brief="Events of a workflow's stages: tasks, gates, approvals, in every try and round.",
     examples=("fleet workflow logs w-1m7hjhjc0a review",),
 ):
     """Show the events of a stage, or of all: tasks, gates, approvals, in every try and round.
@@ -526,8 +494,8 @@ class ShowStageLogs(
     stage: str = string("Name or index of a stage.", default="", position=2)
 
     def __call__(self, call: Call) -> tuple[list[StageNote], list[Next]]:
-        workflow = _workflows(call).get(self.workflow_id)
-        entries = _workflows(call).log(workflow, self.stage)
+        workflow = self.find(call)
+        entries = self.service(call).log(workflow, self.stage)
         return [StageNote.of_entry(workflow, entry) for entry in entries], []
 
 
@@ -543,12 +511,8 @@ class WorkflowResult(Shape):
 class ShowWorkflowResult(
     OfWorkflow,
     op="workflow.result",
-    output=WorkflowResult,
     stand_in=("collect_workflow_result", {}),
-    examples=(
-        "fleet workflow result w-1m7hjhjc0a",
-        "fleet workflow result w-1m7hjhjc0a review --json",
-    ),
+    examples=("fleet workflow result w-1m7hjhjc0a", "fleet workflow result w-1m7hjhjc0a review --json"),
 ):
     """Show the result of a workflow, or of one stage.
 
@@ -560,7 +524,7 @@ class ShowWorkflowResult(
     def __call__(self, call: Call) -> tuple[WorkflowResult, list[Next]]:
         from fleet.errors import NotFound
 
-        workflow = _workflows(call).get(self.workflow_id)
+        workflow = self.find(call)
         index = workflow.index_of(self.stage) if self.stage else workflow.last
         found = workflow.results_of(workflow.index_of(self.stage)) if self.stage else workflow.finals
         if not found:
@@ -569,7 +533,7 @@ class ShowWorkflowResult(
                 hint=("see ", Next("workflow.show", workflow_id=workflow.id)),
             )
         result = WorkflowResult(
-            workflow=WorkflowView.of(workflow, call),
+            workflow=WorkflowView.of_work(workflow, call),
             stage=self.stage or None,
             items=() if index is None else workflow.progress[index].items,
             results=tuple(map(OutcomeRow.of, found)),
@@ -583,7 +547,6 @@ class ShowWorkflowResult(
 class CancelWorkflow(
     OfWorkflow,
     op="workflow.cancel",
-    output=WorkflowView,
     access="own",
     stand_in=("cancel_workflow", {}),
     examples=("fleet workflow cancel w-1m7hjhjc0a",),
@@ -591,9 +554,9 @@ class CancelWorkflow(
     """Cancel a workflow and stop its agents; their work stays on its branches."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        found = _workflows(call).get(self.workflow_id)
+        found = self.find(call)
         call.require_own(found.id)
-        return WorkflowView.of(_workflows(call).cancel(found.id), call), []
+        return self.shown(self.service(call).cancel(found.id), call), []
 
 
 class CleanUp(Shape):
@@ -604,7 +567,6 @@ class CleanUp(Shape):
 class CleanUpWorkflow(
     OfWorkflow,
     op="workflow.cleanup",
-    output=CleanUp,
     access="own",
     stand_in=("cleanup_workflow", {}),
     examples=("fleet workflow cleanup w-1m7hjhjc0a --yes",),
@@ -615,15 +577,14 @@ class CleanUpWorkflow(
     """
 
     def __call__(self, call: Call) -> tuple[CleanUp, list[Next]]:
-        found = _workflows(call).get(self.workflow_id)
+        found = self.find(call)
         call.require_own(found.id)
-        return CleanUp.copy_of(_workflows(call).clean_up(found.id)), []
+        return CleanUp.of(self.service(call).clean_up(found.id)), []
 
 
 class PauseWorkflow(
     OfWorkflow,
     op="workflow.pause",
-    output=WorkflowView,
     access="person",
     stand_in=("control_workflow", {"action": "pause"}),
     examples=("fleet workflow pause w-1m7hjhjc0a",),
@@ -631,15 +592,13 @@ class PauseWorkflow(
     """Start no more stages; those that are running continue."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        name = _decidable(self.workflow_id, call)
-        found = WorkflowView.of(_workflows(call).pause(name), call)
-        return found, [Next("workflow.resume", workflow_id=name)]
+        paused = self.service(call).pause(self.find_decidable(call).id)
+        return self.shown(paused, call), [Next("workflow.resume", workflow_id=paused.id)]
 
 
 class ResumeWorkflow(
     OfWorkflow,
     op="workflow.resume",
-    output=WorkflowView,
     access="person",
     stand_in=("control_workflow", {"action": "resume"}),
     examples=("fleet workflow resume w-1m7hjhjc0a",),
@@ -647,27 +606,23 @@ class ResumeWorkflow(
     """Resume a paused workflow."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        name = _decidable(self.workflow_id, call)
-        return WorkflowView.of(_workflows(call).resume(name), call), []
-
-
-def _decidable(name: str, call: Call) -> str:
-    """Return the id of a workflow whose repository the caller may have work in."""
-    workflow = _workflows(call).get(name)
-    call.require_repository(workflow.project)
-    return workflow.id
+        return self.shown(self.service(call).resume(self.find_decidable(call).id), call), []
 
 
 class OfStage(OfWorkflow):
     """An operation on one stage of a workflow."""
 
-    stage: str = string("Name or index of a stage.", brief="name or index", position=2)
+    stage: str = string("Name or index of a stage.", position=2)
+
+    def decide(self, call: Call, *, yes: bool, words: str) -> WorkflowView:
+        name = self.find_decidable(call).id
+        decided = self.service(call).decide(name, self.stage, yes=yes, words=words, by=call.caller.name)
+        return self.shown(decided, call)
 
 
 class RetryStage(
     OfStage,
     op="workflow.retry",
-    output=WorkflowView,
     access="person",
     stand_in=("control_workflow", {"action": "retry"}),
     examples=("fleet workflow retry w-1m7hjhjc0a review",),
@@ -675,15 +630,13 @@ class RetryStage(
     """Repeat a stage, and all that build on it."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        name = _decidable(self.workflow_id, call)
-        found = WorkflowView.of(_workflows(call).retry(name, self.stage), call)
-        return found, [Next("workflow.wait", workflow_id=name)]
+        begun = self.service(call).retry(self.find_decidable(call).id, self.stage)
+        return self.shown(begun, call), [Next("workflow.wait", workflow_id=begun.id)]
 
 
 class ApproveStage(
     OfStage,
     op="workflow.approve",
-    output=WorkflowView,
     access="person",
     stand_in=("control_workflow", {"action": "approve"}),
     examples=('fleet workflow approve w-1m7hjhjc0a approve -m "but leave the old flag"',),
@@ -693,13 +646,12 @@ class ApproveStage(
     message: str = string("Message for the stages after it.", default="", short="m")
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        return _decided(self, call, self.message, yes=True), []
+        return self.decide(call, yes=True, words=self.message), []
 
 
 class RejectStage(
     OfStage,
     op="workflow.reject",
-    output=WorkflowView,
     access="person",
     stand_in=("control_workflow", {"action": "reject"}),
     examples=('fleet workflow reject w-1m7hjhjc0a approve -m "too risky before the release"',),
@@ -709,12 +661,4 @@ class RejectStage(
     message: str = string("Reason.", default="", short="m")
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        return _decided(self, call, self.message, yes=False), []
-
-
-def _decided(request: OfStage, call: Call, words: str, *, yes: bool) -> WorkflowView:
-    name = _decidable(request.workflow_id, call)
-    workflows = _workflows(call)
-    return WorkflowView.of(
-        workflows.decide(name, request.stage, yes=yes, words=words, by=call.caller.name), call
-    )
+        return self.decide(call, yes=False, words=self.message), []
