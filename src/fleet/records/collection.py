@@ -29,6 +29,7 @@ class Entity(Protocol):
 
 Item = TypeVar("Item", bound=Entity)
 Part = TypeVar("Part")
+SHORTEST_END = 3  # of an id, that stands for the whole of it
 MOST_READ = 200  # items of a kind that are remembered
 _PLAIN = frozenset({str, int, float, bool, NoneType})
 _CAUSES = frozenset(Cause)
@@ -57,6 +58,12 @@ class Collection(Generic[Item]):
     def peek(self, key: str) -> Item | None:
         record = self._store.get(self.kind, key)
         return self.decode(record) if record else None
+
+    def named(self, name: str) -> list[Item]:
+        """Return what a name may mean: the item of that id, or else all whose id ends with it."""
+        if name and (item := self.peek(name)):
+            return [item]
+        return [item for item in self.each() if item.id.endswith(name)] if len(name) >= SHORTEST_END else []
 
     def add(self, item: Item) -> None:
         """Write a new item; raise `Stale` if there is one of its id."""

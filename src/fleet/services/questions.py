@@ -23,10 +23,11 @@ from fleet.domain.task_prompts import QUESTIONS
 from fleet.errors import Conflict, Failed, InvalidInput, Next, NotFound
 from fleet.files.private import make_private
 from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_plain
+from fleet.records.collection import SHORTEST_END
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Questions, Tasks
 from fleet.services.deps import Deps
-from fleet.services.tasks import SHORTEST_END, TaskService
+from fleet.services.tasks import TaskService
 from fleet.services.texts import check_text
 
 LOOK_EVERY_SECONDS = 0.2
@@ -94,10 +95,10 @@ class QuestionService:
     def awaited(self, names: Collection[str]) -> Question | None:
         """Return one that its agent waits for: its turn has ended with it, or it waits within its turn."""
         now = time.time()
-        asked = self._about(names, QuestionState.PENDING)
-        return next(
-            (one for one in asked if one.awaited_until > now or self._records.get(one.task).question), None
-        )
+        for asked in self._about(names, QuestionState.PENDING):
+            if asked.awaited_until > now or self._records.get(asked.task).question:
+                return asked
+        return None
 
     def is_answer_unheard(self, names: Collection[str]) -> bool:
         """Whether a question of theirs was answered, and its task has not gone on yet."""
@@ -152,11 +153,7 @@ class QuestionService:
             return [question for question in pending if question.task == name]
         if len(name) < SHORTEST_END:
             return []
-        return [
-            question
-            for question in pending
-            if any(one.endswith(name) for one in (question.id, question.task))
-        ]
+        return [one for one in pending if one.id.endswith(name) or one.task.endswith(name)]
 
     def choose(self, name: str, number: int, *, by: str) -> Question:
         """Answer a question with one of its options, counted from 1."""
@@ -177,8 +174,13 @@ class QuestionService:
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
         self._deps.link.wake()
+        block = write_answer(question.answer, _stamp(now))
         with self._in_file_of(task) as path:
-            _put_answer(path, question, write_answer(question.answer, _stamp(now)))
+            written = read_plain(path)
+            if len(written.encode()) >= LONGEST_TEXT:  # it may not be the whole, which must not be lost
+                append_plain(path, block)
+            elif written:
+                write_plain(path, with_answer(written, first_line(question.text), block))
         return question
 
     def await_answer(self, name: str, seconds: float | None) -> Question:
@@ -186,36 +188,28 @@ class QuestionService:
         question = self.get(name)
         deadline = None if seconds is None else time.monotonic() + seconds
         while question.state is QuestionState.PENDING and (deadline is None or time.monotonic() < deadline):
-            self._keep_awaited(question)
+            now = time.time()
+            if question.awaited_until < now + AWAITED_SECONDS / 2:
+                # It is said from time to time that somebody waits: they may be killed without a word.
+                until = now + AWAITED_SECONDS
+                self._questions.update(
+                    question.id, lambda asked, until=until: replace(asked, awaited_until=until)
+                )
             time.sleep(LOOK_EVERY_SECONDS)
             question = self._questions.get(question.id)
-        return self._questions.update(question.id, _no_longer_awaited)
-
-    def _keep_awaited(self, question: Question) -> None:
-        """Say from time to time that somebody waits: they may be killed without a word."""
-        now = time.time()
-        if question.awaited_until < now + AWAITED_SECONDS / 2:
-            until = now + AWAITED_SECONDS
-            self._questions.update(question.id, lambda asked: replace(asked, awaited_until=until))
+        return self._questions.update(
+            question.id,
+            lambda asked: replace(
+                asked,
+                awaited_until=0.0,
+                is_heard=asked.is_heard or asked.state is QuestionState.ANSWERED,
+            ),
+        )
 
 
 def _no_option(question: Question) -> InvalidInput:
     have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
     return InvalidInput(f"question {question.id} {have}", hint=("see ", Next("question.list")))
-
-
-def _put_answer(path: Path, question: Question, block: str) -> None:
-    """Write an answer below its question in a file, if there is one."""
-    text = read_plain(path)
-    if len(text.encode()) >= LONGEST_TEXT:  # it may not be the whole of it, which must not be lost
-        append_plain(path, block)
-    elif text:
-        write_plain(path, with_answer(text, first_line(question.text), block))
-
-
-def _no_longer_awaited(question: Question) -> Question:
-    is_heard = question.is_heard or question.state is QuestionState.ANSWERED
-    return replace(question, awaited_until=0.0, is_heard=is_heard)
 
 
 def _stamp(now: float) -> str:

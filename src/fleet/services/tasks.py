@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from fleet.services.deps import Deps
     from fleet.services.task_import import Draft, Imported
 
-SHORTEST_END = 3  # of an id, that stands for the whole of it
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
 
 
@@ -142,15 +142,20 @@ class TaskService:
     def _add(self, task: Task) -> Task:
         """Write a new task, under another id if its own is taken."""
         while True:
-            for dep in task.deps:
-                self._tasks.link(task.id, dep)
-            task = replace(task, unmet=self._open_of(task.deps))
             try:
-                self._tasks.add(task)
+                written = self._write(task)
             except Stale:
                 task = replace(task, id=new_task_id(task.created_at))
-                continue
-            return self._look_again(task)
+            else:
+                return self._look_again(written)
+
+    def _write(self, task: Task) -> Task:
+        """Write a new task and what it waits for; raise `Stale` if its id is taken."""
+        for dep in task.deps:
+            self._tasks.link(task.id, dep)
+        task = replace(task, unmet=self._open_of(task.deps))
+        self._tasks.add(task)
+        return task
 
     def _look_again(self, task: Task) -> Task:
         """Let a task wait for what is open now: what changed while it was written could not tell it so.
@@ -189,16 +194,12 @@ class TaskService:
         for dep in [self.get(dep).id for dep in deps]:
             self.add_dep(name, dep)
         changed = self._change(name, edited, "edited", ", ".join(edit.names))
-        if edit.budget_usd is not None:
-            self._tell_run_its_budget(changed, edit.budget_usd)
+        is_live = changed.state is TaskState.IN_PROGRESS and self.run_of(changed) is not None
+        if edit.budget_usd is not None and changed.run and is_live:
+            # It counts for the agent that is at work, too: that is stopped where it has cost more.
+            left = max(LEAST_USD, edit.budget_usd - (changed.spent_usd - changed.run_usd))
+            self._runs.update(changed.run, lambda run: replace(run, budget_usd=left))
         return changed
-
-    def _tell_run_its_budget(self, task: Task, budget: float) -> None:
-        """Let a changed budget count for an agent that is at work; it is stopped where it has cost more."""
-        if task.state is not TaskState.IN_PROGRESS or task.run is None or self._runs.peek(task.run) is None:
-            return
-        left = max(LEAST_USD, budget - (task.spent_usd - task.run_usd))
-        self._runs.update(task.run, lambda run: replace(run, budget_usd=left))
 
     def comment(self, name: str, text: str, *, by: str) -> Task:
         if not text.strip():
@@ -257,8 +258,7 @@ class TaskService:
 
     def _stop_agent(self, task: Task) -> None:
         """End what works on a task that nobody wants done any more; its work is saved first."""
-        run = self._runs.peek(task.run) if task.run else None
-        if run is not None:
+        if run := self.run_of(task):
             self._runs.update(run.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP))
             self._deps.link.wake()
 
@@ -314,20 +314,14 @@ class TaskService:
         seen = self._state.graph_version()
         self._refuse_cycle(task, dep)
         self._tasks.link(task.id, dep.id)
-        self._tasks.update(
-            task.id, lambda task: _with_dep(task, dep.id, is_open=bool(self._open_of([dep.id])))
-        )
+        self._tasks.update(task.id, lambda task: _with_dep(task, dep.id, self._open_of([dep.id])))
         if not self._state.is_first_edit_since(seen):
-            self._take_back_if_circular(task, dep)
+            try:  # of two dependencies that are added at once, the second sees both
+                self._refuse_cycle(task, dep)
+            except Conflict:
+                self.remove_dep(task.id, dep.id)
+                raise
         return self._look_again(self._tasks.get(task.id))
-
-    def _take_back_if_circular(self, task: Task, dep: Task) -> None:
-        """Look once more: of two dependencies that are added at once, the second sees both."""
-        try:
-            self._refuse_cycle(task, dep)
-        except Conflict:
-            self.remove_dep(task.id, dep.id)
-            raise
 
     def _refuse_cycle(self, task: Task, dep: Task) -> None:
         def deps_of(task_id: TaskId) -> Sequence[TaskId]:
@@ -358,10 +352,7 @@ class TaskService:
     def get(self, name: str) -> Task:
         """Return the task of an id, or of its end if no other ends so."""
         check_text(name)
-        if name and (task := self._tasks.peek(name)):
-            return task
-        is_long = len(name) >= SHORTEST_END
-        found = [task for task in self._tasks.each() if task.id.endswith(name)] if is_long else []
+        found = self._tasks.named(name)
         if len(found) > 1:
             raise Conflict(
                 f"{len(found)} tasks end with {name!r}: {', '.join(task.id for task in found[:5])}",
@@ -374,9 +365,8 @@ class TaskService:
     def list(self, state: TaskState | None = None) -> list[Task]:
         """Return the tasks, oldest first."""
         found = self._tasks.find("state", str(state)) if state else self._tasks.find()
-        return sorted(
-            found, key=lambda task: (task.created_at, task.id)
-        )  # ids that were brought in tell no time
+        # Ids that were brought in tell no time.
+        return sorted(found, key=lambda task: (task.created_at, task.id))
 
     def tree(self, name: str = "") -> list[Task]:
         """Return a task and all that it waits for, each before its dependencies; without one, those left.
@@ -438,7 +428,10 @@ class TaskService:
         plan = Plan(self._tasks.peek, self._check_told, lambda told: self._place_of(told, folder))
         wanted, imported = plan.make(drafts)
         for task in wanted:
-            self._bring_in(task)
+            with suppress(Stale):  # somebody brings the same file in at the same time
+                written = self._write(task)
+                self._tasks.note(task.id, "imported", "")
+                self._look_again(written)
         if wanted:
             self._deps.link.wake()
         return imported
@@ -459,17 +452,6 @@ class TaskService:
         cwd, project = place(folder)
         require_own_repository(self._runs, cwd, project)
         return cwd, project
-
-    def _bring_in(self, task: Task) -> None:
-        for dep in task.deps:
-            self._tasks.link(task.id, dep)
-        task = replace(task, unmet=self._open_of(task.deps))
-        try:
-            self._tasks.add(task)
-        except Stale:  # somebody brings the same file in at the same time
-            return
-        self._tasks.note(task.id, "imported", "")
-        self._look_again(task)
 
 
 def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
@@ -537,11 +519,10 @@ def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskI
     return replace(task, unmet=unmet)
 
 
-def _with_dep(task: Task, dep: TaskId, *, is_open: bool) -> Task:
+def _with_dep(task: Task, dep: TaskId, unmet: tuple[TaskId, ...]) -> Task:
     if dep in task.deps:
         return task
-    unmet = (*task.unmet, dep) if is_open else task.unmet
-    return check_task(replace(task, deps=(*task.deps, dep), unmet=unmet))
+    return check_task(replace(task, deps=(*task.deps, dep), unmet=(*task.unmet, *unmet)))
 
 
 def _without_dep(task: Task, dep: TaskId) -> Task:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     WorkT = TypeVar("WorkT")
 
-SHORTEST_END = 3  # of an id, that stands for the whole of it
-
 
 class WorkService(Generic[WorkT]):
     """Finds and changes the work of one kind. The supervisor is woken for whatever is written."""
@@ -42,10 +40,7 @@ class WorkService(Generic[WorkT]):
     def get(self, name: str) -> WorkT:
         """Return the work of an id, or of an id's end if no other ends so."""
         check_text(name)
-        if name and (work := self._records.peek(name)):
-            return work
-        is_long = len(name) >= SHORTEST_END
-        found = [one for one in self._records.find() if one.id.endswith(name)] if is_long else []
+        found = self._records.named(name)
         noun = self._records.kind
         if len(found) > 1:
             raise Conflict(f"{len(found)} {noun}s end with {name!r}", hint="give more of the id")
