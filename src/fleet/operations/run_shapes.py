@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from fleet.domain.boundary import Outside
     from fleet.domain.run import Run
     from fleet.operations.call import Call
+    from fleet.ports.store import Record
     from fleet.services.logs import LogEntry
     from fleet.services.process_usage import ProcessUsage
-    from fleet.services.run_summaries import RunSummary
 
 ENDED = ("completed", "completed_no_changes", "blocked", "failed", "killed")
 LIVE = ("running", "waiting", "unknown")
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_NO_DIFF = {"files": 0, "added": 0, "removed": 0}
+_NOTHING: Mapping[str, Any] = {}
 STATES = ("queued", "preparing", *LIVE, "settling", *ENDED)
 
 
@@ -111,14 +114,37 @@ class RunLine(Shape):
     load: LoadRow | None = shape(LoadRow)
 
     @classmethod
-    def of_summary(cls, summary: RunSummary, load: ProcessUsage | None) -> RunLine:
-        line: dict[str, Any] = dict(zip(summary._fields, summary, strict=True))
-        line["state_since"] = iso_time(summary.state_since)
-        line["started_at"] = iso_time(summary.started_at)
-        line["usage"] = UsageCount.of_complete(summary.usage)
-        line["diff"] = DiffCount.of_complete(summary.diff)
-        line["load"] = LoadRow.of_usage(load)
-        return cls.of_complete(line)
+    def of_record(cls, record: Record, load: ProcessUsage | None) -> RunLine:
+        """Read a run straight from its record, in which what has its default value is missing."""
+        body: dict[str, Any] = dict(record.body.items())  # to ask a body for each field would cost more
+        get = body.get
+        usage: Mapping[str, Any] = get("usage", _NOTHING)
+        tokens = {name: usage.get(name, 0) for name in _TOKENS}
+        tokens |= {"total_tokens": sum(tokens.values()), "cost_usd": usage.get("cost_usd")}
+        return cls.of_complete(
+            {
+                "id": body["id"],
+                "branch": body["branch"],
+                "batch": get("batch") or None,
+                "project": body["project"],
+                "coder": body["coder"],
+                "model": get("model", ""),
+                "state": get("state", "queued"),
+                "state_since": iso_time(get("state_since")),
+                "state_reason": get("state_reason", ""),
+                "waits_for": get("waits_for") or None,
+                "has_work": "work" in record.fields,
+                "host": get("host", ""),
+                "workspace": get("workspace") or None,
+                "workspace_state": get("workspace_state", "none"),
+                "started_at": iso_time(get("started_at")),
+                "usage": UsageCount.of_complete(tokens),
+                "diff": DiffCount.of_complete(_NO_DIFF | get("diff", _NOTHING)),
+                "said": get("said", ""),
+                "held": get("held") or None,
+                "load": LoadRow.of_usage(load),
+            }
+        )
 
     @property
     def needs_supervisor(self) -> bool:

@@ -215,18 +215,18 @@ class ListRuns(
                 RemovedRun.of_call(call, run, set_aside=runs.set_aside(run))
                 for run in reversed(runs.restorable())
             ], []
-        from fleet.services.run_summaries import RunSummaries, measure
+        from fleet.services.run_summaries import measure, records_of_runs
 
         folder = "." if self.here else None
-        summaries = RunSummaries(call.fleet.store).look(everything=self.all, folder=folder)[::-1]
-        loads = measure(call.fleet, summaries if self.load else [])
+        records = records_of_runs(call.fleet.store, everything=self.all, folder=folder)[::-1]
+        loads = measure(call.fleet, records if self.load else [])
         if self.summary:
-            return [RunLine.of_summary(one, loads.get(one.id)) for one in summaries], []
+            return [RunLine.of_record(one, loads.get(one.key)) for one in records], []
         found = {str(run.id): run for run in call.fleet.runs.list(everything=self.all)}
         return [
-            RunView.of_call(call, found[one.id], load=LoadRow.of_usage(loads.get(one.id)))
-            for one in summaries
-            if one.id in found
+            RunView.of_call(call, found[one.key], load=LoadRow.of_usage(loads.get(one.key)))
+            for one in records
+            if one.key in found
         ], []
 
 
