@@ -25,6 +25,8 @@ class Relay:
     has_ended: bool = False
     needs_person: bool = True
     is_told: bool = False
+    prompt: str = ""
+    runners: int = 2
 
 
 class Relays(Collection[Relay]):
