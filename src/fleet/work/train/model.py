@@ -176,15 +176,12 @@ def joined_by(train: Train, cars: Iterable[Car]) -> Train:
     known = {car.branch: car for car in train.cars}
     for car in cars:
         old = known.get(car.branch)
-        if old is None or old.has_ended:
-            known[car.branch] = _again(old, car) if old else car
-    state = TrainState.OPEN
-    return replace(train, cars=tuple(known.values()), state=state, reason="", moves=0)
-
-
-def _again(old: Car, car: Car) -> Car:
-    returns = old.earlier_returns + old.returns
-    return replace(car, since=min(car.since, old.since), earlier_returns=returns)
+        if old is None:
+            known[car.branch] = car
+        elif old.has_ended:
+            returns = old.earlier_returns + old.returns
+            known[car.branch] = replace(car, since=min(car.since, old.since), earlier_returns=returns)
+    return replace(train, cars=tuple(known.values()), state=TrainState.OPEN, reason="", moves=0)
 
 
 def resumed(train: Train, *, with_checkout: bool = False) -> Train:

@@ -209,8 +209,8 @@ class ShowConflicts(
             found,
             branches=tuple(BranchForecast.of_prospect(one, call) for one in found.prospects),
             pairs=tuple(
-                ConflictingPair(branches=pair.branches, conflict=ConflictRow.of(pair.clash))
-                for pair in found.rivals
+                ConflictingPair(branches=branches, conflict=ConflictRow.of(clash))
+                for branches, clash in found.rivals.items()
             ),
         )
         clean = [one.branch for one in forecast.branches if one.merges]

@@ -7,17 +7,17 @@ the target's history has landed, whoever was killed before it was written down.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from fleet.domain.ids import TaskId, TrialId
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
-from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.domain.trial import Trial, TrialState
 from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
-from fleet.errors import Conflict, FleetError, OverLimit, Stale, Unavailable
+from fleet.errors import Conflict, FleetError, NotFound, OverLimit, Stale, Unavailable
 from fleet.records.tasks import Tasks
 from fleet.work.train import model as trains
 from fleet.work.train.model import Car, CarState, Joint, Look, Train, TrainState
@@ -51,20 +51,17 @@ class TrainReconciler:
             trains.ended,
         )
         for step in steps if work.is_wanted else (self._see_last, self._cancel):
-            newest = self._take(step, work)
+            try:
+                newest = step(work)
+            except (Conflict, Unavailable, OverLimit):
+                raise  # that passes
+            except FleetError as problem:
+                # Nobody can tell what has landed where the target itself is gone.
+                newest = work if step == self._see_last else work.halt(reason_of(problem))
             if newest != work:
                 self._trains.swap(work, newest)
                 return True
         return False
-
-    def _take(self, step: Callable[[Train], Train], train: Train) -> Train:
-        """Take a step; what cannot be done is a person's to see, what will pass is tried again."""
-        try:
-            return step(train)
-        except (Conflict, Unavailable, OverLimit):
-            raise
-        except FleetError as problem:
-            return train.halt(reason_of(problem))
 
     # what is so
 
@@ -84,14 +81,9 @@ class TrainReconciler:
         return trains.moved(train)
 
     def _see_last(self, train: Train) -> Train:
-        """See what has landed before a train is ended; nobody can tell where the target itself is gone."""
-        try:
-            self._unlock(train)
-            return self._see_target(train)
-        except (Conflict, Unavailable, OverLimit):
-            raise
-        except FleetError:
-            return train
+        """See what has landed before a train is ended."""
+        self._unlock(train)
+        return self._see_target(train)
 
     def _unlock(self, train: Train) -> None:
         if train.with_checkout:
@@ -117,7 +109,10 @@ class TrainReconciler:
         return Look(
             tip=tip,
             trouble="" if tip else f"there is no branch {head!r}",
-            has_agent=run is not None and self._can_be_mended(run),
+            # Its own agent can be asked to mend it, or another one where the queue had it made.
+            has_agent=run is not None
+            and run.host == self._context.host
+            and (run.task is not None or self._can_hear(run)),
         )
 
     def _newest_run(self, car: Car) -> Run | None:
@@ -130,10 +125,6 @@ class TrainReconciler:
         task = self._tasks.peek(run.task) if run.task else None
         is_open = task is not None and task.state in (TaskState.OPEN, TaskState.IN_PROGRESS)
         return is_open or not (run.is_at_rest or run.is_removed)
-
-    def _can_be_mended(self, run: Run) -> bool:
-        """Whether an agent can be asked to: its own, or another one where the queue had it made."""
-        return run.host == self._context.host and (run.task is not None or self._can_hear(run))
 
     # a round
 
@@ -207,7 +198,12 @@ class TrainReconciler:
     def _said(self, train: Train, commit: str) -> str:
         """Return the last words of the gate that said no to a commit."""
         trial = self._context.trials.get(self._trial(train, commit, trains.TRIES).id)
-        return next((_words(answer) for answer in trial.answers if not answer.is_yes), "")
+        for answer in trial.answers:
+            if not answer.is_yes:
+                how = "took too long" if answer.code is None else f"ended with exit code {answer.code}"
+                said = f":\n{answer.said[-SAID_KEPT:]}" if answer.said else ""
+                return f"`{answer.command}` {how}{said}"
+        return ""
 
     def _send_culprit_back(self, train: Train) -> Train:
         car = trains.culprit(train)
@@ -234,9 +230,22 @@ class TrainReconciler:
             return replace(car, asked=run.prompts + 1)
         if run.task is None:
             return trains.given_up(car, "its agent cannot be asked any more")
-        task = self._task(train, car, run)
-        self._tasks.ensure(task)
-        return replace(car, task=task.id)
+        task = Task(
+            id=_task_id(train, car),
+            title=f"Mend {car.branch}"[:200],
+            description=car.prompt,
+            created_at=train.created_at,
+            cwd=train.project,
+            project=train.project,
+            coder=run.coder,
+            model=run.model,
+            base=car.tip,
+            base_host=self._context.host,
+            part_of=train.id,
+            batch=train.id,
+            ends_with_turn=True,
+        )
+        return replace(car, task=self._tasks.ensure(task).id)
 
     def _can_hear(self, run: Run) -> bool:
         """Whether its own agent can be asked. A run of a task whose turn is over is ended if it is."""
@@ -269,23 +278,6 @@ class TrainReconciler:
             return trains.given_up(car, f"task {task_id} could not mend it: {task.reason}")
         return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
 
-    def _task(self, train: Train, car: Car, run: Run) -> Task:
-        return Task(
-            id=_task_id(train, car),
-            title=f"Mend {car.branch}"[:200],
-            description=car.prompt,
-            created_at=train.created_at,
-            cwd=train.project,
-            project=train.project,
-            coder=run.coder,
-            model=run.model,
-            base=car.tip,
-            base_host=self._context.host,
-            part_of=train.id,
-            batch=train.id,
-            ends_with_turn=True,
-        )
-
     def _come_again(self, train: Train, car: Car, branch: str) -> Car:
         """Return the car in its old place, if its agent has done something about it."""
         tip = self._context.merging.tip(train.project, f"refs/heads/{branch}")
@@ -301,9 +293,8 @@ class TrainReconciler:
     def _cancel(self, train: Train) -> Train:
         self._stop_trials(train)
         for car in train.cars:
-            task = self._tasks.peek(_task_id(train, car))
-            if task is not None and task.state is not TaskState.CLOSED:
-                self._tasks.update(task.id, _withdrawn)
+            with suppress(Conflict, NotFound):  # it is closed, or there is none
+                self._tasks.update(_task_id(train, car), lambda task: task.close("cancelled", time.time()))
         return replace(train, state=TrainState.CANCELLED, stack=(), good=0, bad=0)
 
 
@@ -312,16 +303,6 @@ def _task_id(train: Train, car: Car) -> TaskId:
     return TaskId(f"{train.id}-{train.cars.index(car) + 1}-{car.earlier_returns + car.returns}")
 
 
-def _withdrawn(task: Task) -> Task:
-    return task if task.state is TaskState.CLOSED else task.close("cancelled", time.time())
-
-
 def _bad_end(run: Run) -> str:
     why = run.result.reason if run.result else run.state_reason
     return f"its agent {BAD_ENDS[run.state]}" + (f": {why}" if why else "")
-
-
-def _words(answer: Answer) -> str:
-    how = "took too long" if answer.code is None else f"ended with exit code {answer.code}"
-    said = f":\n{answer.said[-SAID_KEPT:]}" if answer.said else ""
-    return f"`{answer.command}` {how}{said}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.ids import RunId, TaskId, TrainId, new_work_id
 from fleet.domain.run import Run, RunState, Wanted
-from fleet.domain.task import Task, TaskState
-from fleet.errors import Argument, Conflict, FleetError, HintPart, InvalidInput, Next, NotFound
+from fleet.domain.task import TaskState
+from fleet.errors import Argument, Conflict, FleetError, InvalidInput, Next, NotFound
 from fleet.ports.forge import Draft, PullRequest
 from fleet.ports.merging import Clash
 from fleet.records.lineage import Lineage
@@ -27,11 +28,8 @@ from fleet.work.train.records import Trains, line_key
 if TYPE_CHECKING:
     from fleet.services.deps import Deps
 
-USUAL_TARGETS = ("main", "master")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeWish:
+class MergeWish(NamedTuple):
     """Branches that are to be merged, and how."""
 
     names: tuple[str, ...] = ()  # branches, or ids of runs or tasks
@@ -43,8 +41,7 @@ class MergeWish:
     folder: str = "."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prospect:
+class Prospect(NamedTuple):
     """A live branch, and what would come of merging it now."""
 
     branch: str
@@ -52,20 +49,11 @@ class Prospect:
     clash: Clash | None  # with the target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rivals:
-    """Two branches that are in each other's way."""
-
-    branches: tuple[str, str]
-    clash: Clash
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(NamedTuple):
     project: str
     into: str
     prospects: Sequence[Prospect]
-    rivals: Sequence[Rivals]
+    rivals: Mapping[tuple[str, str], Clash]  # branches that are in each other's way
 
 
 class TrainService(WorkService[Train]):
@@ -151,7 +139,7 @@ class TrainService(WorkService[Train]):
     def _target(self, project: str, named: str) -> str:
         """Return the branch that is merged into; raise `NotFound` if there is none of that name."""
         wanted = (named or self._deps.settings.merge_into).removeprefix("refs/heads/")
-        for name in (wanted,) if wanted else USUAL_TARGETS:
+        for name in (wanted,) if wanted else ("main", "master"):
             if self._deps.merging.tip(project, f"refs/heads/{name}"):
                 return name
         told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
@@ -198,31 +186,26 @@ class TrainService(WorkService[Train]):
         self, project: str, into: str, cars: Sequence[Car], gates: Sequence[str]
     ) -> list[Car]:
         """Return the cars with what each changes, as it is now, of what decides how work is judged."""
-        target = self._deps.merging.tip(project, f"refs/heads/{into}")
-        found: list[Car] = []
-        for car in cars:
-            tip = self._deps.merging.tip(project, f"refs/heads/{car.head}")
-            changed = self._deps.merging.protected_changes(project, target, tip, gates) if tip else ()
-            found.append(replace(car, protected=changed))
-        return found
+        merging, target = self._deps.merging, self._deps.merging.tip(project, f"refs/heads/{into}")
+        tips = [merging.tip(project, f"refs/heads/{car.head}") for car in cars]
+        return [
+            replace(car, protected=merging.protected_changes(project, target, tip, gates) if tip else ())
+            for car, tip in zip(cars, tips, strict=True)
+        ]
 
     def _named(self, project: str, name: str) -> list[str]:
         """Return the branch of a name: its own, a run's or a task's; or all that came of a workflow, say."""
         if self._results.knows(name):
             return [*self._results.require(name, project)]
         branch = name.removeprefix("refs/heads/")
-        for one in (branch, *self._branches_of(project, branch)):
+        owners = (self._runs.peek(RunId(branch)), self._tasks.peek(TaskId(branch)))
+        for one in (branch, *(one.branch for one in owners if one and one.project == project)):
             if self._deps.merging.tip(project, f"refs/heads/{one}"):
                 return [one]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
             hint=("see them with ", Next("merge.conflicts")),
         )
-
-    def _branches_of(self, project: str, name: str) -> Iterable[str]:
-        """Yield the branches of what has an id, as far as they are this project's."""
-        found = (self._runs.peek(RunId(name)), self._tasks.peek(TaskId(name)))
-        yield from (one.branch for one in found if one and one.project == project)
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
         if self._results.knows(batch):  # not all that was tried on the way to it
@@ -274,16 +257,15 @@ class TrainService(WorkService[Train]):
         branches = named or self._live(project, target)
         branches = [branch for branch in dict.fromkeys(branches) if branch != target]
         tips = {name: self._deps.merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
-        couples = [(one, two) for at, one in enumerate(branches) for two in branches[at + 1 :]]
+        couples = list(combinations(branches, 2))
         asked = [(target, branch) for branch in branches] + couples
         told = self._deps.merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
         clashes = dict(zip(asked, told, strict=True))
         prospects = [
-            Prospect(branch=branch, run=self._owner(project, branch), clash=clashes[target, branch])
-            for branch in branches
+            Prospect(branch, self._owner(project, branch), clashes[target, branch]) for branch in branches
         ]
-        rivals = [Rivals(branches=pair, clash=clash) for pair in couples if (clash := clashes[pair])]
-        return Forecast(project=project, into=target, prospects=prospects, rivals=rivals)
+        rivals = {pair: clash for pair in couples if (clash := clashes[pair])}
+        return Forecast(project, target, prospects, rivals)
 
     def _live(self, project: str, target: str) -> list[str]:
         """Return the agents' branches, oldest first, with work in them that the target has not.
@@ -308,13 +290,11 @@ class TrainService(WorkService[Train]):
         """Whether a run's branch is on its way: nobody ended it, and no later attempt took its place."""
         if run.is_removed and (run.wanted is Wanted.STOP or run.state is RunState.KILLED):
             return False
-        task: Task | None = self._tasks.peek(run.task) if run.task else None
+        task = self._tasks.peek(run.task) if run.task else None
         if task is None:
             return True
-        is_result = all(
-            self._results.is_result(run.branch, whole) for whole in self._lineage.wholes_of(task.id)
-        )
-        return task.run == run.id and is_result
+        wholes = self._lineage.wholes_of(task.id)
+        return task.run == run.id and all(self._results.is_result(run.branch, whole) for whole in wholes)
 
     # pull requests
 
@@ -342,21 +322,19 @@ class TrainService(WorkService[Train]):
         made: list[tuple[PullRequest, tuple[str, ...]]] = []
         for car in cars:
             self._deps.merging.push(project, remote, car.branch)
-            made.append((forge.ensure_request(self._draft(project, url, car, into)), car.protected))
+            run = self._runs.peek(car.run) if car.run else None
+            result = run.result if run else None
+            subject = result.commits[0].subject if result and result.commits else car.branch
+            draft = Draft(
+                repository=project,
+                remote_url=url,
+                branch=car.branch,
+                into=into,
+                title=" ".join(subject.split())[:200] or car.branch,
+                body=result.summary if result else "",
+            )
+            made.append((forge.ensure_request(draft), car.protected))
         return made
-
-    def _draft(self, project: str, url: str, car: Car, into: str) -> Draft:
-        run = self._runs.peek(car.run) if car.run else None
-        result = run.result if run else None
-        subject = result.commits[0].subject if result and result.commits else car.branch
-        return Draft(
-            repository=project,
-            remote_url=url,
-            branch=car.branch,
-            into=into,
-            title=" ".join(subject.split())[:200] or car.branch,
-            body=result.summary if result else "",
-        )
 
 
 def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeWish) -> None:
@@ -375,9 +353,7 @@ def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeW
         problems.append(Conflict(told, hint=hint))
     if problems:
         first, *others = problems
-        parts: list[HintPart] = [*first.hint_parts]
         for other in others:
             first.message += f"; and {other.message}"
-            parts += ["; and ", *other.hint_parts]
-        first.hint_parts = tuple(parts)
+            first.hint_parts = (*first.hint_parts, "; and ", *other.hint_parts)
         raise first
