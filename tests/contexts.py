@@ -11,7 +11,7 @@ from fleet.adapters.transports.local import LocalTransport
 from fleet.adapters.workspaces.boundary import GitBoundary
 from fleet.adapters.workspaces.checkouts import GitCheckouts
 from fleet.adapters.workspaces.git import GitWorkspaces
-from fleet.adapters.workspaces.history import GitCommitComparer, GitHistory
+from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.merging import GitMerging
 from fleet.adapters.workspaces.repository import GitRepositories
 from fleet.adapters.workspaces.shared import UserCheckout
@@ -48,7 +48,6 @@ def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bo
             repositories=GitRepositories(),
             boundary=GitBoundary(),
         ),
-        commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
         settings_for=settings.of_project,

@@ -318,7 +318,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.boundary import GitBoundary
     from fleet.adapters.workspaces.checkouts import GitCheckouts
     from fleet.adapters.workspaces.git import GitWorkspaces
-    from fleet.adapters.workspaces.history import GitCommitComparer, GitHistory
+    from fleet.adapters.workspaces.history import GitHistory
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.adapters.workspaces.repository import GitRepositories
     from fleet.adapters.workspaces.shared import UserCheckout
@@ -353,7 +353,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
             repositories=GitRepositories(),
             boundary=GitBoundary(),
         ),
-        commit_comparer=GitCommitComparer(),
         merging=GitMerging(),
         history=GitHistory(),
         settings_for=settings.of_project,

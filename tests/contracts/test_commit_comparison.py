@@ -1,4 +1,4 @@
-"""The contract of `CommitComparer`: what git says of two commits, whatever they hold."""
+"""The contract of `History`: what git says of two commits, whatever they hold."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.workspaces.history import LARGEST_TEXT, GitCommitComparer
+from fleet.adapters.workspaces.history import LARGEST_TEXT, GitHistory
 from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import GitFailed
-from fleet.ports.commit_comparison import Comparison
+from fleet.ports.history import Comparison
 from tests.support import git, make_repository
 
 
@@ -28,7 +28,7 @@ def commit(repository: Path) -> str:
 
 
 def compare(repository: Path, after: str, before: str = "") -> Comparison:
-    return GitCommitComparer().compare(str(repository), before or f"{after}~", after)
+    return GitHistory().compare(str(repository), before or f"{after}~", after)
 
 
 def test_every_path_that_differs_is_told_with_its_lines(repository: Path) -> None:
@@ -72,7 +72,7 @@ def test_odd_names_come_through_as_they_are(repository: Path) -> None:
         Path(os.fsdecode(os.fsencode(repository) + b"/" + os.fsencode(name))).write_text("x\n")
     head = commit(repository)
     assert {change.path for change in compare(repository, head).changes} == set(names)
-    texts = GitCommitComparer().texts(str(repository), head, names)
+    texts = GitHistory().texts(str(repository), head, names)
     assert texts == {name: "x\n" for name in names if "\n" not in name}
 
 
@@ -82,7 +82,7 @@ def test_texts_are_of_files_that_are_there_and_not_too_large(repository: Path) -
     (repository / "folder").mkdir()
     (repository / "folder" / "file").write_text("in it")
     wanted = ["large", "odd", "folder", "folder/file", "missing", "kept"]
-    texts = GitCommitComparer().texts(str(repository), commit(repository), wanted)
+    texts = GitHistory().texts(str(repository), commit(repository), wanted)
     assert texts == {"odd": "\N{REPLACEMENT CHARACTER}", "folder/file": "in it", "kept": "kept\n"}
 
 
@@ -93,7 +93,7 @@ def test_a_patch_can_be_read_whatever_the_users_settings(repository: Path) -> No
     (repository / "changed").write_text("one\n2\n")
     (repository / "latin").write_bytes(b"caf\xe9\n")
     head = commit(repository)
-    patch = GitCommitComparer().patch_text(str(repository), f"{head}~", head)
+    patch = GitHistory().patch_text(str(repository), f"{head}~", head)
     assert "--- a/changed\n+++ b/changed\n" in patch
     assert "-two\n+2\n" in patch
     assert patch.encode().decode() == patch, "whoever gets it as a prompt can be told"
@@ -109,7 +109,7 @@ def test_a_commit_is_compared_as_it_is_though_another_is_put_in_its_place(reposi
     git(repository, "replace", real, shown)
     assert git(repository, "diff", "--name-only", base, real) == "kept"
     assert [change.path for change in compare(repository, real, base).changes] == ["changed"]
-    assert "+tampered" in GitCommitComparer().patch_text(str(repository), base, real)
+    assert "+tampered" in GitHistory().patch_text(str(repository), base, real)
 
 
 def test_a_commit_that_is_not_there_is_refused(repository: Path) -> None:

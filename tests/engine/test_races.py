@@ -21,7 +21,7 @@ from fleet.domain.ids import RaceId, TrialId
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.errors import FleetError, GitFailed, OverLimit, StoreUnusable, Unavailable
-from fleet.ports.commit_comparison import Comparison
+from fleet.ports.history import Comparison
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
 from fleet.work.race.model import (
@@ -600,7 +600,7 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
     home.mkdir()
     made = make_supervisor(home, -1, stops_when_idle=True)._context
     made.store.close()
-    context = replace(made, store=store, commit_comparer=broken)
+    context = replace(made, store=store, history=broken)
     race = Race(
         id=RaceId("r-1"),
         project=str(tmp_path),

@@ -29,7 +29,6 @@ from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
 from fleet.ports.coder import Coder, Facts
-from fleet.ports.commit_comparison import CommitComparer
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.store import Store
@@ -53,7 +52,6 @@ class EngineContext:
     host: str
     store: Store
     member: Member  # where agents run
-    commit_comparer: CommitComparer
     merging: Merging
     history: History
     settings_for: Callable[[str], Settings]  # of a project's top folder

@@ -1,4 +1,4 @@
-"""The ports History and CommitComparer: commits compared, read and made without a checkout."""
+"""The port History: commits compared, read and made without a checkout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleet.adapters.workspaces.index import put_entries, scratch_index, tree_lin
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import NotFound
-from fleet.ports.commit_comparison import Comparison
+from fleet.ports.history import Comparison
 
 LARGEST_TEXT = 1 << 20
 PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")  # whatever the user has configured
@@ -21,6 +21,28 @@ _KINDS = {"A": ChangeKind.ADDED, "D": ChangeKind.DELETED}  # any other letter is
 
 
 class GitHistory:
+    def compare(self, repository: str, base: str, commit: str) -> Comparison:
+        common = common_git_dir(repository)
+        tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
+        told = git("diff-tree", "-r", "-z", "--raw", "--numstat", *PLAIN, base, commit, "--", cwd=common)
+        return Comparison(tree=tree.decode().strip(), changes=_parse(told))
+
+    def texts(self, repository: str, commit: str, paths: Collection[str]) -> dict[str, str]:
+        names = [path for path in paths if "\n" not in path]  # the others cannot be asked for this way
+        if not names:
+            return {}
+        objects = read_objects(common_git_dir(repository), [f"{commit}:{name}" for name in names])
+        return {
+            name: found[2].decode(errors="replace")
+            for name, found in zip(names, objects, strict=True)
+            if found and found[1] == "blob" and len(found[2]) <= LARGEST_TEXT
+        }
+
+    def patch_text(self, repository: str, base: str, commit: str) -> str:
+        options = ("--patch", *PREFIXES, *PLAIN)
+        told = git("diff-tree", "-r", *options, base, commit, "--", cwd=common_git_dir(repository))
+        return told.decode(errors="replace")  # it is to be read, and not applied
+
     def diff(self, repository: str, old: str, new: str, *, context: int = 3) -> str:
         settings = ("-c", "core.quotePath=false", "-c", "core.bigFileThreshold=16m")
         how = ("--patch", f"--unified={context}", *PREFIXES, *PLAIN, "--ignore-submodules=dirty")
@@ -60,30 +82,6 @@ def _commit(common: Path, parent: str, gone: Iterable[str], lines: Iterable[str]
     if tree == before.tree:
         return parent
     return write_commit(common, tree, (parent,), message, date=later_date(common, parent))
-
-
-class GitCommitComparer:
-    def compare(self, repository: str, base: str, commit: str) -> Comparison:
-        common = common_git_dir(repository)
-        tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
-        told = git("diff-tree", "-r", "-z", "--raw", "--numstat", *PLAIN, base, commit, "--", cwd=common)
-        return Comparison(tree=tree.decode().strip(), changes=_parse(told))
-
-    def texts(self, repository: str, commit: str, paths: Collection[str]) -> dict[str, str]:
-        names = [path for path in paths if "\n" not in path]  # the others cannot be asked for this way
-        if not names:
-            return {}
-        objects = read_objects(common_git_dir(repository), [f"{commit}:{name}" for name in names])
-        return {
-            name: found[2].decode(errors="replace")
-            for name, found in zip(names, objects, strict=True)
-            if found and found[1] == "blob" and len(found[2]) <= LARGEST_TEXT
-        }
-
-    def patch_text(self, repository: str, base: str, commit: str) -> str:
-        options = ("--patch", *PREFIXES, *PLAIN)
-        told = git("diff-tree", "-r", *options, base, commit, "--", cwd=common_git_dir(repository))
-        return told.decode(errors="replace")  # it is to be read, and not applied
 
 
 def _parse(out: bytes) -> tuple[Change, ...]:

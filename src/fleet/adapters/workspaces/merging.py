@@ -14,7 +14,7 @@ from fleet.adapters.workspaces.command import git, names_in, run_git
 from fleet.adapters.workspaces.commits import later_date, point, write_commit
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
-from fleet.adapters.workspaces.history import GitCommitComparer
+from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import is_beside_tests, protected_among
 from fleet.errors import Conflict, GitFailed
@@ -79,7 +79,7 @@ class GitMerging:
         found = protected_among(names_in(out), gates)
         if not found:
             return ()
-        texts = GitCommitComparer().texts
+        texts = GitHistory().texts
         before, after = texts(repository, since, found), texts(repository, theirs, found)
         return tuple(
             path

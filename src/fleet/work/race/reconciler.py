@@ -90,7 +90,7 @@ class RaceReconciler:
         return [fate_of(task, self._context.runs.of_task(task)) for task in tasks]
 
     def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Candidate, ...]:
-        base_tree = self._context.commit_comparer.compare(race.project, race.base, race.base).tree
+        base_tree = self._context.history.compare(race.project, race.base, race.base).tree
         entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
         return without_doubles(entries)
 
@@ -107,13 +107,13 @@ class RaceReconciler:
             return replace(entry, out=f"git cannot read it: {problem.reason}")
 
     def _examined(self, race: Race, entry: Candidate, base_tree: str) -> Candidate:
-        commit_comparer, project = self._context.commit_comparer, race.project
-        found = commit_comparer.compare(project, race.base, entry.commit)
+        history, project = self._context.history, race.project
+        found = history.compare(project, race.base, entry.commit)
         protection = Protection(race.protect, race.all_gates)
         paths = {change.path for change in found.changes if protection.covers(change.path)}
         paths.update(parsed_paths(found.changes))
-        before = commit_comparer.texts(project, race.base, paths)
-        after = commit_comparer.texts(project, entry.commit, paths)
+        before = history.texts(project, race.base, paths)
+        after = history.texts(project, entry.commit, paths)
         examined = examine(found.changes, protection, before, after)
         tried = [change for change in found.changes if change.path not in examined.restored]
         diff = Diff(
@@ -169,7 +169,7 @@ class RaceReconciler:
             new = [duel for duel in card.duels if self._tasks.peek(duel_id(race, duel)) is None]
             for duel in new:
                 first, second = (
-                    self._context.commit_comparer.patch_text(race.project, race.base, commits[number])
+                    self._context.history.patch_text(race.project, race.base, commits[number])
                     for number in duel
                 )
                 self._tasks.ensure(duel_task(race, duel, first=first, second=second, now=time.time()))
