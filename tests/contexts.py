@@ -16,8 +16,7 @@ from fleet.adapters.workspaces.merging import GitMerging
 from fleet.adapters.workspaces.repository import GitRepositories
 from fleet.adapters.workspaces.shared import UserCheckout
 from fleet.bootstrap import SettingsCache
-from fleet.engine.context import EngineContext
-from fleet.engine.member import Member
+from fleet.engine.context import EngineContext, Member
 from fleet.ports.store import Store
 from fleet.shim import HOOK, script_path
 from fleet.shim.local import LocalShim

@@ -322,8 +322,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     from fleet.adapters.workspaces.merging import GitMerging
     from fleet.adapters.workspaces.repository import GitRepositories
     from fleet.adapters.workspaces.shared import UserCheckout
-    from fleet.engine.context import EngineContext
-    from fleet.engine.member import Member
+    from fleet.engine.context import EngineContext, Member
     from fleet.engine.supervisor import Supervisor
     from fleet.shim import HOOK, script_path
     from fleet.shim.local import LocalShim

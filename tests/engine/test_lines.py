@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 
 from fleet.adapters.transports.local import LocalTransport
 from fleet.domain.event import Event, EventKind
-from fleet.engine import lines
-from fleet.engine.lines import LineReader
+from fleet.engine import log
+from fleet.engine.log import LineReader
 
 
 def say(line: bytes) -> list[Event]:
@@ -59,8 +59,8 @@ def test_a_new_reader_goes_on_where_the_last_one_was(tmp_path_factory, data: byt
 
 
 def test_a_line_without_end_is_noted_and_not_kept_in_memory(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
-    monkeypatch.setattr(lines, "CHUNK", 64)
+    monkeypatch.setattr(log, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(log, "CHUNK", 64)
 
     async def play() -> None:
         file = tmp_path / "out"

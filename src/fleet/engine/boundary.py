@@ -74,7 +74,7 @@ def _write(file: Path, content: bytes) -> None:
 async def check(context: EngineContext, run: Run, turn: int) -> Run:
     """Return a run with all that changed outside of its workspace in a turn; recovery refs are put back."""
     if turn and run.guard:
-        found = await context.in_git_thread(partial(_look, context, run, turn))
+        found = await context.in_git_thread(_look, context, run, turn)
         if found:
             added = {one.key: replace(one, turn=turn) for one in found}
             run = await context.update(run.id, partial(_with_found, added))
@@ -136,7 +136,7 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
     failed: dict[str, Outside] = {}
     for one in moved:
         try:
-            await context.in_git_thread(partial(context.member.boundary.put_back, run.project, one))
+            await context.in_git_thread(context.member.boundary.put_back, run.project, one)
         except FleetError as problem:
             told = f"{one.new}; cannot be put back: {problem.message}"
             failed[one.key] = replace(one, weight=Weight.HOLD, new=told)

@@ -5,43 +5,86 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from fleet.config import Settings
-from fleet.domain.event import Event, EventKind
+from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId, TaskId, TrialId
 from fleet.domain.run import Run, RunState
-from fleet.domain.task import Input
+from fleet.domain.task import Task
 from fleet.domain.task_prompts import PLAN, read_plan
 from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.clock import Clock
 from fleet.engine.log import RunLog
-from fleet.engine.member import Member
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
+from fleet.ports.boundary import Boundary
+from fleet.ports.checkout import Checkouts
 from fleet.ports.coder import Coder, Facts
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
+from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
-from fleet.ports.workspace import Place
+from fleet.ports.transport import Transport
+from fleet.ports.workspace import Place, Workspaces
 from fleet.records.collection import encode_item
 from fleet.records.runs import Runs
-from fleet.records.tasks import Tasks
+from fleet.records.tasks import QueueState, Tasks
 from fleet.records.trials import Trials
+from fleet.shim.client import Shim
 
 Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
 DEFAULT_GRACE_SECONDS = 10.0
 RUN_FILE = "run.json"  # in a run's folder: its record, for the day that the store is damaged
 RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A place where agents run. Today there is one: the machine that the supervisor is on."""
+
+    name: str
+    root: Path  # fleet's folder there
+    transport: Transport
+    shim: Shim
+    hook_script: Path
+    workspaces: Workspaces
+    checkout: Workspaces  # the user's own
+    checkouts: Checkouts  # clean ones, for gates and trials
+    repositories: Repositories
+    boundary: Boundary
+
+    def workspaces_of(self, run: Run) -> Workspaces:
+        return self.checkout if run.is_shared else self.workspaces
+
+    def run_folder(self, run_id: str) -> Path:
+        return self.root / "runs" / run_id
+
+    def turn_folder(self, run_id: str, turn: int) -> str:
+        return str(self.run_folder(run_id) / f"turn-{turn}")
+
+    def trial_folder(self, trial_id: TrialId) -> Path:
+        return self.root / "trials" / trial_id
+
+    def free_mb(self) -> int:
+        """Return how much room is left on the disk of its root."""
+        return shutil.disk_usage(self.root).free >> 20
+
+    async def read_tail(self, path: str, most: int) -> str:
+        """Return the last bytes of a file, as text."""
+        size = await self.transport.size(path)
+        return (await self.transport.read(path, offset=max(0, size - most))).decode(errors="replace")
 
 
 @dataclass(kw_only=True)
@@ -61,11 +104,13 @@ class EngineContext:
     host_labels: frozenset[str]  # what tasks may need of a host; its name is one
     price: Callable[[str, Facts, Usage], float | None]  # of a model, as it was asked for, and its tokens
     clock: Clock = field(default_factory=Clock)
-    nudges: dict[RunId, asyncio.Event] = field(default_factory=dict[RunId, asyncio.Event])
+    nudges: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])  # of runs and trials
     nudge_supervisor: Callable[[], None] = lambda: None  # a job has ended: there may be a next one
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.store)
+        self.tasks = Tasks(self.store)
+        self.queue_state = QueueState(self.store)
         self.trials = Trials(self.store)
         self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
         self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
@@ -88,32 +133,16 @@ class EngineContext:
         return await self._ask(self.runs.prompt, run_id, number)
 
     async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
-        return await self._in_store_thread(self.runs.update, run_id, change)
+        return await self.in_thread(self.store_threads, self.runs.update, run_id, change)
 
-    async def is_to_be_closed(self, task_id: TaskId) -> bool:
-        """Tell whether a task's agent says that it is done, by command or in its plan."""
-        return await self._ask(self._says_closed, task_id)
-
-    def _says_closed(self, task_id: TaskId) -> bool:
-        task = Tasks(self.store).peek(task_id)
-        if task is not None and (task.close_reason is not None or task.ends_with_turn):
-            return True
-        return read_plan(read_plain(self.task_folder(task_id) / PLAN)) == "completed"
-
-    async def gates_of(self, run: Run) -> tuple[str, ...]:
-        """Return the commands that decide whether a run's work is good, as its task has them now."""
-        task = await self._ask(Tasks(self.store).peek, run.task) if run.task else None
-        return task.gates if task else ()
-
-    async def inputs_of(self, run: Run) -> tuple[Input, ...]:
-        task = await self._ask(Tasks(self.store).peek, run.task) if run.task else None
-        return task.inputs if task else ()
+    async def task_of(self, run: Run) -> Task | None:
+        return await self._ask(self.tasks.peek, run.task) if run.task else None
 
     async def why_superseded(self, run: Run) -> str:
         """Tell why a run's word counts no more, if its task is closed or somebody else's by now; else ""."""
         if run.task is None:
             return ""
-        task = await self._ask(Tasks(self.store).peek, run.task)
+        task = await self.task_of(run)
         return task.why_superseded(run.id, run.token) if task else f"there is no task {run.task} any more"
 
     async def working(self) -> list[Run]:
@@ -128,7 +157,7 @@ class EngineContext:
         return await self._ask(self.trials.find, "work", self.host)
 
     async def update_trial(self, trial_id: TrialId, change: Callable[[Trial], Trial]) -> Trial:
-        return await self._in_store_thread(self.trials.update, trial_id, change)
+        return await self.in_thread(self.store_threads, self.trials.update, trial_id, change)
 
     async def become(
         self,
@@ -147,10 +176,8 @@ class EngineContext:
         def tell(before: Run, after: Run) -> tuple[Event, ...]:
             if before.state is after.state:
                 return events
-            return (
-                *events,
-                Event(kind=EventKind.STATE, text=state, data={"reason": reason} if reason else {}),
-            )
+            data: dict[str, Json] = {"reason": reason} if reason else {}
+            return (*events, Event(kind=EventKind.STATE, text=state, data=data))
 
         return await (await self.log(run_id)).change(change, tell)
 
@@ -171,29 +198,30 @@ class EngineContext:
         await self.member.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
         return run
 
-    async def _ask(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+    async def _ask(
+        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Answer:
         """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""
         if self.is_sharing:
-            return await self._in_store_thread(function, *arguments)
-        return function(*arguments)
+            return await self.in_thread(self.store_threads, function, *args, **kwargs)
+        return function(*args, **kwargs)
 
-    async def _in_store_thread(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.store_threads, partial(function, *arguments))
-
-    async def in_queue_thread(self, function: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.queue_thread, function)
-
-    async def in_notice_thread(self, function: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.notice_thread, function)
-
-    async def in_beat_thread(self, function: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.beat_thread, function)
+    async def in_thread(
+        self,
+        thread: Executor,
+        function: Callable[Arguments, Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
 
     # git
 
-    async def in_git_thread(self, function: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.git_threads, function)
+    async def in_git_thread(
+        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Answer:
+        return await self.in_thread(self.git_threads, function, *args, **kwargs)
 
     def place(self, run: Run) -> Place:
         return Place.of(run)
@@ -207,6 +235,10 @@ class EngineContext:
     def task_folder(self, task_id: TaskId) -> Path:
         """Return where a task's plan, knowledge and questions are kept, over all of its runs."""
         return self.home / "tasks" / task_id / "artifacts"
+
+    def plan_of(self, task_id: TaskId) -> str:
+        """Return how far a task is as its agent says in its plan: "completed", say."""
+        return read_plan(read_plain(self.task_folder(task_id) / PLAN))
 
     def coder(self, run: Run) -> Coder:
         return self.coder_for(run.coder, run.project)
@@ -238,7 +270,6 @@ class EngineContext:
         except FleetError:  # a broken configuration must not keep an agent from being stopped
             return DEFAULT_GRACE_SECONDS
 
-    # being woken
-
-    def nudge_of(self, run_id: RunId) -> asyncio.Event:
-        return self.nudges.setdefault(run_id, asyncio.Event())
+    def nudge_of(self, key: str) -> asyncio.Event:
+        """Return what wakes whoever waits for something to happen to a run or a trial."""
+        return self.nudges.setdefault(key, asyncio.Event())

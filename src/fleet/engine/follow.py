@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TypedDict
 
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event, EventKind, Json
@@ -20,8 +18,7 @@ from fleet.domain.turn import Story
 from fleet.domain.watch import Halt, Watch, judge_live, look_within
 from fleet.engine.clock import Stopwatch
 from fleet.engine.context import RETRY_SECONDS, EngineContext
-from fleet.engine.lines import LineReader
-from fleet.engine.log import Position, RunLog, shorten
+from fleet.engine.log import LineReader, Position, RunLog, shorten
 from fleet.engine.tmux import submit
 from fleet.errors import FleetError, Unavailable
 
@@ -70,15 +67,15 @@ async def await_end(
 
 async def wait_for_change(
     context: EngineContext,
-    run_id: RunId,
+    key: str,
     folder: str,
     known: dict[str, int],
     process: AgentProcess,
     timeout_seconds: float,
 ) -> None:
-    """Return when the folder or the process may have changed, or somebody wants something of the run."""
+    """Return when the folder or the process may have changed, or something is wanted of a run or trial."""
     watched = [one for one in (process.agent, process.shim) if one]
-    nudge = context.nudge_of(run_id)
+    nudge = context.nudge_of(key)
     changed = asyncio.ensure_future(
         context.member.transport.changed(folder, known, watched, timeout_seconds=max(0.1, timeout_seconds))
     )
@@ -95,13 +92,6 @@ async def wait_for_change(
         raise problem
 
 
-class Times(TypedDict):
-    """How long an agent has been silent, and at its turn, in seconds."""
-
-    silent_for: float
-    worked_for: float
-
-
 class Follower:
     """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
 
@@ -110,19 +100,16 @@ class Follower:
         context: EngineContext,
         run: Run,
         history: RunLog,
-        folder: str,
         *,
-        first_pasted: int,
         is_blank: bool,
         told_session: Callable[[], str],
     ) -> None:
-        coder = context.coder(run)
         self._context = context
         self._told_session = told_session  # the one that the CLI was told to use, if it can be told
-        self._coder = coder
+        self._coder = context.coder(run)
         self._run_id = run.id
         self._agent = run.agent
-        self._folder = folder
+        self._folder = context.member.turn_folder(run.id, history.opened)
         self._history = history
         self._out, self._hooks = self._readers()
         self._recorded: Story = history.story
@@ -131,8 +118,7 @@ class Follower:
         self._heard_at = time.monotonic()
         self._measured_at = time.monotonic()
         self._in_state = Stopwatch(context.clock)
-        signals = coder.facts.signals_turns
-        self._screen = _Screen(context, history, first_pasted, signals=signals, is_blank=is_blank)
+        self._screen = _Screen(context, history, signals=self._coder.facts.signals_turns, is_blank=is_blank)
 
     def _readers(self) -> tuple[LineReader, LineReader]:
         """Return readers that stand where the log ends."""
@@ -171,10 +157,15 @@ class Follower:
                 return await self._finish(run, process)
             if self._is_to_stop(run):
                 process = await self._end(run)
-            elif await self._is_over_limit(run):
-                process = await context.member.shim.stop(
-                    self._folder, grace_seconds=context.grace_seconds(run)
-                )
+            elif halt := await self._limit_reached(run):
+                data: dict[str, Json] = {
+                    "ok": False,
+                    "reason": halt.reason,
+                    "cause": halt.cause,
+                    "final": True,
+                }
+                await self._history.add(Event(kind=EventKind.TURN_END, data=data))
+                process = await self._stop(run)
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
                 # it may be another's than the agent's.
@@ -204,30 +195,37 @@ class Follower:
 
         Its exit code could not tell: one that was killed by somebody else has the same.
         """
-        shim = self._context.member.shim
         if run.wanted is Wanted.RUN and not self._story.is_broken_off:
-            process = await shim.state(self._folder)
+            process = await self._context.member.shim.state(self._folder)
             if process.has_ended:
                 return process
             text = f"its agent is ended, to go on in mode {run.mode_wanted}"
             await self._add([Event(kind=EventKind.NOTE, text=text, data={"broken_off": True})])
-        return await shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
+        return await self._stop(run)
+
+    async def _stop(self, run: Run) -> AgentProcess:
+        grace = self._context.grace_seconds(run)
+        return await self._context.member.shim.stop(self._folder, grace_seconds=grace)
 
     async def _wait(self, run: Run, process: AgentProcess) -> None:
         known = {"out": self._out.end, "hooks": self._hooks.end, "exit": 0}
         is_soon = self._screen.awaits_something or run.is_to_switch
         patience = CONFIRM_SECONDS if is_soon else LOOK_AGAIN_SECONDS
         if run.task is not None:
-            due = look_within(self._story, self._watch(run), **self._times(run))
+            silent_for, worked_for = self._times(run)
+            due = look_within(self._story, self._watch(run), silent_for=silent_for, worked_for=worked_for)
             patience = min(patience, LOOK_AGAIN_SECONDS if due is None else due + 0.1)
         await wait_for_change(self._context, self._run_id, self._folder, known, process, patience)
 
     async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
         """Read to the end, after ending whatever the agent left running: that could write for ever."""
-        await self._context.member.shim.stop(self._folder, grace_seconds=self._context.grace_seconds(run))
+        await self._stop(run)
         while await self._read():
             pass
-        if events := [*self._out.finish(), *self._hooks.finish(), *await self._read_report()]:
+        events = [*self._out.finish(), *self._hooks.finish()]
+        if report := self._coder.facts.report:
+            events += self._coder.read(await self._context.member.transport.read(f"{self._folder}/{report}"))
+        if events:
             await self._add(events)
         await self._keep_record(run, is_due=True)
         return process
@@ -235,50 +233,44 @@ class Follower:
     # output to events
 
     async def _read(self) -> bool:
-        """Read what is new; tell whether there was anything."""
-        skipped = await self._catch_up()
+        """Read what is new; tell whether there was anything.
+
+        What is too much to be read is left out, so that its end is read: there the turn is closed.
+        """
+        size = await self._context.member.transport.size(f"{self._folder}/out")
+        skipped = self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
         out_grew, said = await self._out.read()
         hooks_grew, signalled = await self._hooks.read()
         if events := [*skipped, *said, *signalled]:
             await self._add(events)
         return out_grew or hooks_grew
 
-    async def _catch_up(self) -> list[Event]:
-        """Leave out what is too much to be read, so that its end is: there the turn is closed."""
-        size = await self._context.member.transport.size(f"{self._folder}/out")
-        return self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
-
-    async def _read_report(self) -> Sequence[Event]:
-        if not self._coder.facts.report:
-            return ()
-        return self._coder.read(
-            await self._context.member.transport.read(f"{self._folder}/{self._coder.facts.report}")
-        )
-
     async def _add(self, events: list[Event]) -> None:
         position = Position(out=self._out.offset, hooks=self._hooks.offset)
         await self._history.add(*shorten(events, MOST_EVENTS), position=position)
 
-    async def _is_over_limit(self, run: Run) -> bool:
-        halt = self._judge(run) or await self._judge_size(run)
-        if halt is None:
-            return False
-        data: dict[str, Json] = {"ok": False, "reason": halt.reason, "cause": str(halt.cause), "final": True}
-        await self._history.add(Event(kind=EventKind.TURN_END, data=data))
-        return True
-
-    def _judge(self, run: Run) -> Halt | None:
-        """Ask whether an agent may go on; the agents of people may be silent as long as they like."""
+    async def _limit_reached(self, run: Run) -> Halt | None:
+        """Return why an agent may not go on; the agents of people may be silent as long as they like."""
         if self._story.is_over and run.mode is Mode.HEADLESS:  # and yet it lives: some CLIs try for ever
             return Halt(cause=self._story.cause, reason=self._story.reason)
-        if run.task is None or run.mode is not Mode.HEADLESS:
+        if run.task is not None and run.mode is Mode.HEADLESS:
+            usd = self._context.priced(run, self._story).cost_usd or 0.0
+            silent_for, worked_for = self._times(run)
+            watch = self._watch(run)
+            if halt := judge_live(
+                self._story, watch, silent_for=silent_for, worked_for=worked_for, spent_usd=usd
+            ):
+                return halt
+        most = self._context.settings_for(run.project).max_output_mb << 20
+        size = self._context.member.transport.size
+        if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
             return None
-        usd = self._context.priced(run, self._story).cost_usd or 0.0
-        return judge_live(self._story, self._watch(run), **self._times(run), spent_usd=usd)
+        reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
+        return Halt(cause=Cause.OUTPUT, reason=reason)
 
-    def _times(self, run: Run) -> Times:
-        silent_for = time.monotonic() - self._heard_at
-        return Times(silent_for=silent_for, worked_for=self._in_state.since(run.state_since))
+    def _times(self, run: Run) -> tuple[float, float]:
+        """Return how long an agent has been silent, and at its turn, in seconds."""
+        return time.monotonic() - self._heard_at, self._in_state.since(run.state_since)
 
     def _watch(self, run: Run) -> Watch:
         settings = self._context.settings_for(run.project)
@@ -291,27 +283,35 @@ class Follower:
             budget_usd=run.budget_usd,
         )
 
-    async def _judge_size(self, run: Run) -> Halt | None:
-        most = self._context.settings_for(run.project).max_output_mb << 20
-        size = self._context.member.transport.size
-        if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
-            return None
-        reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
-        return Halt(cause=Cause.OUTPUT, reason=reason)
-
     # events to the record
 
     async def _keep_record(self, run: Run, *, is_due: bool = False) -> Run:
+        """Record the story so far, and the state: a live agent works, unless it signals that it waits."""
         story, now = self._story, time.monotonic()
-        state = _state_of(run, story)
+        is_waiting = bool(story.needs_approval) or (story.is_ready and story.is_taken)
+        state = RunState.WAITING if run.mode is Mode.TMUX and is_waiting else RunState.RUNNING
         is_due = is_due or now - self._recorded_at >= RECORD_EVERY_SECONDS
         if state is run.state and (story is self._recorded or not is_due):
             return run
         self._recorded, self._recorded_at = story, now
         diff = await self._measure(run, now, is_due=state is RunState.WAITING)
-        reason = _reason_of(story) if state is RunState.WAITING else ""
-        also = partial(_with_story, story=story, diff=diff)
-        return await self._context.become(self._run_id, state, reason=reason, also=also)
+        reason = ""  # it merely waits for its next prompt
+        if state is RunState.WAITING and story.needs_approval:
+            reason = f"needs approval: {story.needs_approval}"
+        elif state is RunState.WAITING and story.question:
+            reason = f"it asks: {story.question}"
+
+        def told(run: Run) -> Run:
+            return replace(
+                run,
+                session=story.session or run.session,
+                usage=story.meter.total,
+                context_tokens=story.context_tokens,
+                said=story.last_line,
+                diff=diff,
+            )
+
+        return await self._context.become(self._run_id, state, reason=reason, also=told)
 
     async def _measure(self, run: Run, now: float, *, is_due: bool) -> Diff:
         """Ask git how much was changed, now and then: an agent that is silent costs nothing."""
@@ -319,43 +319,11 @@ class Follower:
             return run.diff
         self._measured_at = now
         try:
-            return await self._context.in_git_thread(
-                partial(self._context.member.workspaces_of(run).measure, self._context.place(run))
-            )
+            measure = self._context.member.workspaces_of(run).measure
+            return await self._context.in_git_thread(measure, self._context.place(run))
         except FleetError as problem:
             log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})
             return run.diff
-
-
-def _state_of(run: Run, story: Story) -> RunState:
-    """A live agent works, unless its own signals say that it waits for somebody."""
-    is_waiting = bool(story.needs_approval) or (story.is_ready and story.is_taken)
-    return RunState.WAITING if run.mode is Mode.TMUX and is_waiting else RunState.RUNNING
-
-
-def _reason_of(story: Story) -> str:
-    """Return what an agent that waits needs a person for; "" if it merely waits for its next prompt."""
-    if story.needs_approval:
-        return f"needs approval: {story.needs_approval}"
-    return f"it asks: {story.question}" if story.question else ""
-
-
-def _with_story(run: Run, story: Story, diff: Diff) -> Run:
-    return replace(
-        run,
-        session=story.session or run.session,
-        usage=story.meter.total,
-        context_tokens=story.context_tokens,
-        said=story.last_line,
-        diff=diff,
-    )
-
-
-def _at_turn(run: Run, turn: int, state: RunState) -> Run:
-    """Return the run at a turn, in one write with its state: it is not at rest for a moment in between."""
-    if run.is_to_end:
-        return run
-    return replace(run.become(state, now=time.time()), turn=turn)
 
 
 class _Screen:
@@ -366,13 +334,12 @@ class _Screen:
     no confirmation. For the other agents it is never sent twice.
     """
 
-    def __init__(
-        self, context: EngineContext, history: RunLog, first_pasted: int, *, signals: bool, is_blank: bool
-    ) -> None:
+    def __init__(self, context: EngineContext, history: RunLog, *, signals: bool, is_blank: bool) -> None:
         self._context = context
         self._history = history
         self._signals = signals
-        self._first_pasted = first_pasted  # prompts before it came with the process itself
+        # Prompts before it came with the process itself.
+        self._first_pasted = history.opened + (not history.is_opening_pasted)
         self._is_blank = is_blank  # started without a prompt, and some CLIs do not say when they are up
         self._begun_at = time.monotonic()
         self._inherited = history.turn  # its prompt may stand in the input box already
@@ -396,15 +363,13 @@ class _Screen:
         story = self._history.story
         if run.is_to_end:
             return  # what is pasted now would be lost with the screen
-        if story.needs_approval or (self._signals and not story.is_ready and not self._is_up_silently()):
+        is_up_silently = self._is_blank and time.monotonic() - self._begun_at > BLANK_START_SECONDS
+        if story.needs_approval or (self._signals and not story.is_ready and not is_up_silently):
             return  # it is at work, or in a dialog of its own; the prompt is sent when it asks for one
         if self._is_unconfirmed:
             await self._send(run)
         elif run.prompts > run.turn and (story.is_taken or not self._signals):
             await self._next_turn(run)
-
-    def _is_up_silently(self) -> bool:
-        return self._is_blank and time.monotonic() - self._begun_at > BLANK_START_SECONDS
 
     async def _next_turn(self, run: Run) -> None:
         turn = run.turn + 1
@@ -412,7 +377,12 @@ class _Screen:
         if text is None:
             return
         state = RunState.RUNNING if text else run.state
-        newest = await self._context.update(run.id, lambda run: _at_turn(run, turn, state))
+
+        def at_turn(run: Run) -> Run:
+            """In one write with its state: it is not at rest for a moment in between."""
+            return run if run.is_to_end else replace(run.become(state, now=time.time()), turn=turn)
+
+        newest = await self._context.update(run.id, at_turn)
         if newest.turn != turn:
             return  # it is to end by now, and the prompt waits for what comes after
         told = () if state is run.state else (Event(kind=EventKind.STATE, text=state),)
@@ -435,10 +405,8 @@ class _Screen:
         elif self._enters < MOST_ENTERS:
             await screen.press_enter()
             self._enters += 1
-        else:
-            await self._give_up(run)
-
-    async def _give_up(self, run: Run) -> None:
-        """Take the prompt as taken: the agent never confirms it (a command of its own, say)."""
-        text = f"prompt {run.turn} was sent and not confirmed; look at it with `fleet attach {run.branch}`"
-        await self._history.add(Event(kind=EventKind.PROMPTED, text=text), Event(kind=EventKind.READY))
+        else:  # taken as taken: the agent never confirms it (a command of its own, say)
+            text = (
+                f"prompt {run.turn} was sent and not confirmed; look at it with `fleet attach {run.branch}`"
+            )
+            await self._history.add(Event(kind=EventKind.PROMPTED, text=text), Event(kind=EventKind.READY))

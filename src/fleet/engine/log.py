@@ -1,4 +1,4 @@
-"""A run's event log as its engine sees it: read once, then only added to."""
+"""What a run's agent says: lines of its output, and the event log that they become."""
 
 from __future__ import annotations
 
@@ -15,7 +15,72 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.domain.turn import Story
 from fleet.errors import Stale
+from fleet.ports.transport import Transport
 from fleet.records.runs import Runs, decode_event, encode_event
+
+CHUNK = 1 << 20
+LONGEST_LINE = 16 << 20  # what is longer is skipped in the log; it stays in the raw output
+Answer = TypeVar("Answer")
+_Told: TypeAlias = tuple[Event, Mapping[str, Json]]  # as it is known here, and as it is stored
+
+
+class LineReader:
+    """Reads whole lines of a growing file in bounded memory, and turns them into events.
+
+    `offset` is the end of the last line that was read whole: from there a new reader goes on.
+    `end` is how far the file itself was read.
+    """
+
+    def __init__(
+        self, transport: Transport, path: str, offset: int, read_line: Callable[[bytes], Sequence[Event]]
+    ) -> None:
+        self._transport = transport
+        self._path = path
+        self._read_line = read_line
+        self._rest: list[bytes] = []  # pieces of a line whose end is not written yet
+        self._rest_size = 0
+        self.offset = offset
+        self.end = offset
+        self.is_behind = False  # there was more to read than was read
+        self._is_in_middle = False  # of a line whose beginning was skipped
+
+    async def read(self) -> tuple[bool, list[Event]]:
+        """Read the next piece of the file. Return whether there was one, and its events."""
+        data = await self._transport.read(self._path, offset=self.end, limit=CHUNK)
+        self.end += len(data)
+        self.is_behind = len(data) == CHUNK
+        *whole, rest = data.split(b"\n")
+        events = [event for piece in whole for event in self._end_line(piece)]
+        self._rest_size += len(rest)
+        if self._rest_size <= LONGEST_LINE:
+            self._rest.append(rest)
+        else:
+            self._rest.clear()
+        return bool(data), events
+
+    def skip_to(self, offset: int) -> list[Event]:
+        """Go on further down, at the next whole line; what lies between is told only in the raw output."""
+        left_out = offset - self.end
+        self._rest, self._rest_size = [], 0
+        self._is_in_middle = True
+        self.offset = self.end = offset
+        return [Event(kind=EventKind.NOTE, text=f"{left_out >> 20} MB are in the raw output only")]
+
+    def finish(self) -> list[Event]:
+        """Take what is left as the last line: nobody will write its end any more."""
+        return self._end_line(b"", ended=False) if self._rest_size else []
+
+    def _end_line(self, piece: bytes, *, ended: bool = True) -> list[Event]:
+        size = self._rest_size + len(piece)
+        line = b"".join((*self._rest, piece))
+        self._rest, self._rest_size = [], 0
+        self.offset += size + ended
+        if self._is_in_middle:
+            self._is_in_middle = False
+            return []
+        if size > LONGEST_LINE:
+            return [Event(kind=EventKind.NOTE, text=f"a line of {size} bytes is in the raw output only")]
+        return list(self._read_line(line.removesuffix(b"\r")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +89,6 @@ class Position:
 
     out: int = 0
     hooks: int = 0
-
-
-Answer = TypeVar("Answer")
-_Told: TypeAlias = tuple[Event, Mapping[str, Json]]  # as it is known here, and as it is stored
 
 
 @dataclass(slots=True)
@@ -84,21 +145,17 @@ class RunLog:
         if any(_opens_process(event) for event in events):
             position = Position()
         now, position = time.time(), position or self.position
-        return [(event, self._body(event, now, position)) for event in events]
+        hooks: dict[str, Json] = {"hooks": position.hooks} if position.hooks else {}
+        told: list[_Told] = []
+        for event in events:
+            turn = _int(event.data.get("turn")) if event.kind is EventKind.TURN_START else self.turn
+            told.append((event, encode_event(event, at=now, turn=turn, offset=position.out) | hooks))
+        return told
 
     def _take_all(self, told: Sequence[_Told]) -> None:
         self.last += len(told)
         for event, body in told:
             self._take(event, body)
-
-    def _body(self, event: Event, now: float, position: Position) -> dict[str, Json]:
-        turn = self.turn
-        if event.kind is EventKind.TURN_START:
-            turn = _int(event.data.get("turn"))
-        body = encode_event(event, at=now, turn=turn, offset=position.out)
-        if position.hooks:
-            body["hooks"] = position.hooks
-        return body
 
     async def _catch_up(self) -> None:
         """Take in what is stored and not known here yet, a page at a time."""

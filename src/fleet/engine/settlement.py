@@ -6,8 +6,6 @@ import json
 import logging
 import time
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 from fleet.domain.boundary import why_held
 from fleet.domain.cause import Cause
@@ -40,26 +38,33 @@ async def settle(context: EngineContext, run_id: RunId, job: int, failure: str =
     if run.job > job:
         return  # done before
     turn = (await context.log(run_id)).opened if run.is_underway else 0
-    run = await context.become(run_id, RunState.SETTLING, also=partial(_with_failure, failure))
-    failure = run.state_reason  # also one from before it was cut off
+
+    def failed(run: Run) -> Run:
+        return replace(run, state_reason=failure) if failure else run
+
+    run = await context.become(run_id, RunState.SETTLING, also=failed)
+    why_failed = run.state_reason  # also from before it was cut off
     process = await _end_processes(context, run, turn)
     run = await boundary.check(context, run, turn)
     held = why_held(run.outside)
     changes, trouble = await _collect(context, run)
     superseded = await context.why_superseded(run)
-    verdict = (
-        Verdict(status=RunState.KILLED, reason=superseded)
-        if superseded
-        else await _judge(context, run, process, bool(changes.commits or changes.files), failure or trouble)
-    )
+    if superseded:
+        verdict = Verdict(status=RunState.KILLED, reason=superseded)
+    else:
+        has_changes = bool(changes.commits or changes.files)
+        verdict = await _judge(context, run, process, has_changes, why_failed or trouble)
     if verdict.status is RunState.FAILED and turn:
         verdict = await _with_last_error(context, run_id, turn, verdict)
     gates = Gates()
     if await is_to_be_gated(context, run, verdict):
         gates = await ask_gates(context, run, job)
         run = await context.get(run_id)  # gates take their time: a person may have ended it meanwhile
-        verdict = await _after_gates(context, run, verdict, gates)
         superseded = await context.why_superseded(run)
+        if superseded or run.wanted is Wanted.STOP:
+            verdict = Verdict(status=RunState.KILLED, reason=superseded or STOPPED)
+        elif gates.refusal:
+            verdict = Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
     story = (await context.log(run_id)).story
     pushed = await _push(context, run, bool(changes.commits) and not held)
     result = _result(run, verdict, story, changes, gates, pushed, context.priced(run, story))
@@ -92,24 +97,9 @@ async def settle(context: EngineContext, run_id: RunId, job: int, failure: str =
     cgroups.drop(run_id)
     boundary.forget(context, run)
     if run.task is not None:
-        await context.in_git_thread(
-            partial(context.member.checkouts.discard, str(context.inputs_folder(run.task)))
-        )
+        inputs = str(context.inputs_folder(run.task))
+        await context.in_git_thread(context.member.checkouts.discard, inputs)
     context.forget(run_id)
-
-
-def _with_failure(failure: str, run: Run) -> Run:
-    return replace(run, state_reason=failure) if failure else run
-
-
-async def _after_gates(context: EngineContext, run: Run, verdict: Verdict, gates: Gates) -> Verdict:
-    if superseded := await context.why_superseded(run):
-        return Verdict(status=RunState.KILLED, reason=superseded)
-    if run.wanted is Wanted.STOP:
-        return Verdict(status=RunState.KILLED, reason=STOPPED)
-    if gates.refusal:
-        return Verdict(status=RunState.FAILED, reason=gates.refusal, cause=Cause.GATE)
-    return verdict
 
 
 def _result(
@@ -134,10 +124,8 @@ def _result(
 
 async def _with_last_error(context: EngineContext, run_id: RunId, turn: int, verdict: Verdict) -> Verdict:
     """Add the last thing that the agent said on stderr, or on its screen, to the reason of a failure."""
-    path = f"{context.member.turn_folder(run_id, turn)}/err"
-    size = await context.member.transport.size(path)
-    tail = await context.member.transport.read(path, offset=max(0, size - LAST_WORDS))
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+    tail = await context.member.read_tail(f"{context.member.turn_folder(run_id, turn)}/err", LAST_WORDS)
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
     if not lines or lines[-1] in verdict.reason:
         return verdict
     said = "".join(character for character in lines[-1][-LAST_WORDS:] if character.isprintable())
@@ -241,9 +229,9 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
     if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"
-    push = partial(context.member.repositories.publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+    publish = context.member.repositories.publish
     try:
-        await context.in_git_thread(push)
+        await context.in_git_thread(publish, run.project, remote, f"refs/heads/{run.branch}", ref)
     except FleetError as problem:
         log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
         return ""
@@ -253,18 +241,16 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
 async def _keep_in_folder(context: EngineContext, run_id: RunId, result: Result) -> None:
     """Put the result and the events beside the raw output, for people and scripts."""
     folder = context.member.run_folder(run_id)
-    text = json.dumps(encode_value(result), ensure_ascii=False, indent=2)
-    await context.member.transport.write(
-        f"{folder}/result.json", f"{text}\n".encode(errors="backslashreplace")
-    )
+    text = json.dumps(encode_value(result), ensure_ascii=False, indent=2) + "\n"
+    await context.member.transport.write(f"{folder}/result.json", text.encode(errors="backslashreplace"))
 
-    await context.in_git_thread(partial(_write_events, context, run_id, folder / "events.jsonl"))
+    def write_events() -> None:
+        """Line by line: the log may be far bigger than what we want in memory."""
+        path = folder / "events.jsonl"
+        draft = path.with_suffix(".draft")
+        with open_private(draft) as file:
+            for number, body in context.runs.events(run_id):
+                file.write(json.dumps({"seq": number, **body}) + "\n")
+        draft.replace(path)
 
-
-def _write_events(context: EngineContext, run_id: RunId, path: Path) -> None:
-    """Write the log out line by line: it may be far bigger than what we want in memory."""
-    draft = path.with_suffix(".draft")
-    with open_private(draft) as file:
-        for number, body in context.runs.events(run_id):
-            file.write(json.dumps({"seq": number, **body}) + "\n")
-    draft.replace(path)
+    await context.in_git_thread(write_events)

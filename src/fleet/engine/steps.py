@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import shutil
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fleet.config import Settings
 from fleet.domain.event import Event, EventKind
-from fleet.domain.ids import RunId, TaskId
+from fleet.domain.ids import RunId
 from fleet.domain.naming import tmux_name, workspace_name
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
@@ -39,6 +40,7 @@ from fleet.errors import (
 )
 from fleet.files.private import make_private
 from fleet.ports.coder import Launch, Turn
+from fleet.shim.client import Start
 
 log = logging.getLogger(__name__)
 
@@ -56,41 +58,37 @@ async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
     if run.wanted is not Wanted.RUN:
         return False
     settings = context.settings_for(run.project)
-    _check_disk(context.home, settings)
+    free = shutil.disk_usage(context.home).free >> 20
+    if free < settings.min_free_mb:
+        raise DiskFull(str(context.home), free, settings.min_free_mb)
     await context.note(run)
     await _lay_out_inputs(context, run)
     if run.workspace_state is WorkspaceState.READY:
         return True
-    await _make(context, run, settings)
-    if settings.setup_commands and not run.quick and not run.is_shared:
-        await _set_up(context, run, settings)
-    return True
-
-
-async def _make(context: EngineContext, run: Run, settings: Settings) -> None:
     await _obtain_base(context, run, settings.push_to)
     root = Path(run.workspace).parent
     if root.is_relative_to(context.home):
         make_private(root)
     try:
-        make = partial(
-            context.member.workspaces_of(run).make, context.place(run), copy=settings.credential_files
-        )
-        await asyncio.gather(context.in_git_thread(make), asyncio.to_thread(cgroups.hurry))
+        make = context.member.workspaces_of(run).make
+        made = context.in_git_thread(make, context.place(run), copy=settings.credential_files)
+        await asyncio.gather(made, asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await context.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
         raise
+    if settings.setup_commands and not run.quick and not run.is_shared:
+        await _set_up(context, run, settings)
+    return True
 
 
 async def _obtain_base(context: EngineContext, run: Run, remote: str) -> None:
     """Fetch a base that another host pushed. One that is here already needs no network."""
     if not run.base_ref.startswith("refs/fleet/tasks/"):
         return
-    is_here = partial(context.member.repositories.contains, run.project, run.base_sha, run.base_sha)
+    repositories = context.member.repositories
+    is_here = partial(repositories.contains, run.project, run.base_sha, run.base_sha)
     if remote and not await context.in_git_thread(is_here):
-        await context.in_git_thread(
-            partial(context.member.repositories.obtain, run.project, remote, run.base_ref)
-        )
+        await context.in_git_thread(repositories.obtain, run.project, remote, run.base_ref)
     if not await context.in_git_thread(is_here):
         raise NotFound(
             f"commit {run.base_sha[:12]}, which it begins from, is neither here nor in {run.base_ref}"
@@ -101,12 +99,15 @@ async def _obtain_base(context: EngineContext, run: Run, remote: str) -> None:
 
 async def _lay_out_inputs(context: EngineContext, run: Run) -> None:
     """Put copies of what a task's agent is to read where it finds them, and where it cannot change them."""
-    for one in await context.inputs_of(run):
-        make_private(context.inputs_folder(run.task or TaskId("")))
-        folder = str(context.inputs_folder(run.task or TaskId("")) / one.name)
-        make = partial(context.member.checkouts.make, run.project, one.commit, folder)
-        await context.in_git_thread(make)
-        await context.in_git_thread(partial(context.member.checkouts.lock, folder))
+    task = await context.task_of(run)
+    if task is None or not task.inputs:
+        return
+    parent, checkouts = context.inputs_folder(task.id), context.member.checkouts
+    make_private(parent)
+    for one in task.inputs:
+        folder = str(parent / one.name)
+        await context.in_git_thread(checkouts.make, run.project, one.commit, folder)
+        await context.in_git_thread(checkouts.lock, folder)
 
 
 def _with_places(context: EngineContext, run: Run) -> Run:
@@ -129,12 +130,6 @@ def _with_screen(context: EngineContext, run: Run) -> Run:
     return replace(run, tmux=tmux_name(prefix, run.branch, run.id))
 
 
-def _check_disk(home: Path, settings: Settings) -> None:
-    free = shutil.disk_usage(home).free // (1 << 20)
-    if free < settings.min_free_mb:
-        raise DiskFull(str(home), free, settings.min_free_mb)
-
-
 async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
     """Run the project's setup commands once, their output kept; a failing one fails the run."""
     folder = setup_folder(context, run)
@@ -143,7 +138,6 @@ async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
         argv=("sh", "-c", _setup_script(settings.setup_commands)),
         env=agent_environment(context, run),
         cwd=run.workspace,
-        stdin=None,
         marker=run.id,
     )
     process = await await_end(context, run.id, folder, timeout_seconds=settings.setup_timeout_seconds)
@@ -160,13 +154,11 @@ def setup_folder(context: EngineContext, run: Run) -> str:
 
 def _setup_script(commands: Sequence[str]) -> str:
     """Chain the commands; the one that fails is named on stderr, the last thing there."""
-    lines: list[str] = []
-    for command in commands:
-        quoted = "'" + command.replace("'", "'\\''") + "'"
-        told = f"printf 'fleet-setup: %s\\n' {quoted} >&2"
-        lines.append(f"printf '$ %s\\n' {quoted}")
-        lines.append(f"sh -c {quoted} || {{ code=$?; {told}; exit $code; }}")
-    return "\n".join(lines)
+    return "\n".join(
+        f"printf '$ %s\\n' {quoted}\n"
+        f"sh -c {quoted} || {{ code=$?; printf 'fleet-setup: %s\\n' {quoted} >&2; exit $code; }}"
+        for quoted in map(shlex.quote, commands)
+    )
 
 
 async def launch(context: EngineContext, run_id: RunId) -> bool:
@@ -181,9 +173,14 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
     if prompt is None:
         raise LaunchFailed(f"there is no prompt number {turn}")
     folder = context.member.turn_folder(run_id, turn)
-    if _is_gone(run) and (await context.member.shim.state(folder)).phase is Phase.ABSENT:
-        raise WorkspaceGone(run.branch, run.workspace)
-    run = await _in_wanted_mode(context, run, folder)
+    is_gone = not (run.is_shared or os.path.isdir(run.workspace))  # noqa: ASYNC240, PTH112  of any name
+    if (is_gone or run.is_to_switch) and (await context.member.shim.state(folder)).phase is Phase.ABSENT:
+        if is_gone:
+            raise WorkspaceGone(run.branch, run.workspace)
+        # One whose agent was started is switched after that was ended.
+        run = await context.update(
+            run_id, lambda run: _with_screen(context, run.in_mode(run.mode_wanted or run.mode))
+        )
     guard = asyncio.ensure_future(boundary.record(context, run, turn))  # while the agent's files are written
     plan = context.coder(run).launch(_turn_for(context, run, prompt, folder))
     process = await _start(context, run, turn, plan, prompt, guard)
@@ -205,31 +202,18 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
     return True
 
 
-def _is_gone(run: Run) -> bool:
-    return not (run.is_shared or os.path.isdir(run.workspace))  # noqa: PTH112  of any name
-
-
-async def _in_wanted_mode(context: EngineContext, run: Run, folder: str) -> Run:
-    """Switch a run whose agent is still to be started; one that was started is ended first."""
-    if not run.is_to_switch or (await context.member.shim.state(folder)).phase is not Phase.ABSENT:
-        return run
-
-    def switched(run: Run) -> Run:
-        return _with_screen(context, run.in_mode(run.mode_wanted or run.mode))
-
-    return await context.update(run.id, switched)
-
-
 def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Turn:
     settings = context.settings_for(run.project)
+    folders = [*context.member.workspaces_of(run).git_folders(context.place(run))]
+    if run.task is not None:
+        folders.append(str(context.task_folder(run.task)))
+        if (inputs := context.inputs_folder(run.task)).is_dir():
+            folders.append(str(inputs))
     return Turn(
         prompt=prompt,
         folder=folder,
         workspace=run.workspace,
-        git_folders=(
-            *context.member.workspaces_of(run).git_folders(context.place(run)),
-            *_task_folders(context, run),
-        ),
+        git_folders=tuple(folders),
         hook=("sh", str(context.member.hook_script), f"{folder}/hooks"),
         mode=run.mode,
         role=run.role,
@@ -247,13 +231,6 @@ def told_session(context: EngineContext, run: Run) -> str:
     return context.coder(run).launch(_turn_for(context, run, "", "")).session
 
 
-def _task_folders(context: EngineContext, run: Run) -> tuple[str, ...]:
-    if run.task is None:
-        return ()
-    inputs = context.inputs_folder(run.task)
-    return (str(context.task_folder(run.task)), *([str(inputs)] if inputs.is_dir() else []))
-
-
 async def _start(
     context: EngineContext, run: Run, turn: int, plan: Launch, prompt: str, guard: Awaitable[str]
 ) -> AgentProcess:
@@ -261,30 +238,25 @@ async def _start(
     await context.member.transport.write(f"{folder}/prompt", prompt.encode())
     for name, content in plan.files.items():
         await context.member.transport.write(f"{folder}/{name}", content)
-    environment = agent_environment(context, run) | dict(plan.env)
-    secrets = await _token_for(context, run, await guard)
-    group = cgroups.make(run.id)
-    if run.mode is Mode.HEADLESS:
-        return await context.member.shim.start(
-            folder,
-            argv=plan.argv,
-            env=environment,
-            cwd=run.workspace,
-            stdin=plan.stdin,
-            marker=run.id,
-            cgroup=group,
-            secrets=secrets,
-        )
-    await context.member.shim.prepare(
-        folder,
+    token, guarded = new_token(), await guard
+
+    def known(run: Run) -> Run:
+        """A repeated start gives out another token: whichever reaches the agent, its hash is there."""
+        return replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:], guard=guarded)
+
+    await context.update(run.id, known)
+    start = Start(
         argv=plan.argv,
-        env=environment,
+        env=agent_environment(context, run) | dict(plan.env),
         cwd=run.workspace,
-        stdin=None,
+        stdin=plan.stdin if run.mode is Mode.HEADLESS else None,
         marker=run.id,
-        cgroup=group,
-        secrets=secrets,
+        cgroup=cgroups.make(run.id),
+        secrets={TOKEN: token},  # by which the agent's own calls are known as this run's
     )
+    if run.mode is Mode.HEADLESS:
+        return await context.member.shim.start(folder, **start)
+    await context.member.shim.prepare(folder, **start)
     process = await context.member.shim.state(folder)
     if process.phase is Phase.ABSENT:
         await context.tmux(run).start(context.member.shim.pane_argv(folder), run.workspace)
@@ -295,40 +267,22 @@ async def _start(
 
 
 def agent_environment(context: EngineContext, run: Run) -> dict[str, str]:
-    return _task_environment(context, run) | {
+    """Return what an agent needs to know; of a task its files, and the command to close it or to ask."""
+    environment = {
         "FLEET_RUN": run.id,
         "FLEET_HOME": str(context.home),
         "FLEET_BRANCH": run.branch,
         "FLEET_RUN_DIR": str(context.member.run_folder(run.id)),
     }
-
-
-async def _token_for(context: EngineContext, run: Run, guard: str) -> dict[str, str]:
-    """Return the variable by which the agent's own calls are known as this run's; its hash is recorded first.
-
-    A start that is repeated gives out another one: whichever reaches the agent, its hash is there.
-    """
-    token = new_token()
-
-    def known(run: Run) -> Run:
-        return replace(run, keys=(*run.keys, hash_of(token))[-MOST_KEYS:], guard=guard)
-
-    await context.update(run.id, known)
-    return {TOKEN: token}
-
-
-def _task_environment(context: EngineContext, run: Run) -> dict[str, str]:
-    """Return what an agent needs to work on a task: its files, and the command to close it or to ask."""
     if run.task is None:
-        return {}
+        return environment
     folder = context.task_folder(run.task)
-    # Last on the path: the command must be found, and nothing of the project's be hidden by it.
-    path = os.environ.get("PATH", "") + os.pathsep + str(Path(sys.executable).parent)
-    return {
+    return environment | {
         "FLEET_TASK_ID": run.task,
         "FLEET_TASK_DIR": str(folder.parent),
         "FLEET_ARTIFACT_DIR": str(folder),
-        "PATH": path,
+        # Last on the path: the command must be found, and nothing of the project's be hidden by it.
+        "PATH": os.environ.get("PATH", "") + os.pathsep + str(Path(sys.executable).parent),
     }
 
 
@@ -336,23 +290,12 @@ async def follow(context: EngineContext, run_id: RunId) -> None:
     """Read the agent's output into events until it has ended."""
     run = await context.get(run_id)
     history = await context.log(run_id)
-    opened = history.opened
-    folder = context.member.turn_folder(run_id, opened)
     prompt = await context.prompt(run_id, run.turn) or ""
     if history.turn < run.turn:  # the record was written and the log was not
         await history.add(turn_start(run.turn, prompt, fresh=False))
-    is_blank = run.mode is Mode.TMUX and run.turn == opened and not prompt
-    first_pasted = opened if history.is_opening_pasted else opened + 1
-    follower = Follower(
-        context,
-        run,
-        history,
-        folder,
-        first_pasted=first_pasted,
-        is_blank=is_blank,
-        told_session=partial(told_session, context, run),
-    )
-    await follower.until_ended()
+    is_blank = run.mode is Mode.TMUX and run.turn == history.opened and not prompt
+    session = partial(told_session, context, run)
+    await Follower(context, run, history, is_blank=is_blank, told_session=session).until_ended()
 
 
 async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
@@ -360,24 +303,16 @@ async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
     run = await context.get(run_id)
     if run.job > job:
         return
-    take_away = partial(
-        context.member.workspaces_of(run).remove, context.place(run), delete_branch=run.delete_branch
-    )
-    ref = await context.in_git_thread(take_away)
+    take_away = context.member.workspaces_of(run).remove
+    ref = await context.in_git_thread(take_away, context.place(run), delete_branch=run.delete_branch)
 
     def removed(run: Run) -> Run:
+        saved_ref = ref or run.saved_ref
         return replace(
-            run,
-            workspace_state=WorkspaceState.REMOVED,
-            saved_ref=ref or run.saved_ref,
-            removed_at=time.time(),
-            job=max(run.job, job + 1),
-            state_reason=_own_reason(run),
-            waits_for="",
+            run, workspace_state=WorkspaceState.REMOVED, saved_ref=saved_ref, removed_at=time.time()
         )
 
-    await context.note(await context.update(run_id, removed))
-    context.forget(run_id)
+    await _close(context, run_id, job, removed)
 
 
 async def restore(context: EngineContext, run_id: RunId, job: int) -> None:
@@ -385,28 +320,24 @@ async def restore(context: EngineContext, run_id: RunId, job: int) -> None:
     run = await context.get(run_id)
     if run.job > job:
         return
-    await context.in_git_thread(
-        partial(context.member.workspaces_of(run).restore, context.place(run), run.saved_ref)
-    )
+    bring_back = context.member.workspaces_of(run).restore
+    await context.in_git_thread(bring_back, context.place(run), run.saved_ref)
 
     def restored(run: Run) -> Run:
         wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted
-        return replace(
-            run,
-            workspace_state=WorkspaceState.READY,
-            wanted=wanted,
-            job=max(run.job, job + 1),
-            state_reason=_own_reason(run),
-            waits_for="",
-        )
+        return replace(run, workspace_state=WorkspaceState.READY, wanted=wanted)
 
-    await context.note(await context.update(run_id, restored))
+    await _close(context, run_id, job, restored)
+
+
+async def _close(context: EngineContext, run_id: RunId, job: int, change: Callable[[Run], Run]) -> None:
+    def closed(run: Run) -> Run:
+        # What may stand there is why an earlier removal or restoration failed.
+        reason = run.result.reason if run.result else run.state_reason
+        return replace(change(run), job=max(run.job, job + 1), state_reason=reason, waits_for="")
+
+    await context.note(await context.update(run_id, closed))
     context.forget(run_id)
-
-
-def _own_reason(run: Run) -> str:
-    """Return why a run is in its state, without what stood there of a removal or restoration that failed."""
-    return run.result.reason if run.result else run.state_reason
 
 
 async def give_up(context: EngineContext, run_id: RunId, job: int, reason: str) -> None:

@@ -12,10 +12,11 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from functools import partial
 
 from fleet.domain.ids import RunId
-from fleet.domain.run import Mode, Run, Wanted
+from fleet.domain.run import Mode, Wanted
 from fleet.engine import stale_folders
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
@@ -46,6 +47,7 @@ class Supervisor:
         self._bench = Bench(context)
         self._jobs = Jobs(context)
         self._notices = Notices(context)
+        self._beats = Heartbeats(context.store, context.host, lease_seconds=context.lease_seconds)
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
@@ -70,17 +72,18 @@ class Supervisor:
         await self._context.member.shim.install()
         stale_folders.tighten(self._context)
         stale_folders.set_aside(self._context)
-        await self._note_runs()
+        for run in await self._context.working():  # an earlier version of fleet has not written their files
+            folder = self._context.member.run_folder(run.id)
+            if folder.is_dir() and not (folder / RUN_FILE).exists():
+                await self._context.note(run)
         self._listen()
         if self._context.wishes is not None:
             self._sharing = [
                 asyncio.create_task(self._keep_beating(), name="heartbeat"),
                 asyncio.create_task(self._keep_listening(self._context.wishes), name="wishes"),
             ]
-        self._sweeping = asyncio.ensure_future(
-            self._context.in_git_thread(partial(stale_folders.delete, self._context))
-        )
-        self._sweeping.add_done_callback(partial(_log_problem, "leftovers.kept"))
+        sweep = partial(stale_folders.delete, self._context)
+        self._sweeping = self._do_beside(self._context.git_threads, sweep, "leftovers.kept")
         self._link.mark_up()
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
@@ -96,13 +99,6 @@ class Supervisor:
             with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
                 self._link.mark_drained()
         log.info("supervisor.down", extra={"pid": os.getpid()})
-
-    async def _note_runs(self) -> None:
-        """Write the files that an earlier version of fleet has not written for the runs under way."""
-        for run in await self._context.working():
-            folder = self._context.member.run_folder(run.id)
-            if folder.is_dir() and not (folder / RUN_FILE).exists():
-                await self._context.note(run)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -147,7 +143,7 @@ class Supervisor:
             self.stop()
             return
         try:
-            await self._context.in_queue_thread(self._look_at_work)
+            await self._context.in_thread(self._context.queue_thread, self._look_at_work)
             if self._last_pass.has_moved:
                 self._woken.set()
             working = await self._context.working()
@@ -159,18 +155,21 @@ class Supervisor:
             self._is_busy = True
             return
         self._blind_for = ""
-        self._tell()
+        if self._telling is None or self._telling.done():
+            notices = self._notices.send_due
+            self._telling = self._do_beside(self._context.notice_thread, notices, "notice.failed")
+        seen = {run.id: (run.wanted, run.mode_wanted, run.prompts) for run in working}
         for run in working:
-            self._pass_on(run)
+            if self._seen.get(run.id, seen[run.id]) != seen[run.id]:
+                self._context.nudge_of(run.id).set()
             self._jobs.ensure(run)
-        self._is_busy = bool(working or self._jobs.is_any or self._bench.is_busy)
-        is_directing = (
-            self._last_pass.is_busy and not self._queue.is_draining
-        )  # else it is left to the next one
-        self._is_busy = self._is_busy or is_directing or self._last_queue_pass.is_busy
+        self._seen = seen
+        # Once it drains, what is made of tasks is left to the next one.
+        is_directing = self._last_pass.is_busy and not self._queue.is_draining
+        is_working = bool(working or self._jobs.is_any or self._bench.is_busy)
+        self._is_busy = is_working or is_directing or self._last_queue_pass.is_busy
         if self._queue.is_draining and not self._is_busy:
             self._is_stopping = True
-        self._seen = {run.id: self._seen[run.id] for run in working}
 
     def _look_at_work(self) -> None:
         """Hear what came of the tasks, bring further what is made of them, and start what that wants."""
@@ -192,7 +191,7 @@ class Supervisor:
 
     async def _checkpoint(self) -> None:
         try:
-            await self._context.in_queue_thread(self._context.store.checkpoint)
+            await self._context.in_thread(self._context.queue_thread, self._context.store.checkpoint)
             self._checkpointed = self._stamp = self._context.store.stamp()
         except FleetError as problem:
             log.error("store.not_at_rest", extra={"reason": problem.message})
@@ -204,34 +203,32 @@ class Supervisor:
         await asyncio.gather(*self._sharing, return_exceptions=True)
         if not self._context.is_sharing:
             return
-        beats = Heartbeats(self._context.store, self._context.host, lease_seconds=self._context.lease_seconds)
 
         def leave() -> None:
             if not self._queue.holds_any():
-                beats.leave()
+                self._beats.leave()
 
         try:
-            await self._context.in_beat_thread(leave)
+            await self._context.in_thread(self._context.beat_thread, leave)
         except FleetError as problem:  # the database is away: then others take us for dead, at worst
             log.warning("goodbye.failed", extra={"reason": problem.message})
 
     async def _keep_beating(self) -> None:
         """Say that this host lives, and take over from those that do not."""
-        store, host, lease_seconds = self._context.store, self._context.host, self._context.lease_seconds
-        beats, claims = Heartbeats(store, host, lease_seconds=lease_seconds), Claims(store)
+        claims, host = Claims(self._context.store), self._context.host
 
         def beat() -> bool:
-            beats.beat()
-            taken = [claims.take_from(dead, host) for dead in beats.dead()]
+            self._beats.beat()
+            taken = [claims.take_from(dead, host) for dead in self._beats.dead()]
             return any(taken)
 
         while True:
             try:
-                if await self._context.in_beat_thread(beat):
+                if await self._context.in_thread(self._context.beat_thread, beat):
                     self._woken.set()
             except Exception as problem:  # the database is away: others may take us for dead, and we go on
                 log.error("heartbeat.failed", extra={"reason": str(problem)})
-            await asyncio.sleep(lease_seconds / 4)
+            await asyncio.sleep(self._context.lease_seconds / 4)
 
     async def _keep_listening(self, wishes: Callable[[], AsyncIterator[str]]) -> None:
         """Look at once when another host records a wish; the slow poll is only the safety net."""
@@ -240,17 +237,16 @@ class Supervisor:
             if not written or written.startswith(prefixes):
                 self._woken.set()
 
-    def _tell(self) -> None:
-        """Tell people what needs them, beside everything else: a slow hook holds nothing up."""
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.ensure_future(self._context.in_notice_thread(self._notices.send_due))
-            self._telling.add_done_callback(partial(_log_problem, "notice.failed"))
+    def _do_beside(self, thread: Executor, function: Callable[[], None], event: str) -> asyncio.Future[None]:
+        """Do something beside everything else: what takes its time holds nothing up."""
 
-    def _pass_on(self, run: Run) -> None:
-        wish = (run.wanted, run.mode_wanted, run.prompts)
-        if self._seen.get(run.id, wish) != wish:
-            self._context.nudge_of(run.id).set()
-        self._seen[run.id] = wish
+        def log_problem(job: asyncio.Future[None]) -> None:
+            if not job.cancelled() and (problem := job.exception()):
+                log.error(event, extra={"reason": str(problem)})
+
+        job = asyncio.ensure_future(self._context.in_thread(thread, function))
+        job.add_done_callback(log_problem)
+        return job
 
     def _is_idle(self) -> bool:
         now = time.monotonic()
@@ -275,8 +271,3 @@ class Supervisor:
 def wish_prefixes() -> tuple[str, ...]:
     """Prefixes of the records that may be wishes of other hosts, those of every kind of work included."""
     return (*WISHES, *(f"{kind.name}/" for kind in kinds()))
-
-
-def _log_problem(name: str, job: asyncio.Future[None]) -> None:
-    if not job.cancelled() and (problem := job.exception()):
-        log.error(name, extra={"reason": str(problem)})
