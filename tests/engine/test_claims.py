@@ -22,8 +22,8 @@ from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.task_prompts import PLAN
 from fleet.domain.usage import Usage
-from fleet.engine.artifacts import Artifacts
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
+from fleet.engine.task_files import Artifacts
 from fleet.errors import Conflict, Fenced
 from fleet.ports.store import Store
 from fleet.records.runs import Runs

@@ -1,20 +1,22 @@
-"""Admission: whether a task may start now, and what it costs, in the ledger that all hosts share."""
+"""Admission: whether a task may start now, by the ledger that all hosts share, and with which coder."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from fleet.domain.cause import Cause
-from fleet.domain.ids import RunId, TaskId
+from fleet.domain.ids import TaskId
 from fleet.domain.queue import Ledger, Limits, Reach, Refusal, Reservation, day_of, refuse
 from fleet.domain.run import Run
 from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
+from fleet.domain.wait import Wait
+from fleet.engine.clock import Waits
 from fleet.engine.context import EngineContext
 from fleet.records.lineage import Lineage
-from fleet.records.tasks import QueueState, Tasks
+from fleet.records.tasks import Hold
 
 ELSEWHERE = Refusal(reason="another host has it", reach=Reach.ONE)
 UNTOLD = (Cause.LIMIT, Cause.LOGIN, Cause.LOST, Cause.SETUP)  # that say nothing of how sound a coder is
@@ -25,8 +27,8 @@ class AdmissionControl:
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._tasks = Tasks(context.store)
-        self._state = QueueState(context.store)
+        self._tasks = context.tasks
+        self._state = context.queue_state
         self._lineage = Lineage(context.store)
 
     def limits(self, project: str) -> Limits:
@@ -35,10 +37,8 @@ class AdmissionControl:
     def enter(self, task: Task, coder: str) -> Refusal | None:
         """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
         spawn, limits = self._spawn_behind(task), self.limits(task.project)
-        reservation, parents = (
-            self._reservation(task, coder, spawn),
-            self.parents_of(task) if spawn else set[str](),
-        )
+        reservation = self._reservation(task, coder, spawn)
+        parents = self.parents_of(task) if spawn else set[str]()
         refusal: Refusal | None = None
 
         def entered(ledger: Ledger) -> Ledger:
@@ -73,15 +73,15 @@ class AdmissionControl:
 
     def _reservation(self, task: Task, coder: str, spawn: Spawn | None) -> Reservation:
         left = self.limits(task.project).budget_of(task) - task.spent_usd
-        has_shared_budget = spawn is not None and spawn.budget_usd > 0
+        shared = spawn if spawn and spawn.budget_usd > 0 else None
         return Reservation(
             coder=coder,
             project=task.project,
             host=self._context.host,
             batch=task.batch,
             reserved_usd=round(max(0.0, left), 6),
-            shared_budget=spawn.id if spawn and has_shared_budget else "",
-            shared_budget_usd=spawn.budget_usd if spawn and has_shared_budget else 0.0,
+            shared_budget=shared.id if shared else "",
+            shared_budget_usd=shared.budget_usd if shared else 0.0,
         )
 
     def share_of(self, task: Task) -> float | None:
@@ -105,11 +105,8 @@ class AdmissionControl:
             if reservation is None or reservation.host != self._context.host:
                 return ledger
             freed = ledger.release(task.id, reservation.host).spend(reservation, cost, day_of(time.time()))
-            return (
-                freed
-                if cause in UNTOLD
-                else freed.count_end(reservation.coder, is_crash=cause is Cause.CRASH)
-            )
+            is_crash = cause is Cause.CRASH
+            return freed if cause in UNTOLD else freed.count_end(reservation.coder, is_crash=is_crash)
 
         return self._state.change_ledger(settled).crashes.get(task.coder_used, 0)
 
@@ -118,42 +115,75 @@ class AdmissionControl:
 
         A person has closed it, somebody else has taken it, or this host was killed between two writes.
         """
-        reservations = self._state.ledger().running
-        for name, reservation in reservations.items():
+        for name, reservation in self._state.ledger().running.items():
+            if reservation.host != self._context.host:
+                continue
             task = self._tasks.peek(name)
-            if reservation.host == self._context.host and not self._is_in_use(task):
-                self._drop(name, reservation, task)
+            run = self._context.runs.peek(task.run) if task and task.run else None
+            if run is not None and run.host != self._context.host:
+                run = None
+            is_held = task and task.state is TaskState.IN_PROGRESS and task.owner == self._context.host
+            # The agent of one that is not held any more may just be ended, and costs until it is.
+            if not is_held and not (run and run.has_work):
+                self._drop(name, reservation, task, run)
 
-    def _is_in_use(self, task: Task | None) -> bool:
-        if task is None:
-            return False
-        if task.state is TaskState.IN_PROGRESS and task.owner == self._context.host:
-            return True
-        run = self._run_of(task)
-        return run is not None and run.has_work  # its agent is just being ended, and costs until it is
-
-    def _drop(self, name: str, reservation: Reservation, task: Task | None) -> None:
-        run = self._run_of(task) if task else None
+    def _drop(self, name: str, reservation: Reservation, task: Task | None, run: Run | None) -> None:
         cost = cost_of(run) - task.run_usd if task and run else 0.0
-        self._state.change_ledger(
-            lambda ledger: ledger.release(name, reservation.host).spend(
-                reservation, cost, day_of(time.time())
-            )
-        )
-        if task is not None and cost:
-            self._tasks.update(task.id, partial(_with_cost, run=task.run, cost=cost))
 
-    def _run_of(self, task: Task) -> Run | None:
-        """Return a task's run, if it is one of this host."""
-        run = self._context.runs.peek(task.run) if task.run else None
-        return run if run is not None and run.host == self._context.host else None
+        def dropped(ledger: Ledger) -> Ledger:
+            freed = ledger.release(name, reservation.host)
+            return freed.spend(reservation, cost, day_of(time.time()))
+
+        def charged(newest: Task) -> Task:
+            if run is None or newest.run != run.id:
+                return newest
+            return replace(newest, spent_usd=newest.spent_usd + cost, run_usd=newest.run_usd + cost)
+
+        self._state.change_ledger(dropped)
+        if task is not None and cost:
+            self._tasks.update(task.id, charged)
 
 
 def cost_of(run: Run | None) -> float:
     return (run.usage.cost_usd or 0.0) if run else 0.0
 
 
-def _with_cost(task: Task, run: RunId | None, cost: float) -> Task:
-    if task.run != run:
-        return task
-    return replace(task, spent_usd=task.spent_usd + cost, run_usd=task.run_usd + cost)
+class CoderPauses:
+    """Pauses of coders, after a limit of their provider or because their agents crash.
+
+    They are as they were when this look at the queue began, with what it added.
+    """
+
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._known: Mapping[str, Hold] = {}
+        self._waits = Waits(context.clock)
+
+    def read(self) -> None:
+        self._known = self._context.queue_state.holds()
+        now = self._context.clock.wall()
+        for hold in self._known.values():
+            if hold.wait.is_ahead(now):  # the clock was set back since the hold was decided
+                later = hold.wait.moved_to(now, self.left(hold))
+                moved = self._context.queue_state.move_hold(hold, later)
+                self._known = {**self._known, hold.coder: moved}
+
+    def on(self, coder: str) -> Hold | None:
+        """Return what holds a coder back now."""
+        hold = self._known.get(coder)
+        return hold if hold and (not hold.until or self.left(hold)) else None
+
+    def left(self, hold: Hold) -> float:
+        """Return for how many seconds a coder is still paused."""
+        return self._waits.left(hold.coder, hold.wait)
+
+    def put(self, coder: str, wait: Wait | None, reason: str) -> None:
+        """Hold a coder back; None: until a person says so."""
+        hold = Hold(coder=coder, until=0.0, reason=reason)
+        self._context.queue_state.hold(hold.with_wait(wait) if wait else hold)
+        self.read()
+
+    def fallback(self, task: Task, coder: str) -> str:
+        """Return the coder that may go on in place of another; "" if there is none just now."""
+        name = self._context.settings_for(task.project).coder_fallback(coder)
+        return "" if self.on(name) else name

@@ -16,7 +16,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,18 +24,15 @@ from fleet.domain.queue import Limits, Reach, in_order
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.domain.task_prompts import brief, tell
-from fleet.domain.wait import Wait
-from fleet.engine.admission import AdmissionControl
-from fleet.engine.artifacts import Artifacts
+from fleet.engine.admission import AdmissionControl, CoderPauses
 from fleet.engine.clock import Clock, Waits
-from fleet.engine.coder_pauses import CoderPauses
 from fleet.engine.context import RETRY_SECONDS, EngineContext
-from fleet.engine.questions import TaskQuestions, tell_answers
+from fleet.engine.reconcilers import Isolation
 from fleet.engine.room import is_no_room
 from fleet.engine.run_starter import RunStarter
+from fleet.engine.task_files import Artifacts, TaskQuestions, tell_answers
 from fleet.engine.turn_outcome import TurnOutcomes
-from fleet.errors import Conflict, Fenced, FleetError, NotFound, Stale, StoreUnusable
-from fleet.records.tasks import QueueState, Tasks
+from fleet.errors import Fenced, FleetError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +52,8 @@ class QueuePass:
 class Queue:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._tasks = Tasks(context.store)
-        self._state = QueueState(context.store)
+        self._tasks = context.tasks
+        self._state = context.queue_state
         self._admission = AdmissionControl(context)
         self._questions = TaskQuestions(context.store, context.task_folder)
         self._artifacts = Artifacts(context.store, context.host, context.task_folder)
@@ -74,25 +70,32 @@ class Queue:
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
-        self._was_changed = False  # a task, under our hands
+        self._isolation = Isolation("task", log)
         self._is_first_look = True
 
     def look(self) -> QueuePass:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
         self._context.clock.now()  # seen now and then, so that it is noticed when the clock is set back
         self._pauses.read()
-        self._was_changed = False
+        self._isolation.was_changed = False
         if self._is_first_look:
             self._clean_up_after_the_last_one()
             self._is_first_look = False
         for task in self._tasks.find("asks", self._context.host):
-            self._one(self._hear_answer, task)
+            with self._isolation.of(task.id):
+                self._hear_answer(task)
         self._admission.drop_stale()
         for run in self._context.runs.find("work", self._context.host):
             self._give_up_if_superseded(run)
-        for task in self._owned():
-            self._one(self._advance, task)
-        self._announce()
+        # Those without a slot last, so that they get what the others free.
+        running = self._state.ledger().running
+        owned = self._tasks.find("owner", self._context.host)
+        for task in sorted(owned, key=lambda task: task.id not in running):
+            with self._isolation.of(task.id):
+                self._advance(task)
+        for closed in self._tasks.find("unannounced", "yes"):
+            with self._isolation.of(closed.id):
+                self._tell_dependents(closed)
         waiting = _Waiting(self._context.clock)
         if not self.is_draining and self._state.paused() is None:
             self._dispatch(waiting)
@@ -104,7 +107,7 @@ class Queue:
                 waiting.for_seconds(self._pauses.left(hold))
         if active and self._is_disk_low():
             waiting.for_seconds(DISK_SECONDS)
-        if self._was_changed:
+        if self._isolation.was_changed:
             waiting.for_seconds(RETRY_SECONDS)
         return QueuePass(is_busy=self._is_busy(active, waiting), next_at=waiting.next_at)
 
@@ -120,39 +123,30 @@ class Queue:
         is_counted_on = self._context.is_sharing and self.holds_any()
         return bool(active) or waiting.next_at is not None or is_counted_on
 
-    def _one(self, deal_with: Callable[[Task], None], task: Task) -> None:
-        """Deal with one task; what is wrong with it must not stop the others."""
-        try:
-            deal_with(task)
-        except Fenced as lost:
-            log.warning("task.fenced", extra={"task_id": task.id, "reason": lost.message})
-        except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
-            self._was_changed = self._was_changed or isinstance(changed, Stale)
-            log.info("task.changed", extra={"task_id": task.id, "reason": changed.message})
-        except StoreUnusable:
-            raise  # it is not about this task
-        except FleetError as problem:
-            log.error("task.problem", extra={"task_id": task.id, "reason": problem.message})
-        except Exception:  # a bug in how one task is dealt with is not the others' fault
-            log.exception("task.problem", extra={"task_id": task.id})
-
     # closed tasks let others go
-
-    def _announce(self) -> None:
-        for closed in self._tasks.find("unannounced", "yes"):
-            self._one(self._tell_dependents, closed)
 
     def _tell_dependents(self, closed: Task) -> None:
         """Tell those that wait for a closed task. A kill in between repeats it, which changes nothing."""
-        for dependent in self._tasks.dependents(closed.id):
-            with contextlib.suppress(NotFound):  # its writer was cut off before it was written
-                self._tasks.update(dependent, lambda task: _without(task, closed))
+
+        def met(task: Task) -> Task:
+            return replace(task, unmet=tuple(dep for dep in task.unmet if dep != closed.id))
+
+        def unmet_again(task: Task) -> Task:
+            is_due = task.state is TaskState.OPEN and closed.id in task.deps and closed.id not in task.unmet
+            return replace(task, unmet=(*task.unmet, closed.id)) if is_due else task
+
+        def announced(task: Task) -> Task:
+            return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
+
+        self._update_dependents(closed, met)
         self._questions.withdraw(closed)
-        newest = self._tasks.update(closed.id, _announced)
-        if newest.state is not TaskState.CLOSED:  # somebody has just opened it again
-            for dependent in self._tasks.dependents(closed.id):
-                with contextlib.suppress(NotFound):
-                    self._tasks.update(dependent, lambda task: _waiting_again(task, closed))
+        if self._tasks.update(closed.id, announced).state is not TaskState.CLOSED:
+            self._update_dependents(closed, unmet_again)  # somebody has just opened it again
+
+    def _update_dependents(self, task: Task, change: Callable[[Task], Task]) -> None:
+        for dependent in self._tasks.dependents(task.id):
+            with contextlib.suppress(NotFound):  # its writer was cut off before it was written
+                self._tasks.update(dependent, change)
 
     def _clean_up_after_the_last_one(self) -> None:
         """Remove the workspaces of runs whose judge was killed right after the verdict."""
@@ -176,11 +170,6 @@ class Queue:
 
     # tasks that are held here
 
-    def _owned(self) -> list[Task]:
-        """Return the tasks of this host; those without a slot last, so that they get what the others free."""
-        running = self._state.ledger().running
-        return sorted(self._tasks.find("owner", self._context.host), key=lambda task: task.id not in running)
-
     def _waits_for_person(self, task: Task) -> bool:
         """Whether a person must look first at what changed outside of its run's workspace."""
         run = self._context.runs.peek(task.run) if task.is_held and task.run else None
@@ -195,7 +184,8 @@ class Queue:
             if not run.has_ended or run.has_work:
                 if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
                     self._admission.enter_anyway(task)
-                    self._tasks.update(task.id, partial(_let_go, task))
+                    claim = task.claim
+                    self._tasks.update(task.id, lambda new: new.let_go() if new.claim == claim else new)
                 return
             newest = self._tasks.get(task.id)  # its agent may have closed it since the list was read
             if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
@@ -229,7 +219,8 @@ class Queue:
             return 0.0
         left = self._waits.left(task.id, wait)
         if left and wait.is_ahead(now):
-            self._tasks.update(task.id, partial(_with_wait, wait, wait.moved_to(now, left)))
+            later = wait.moved_to(now, left)
+            self._tasks.update(task.id, lambda new: new.with_wait(later) if new.wait == wait else new)
         return left
 
     def _is_disk_low(self) -> bool:
@@ -250,18 +241,22 @@ class Queue:
         self._has_room, self._was_low = True, False
         full = set[Room]()
         for task in self._ready():
-            # What is wrong with one task, or with its project, must not keep the others from being started.
-            self._one(lambda task: self._offer(task, full, waiting), task)
+            with self._isolation.of(task.id):
+                self._offer(task, full, waiting)
             if not self._has_room:
                 break
         for task in self._waited_for():  # by agents, whose places are theirs where there is no other
-            self._one(lambda task: self._offer(task, set(), waiting), task)
+            with self._isolation.of(task.id):
+                self._offer(task, set(), waiting)
 
     def _offer(self, task: Task, full: set[Room], waiting: _Waiting) -> None:
         """Start a ready task, if it may start here and now."""
         coder = self._coder_of(task)
         room = (coder, task.project, task.batch)
-        if room in full or not self._is_for_us(task):
+        is_for_us = task.base_host in ("", self._context.host) and self._context.host_labels.issuperset(
+            task.needs
+        )
+        if room in full or not is_for_us:
             return
         if hold := self._pauses.on(coder):
             coder = self._pauses.fallback(task, coder)
@@ -275,11 +270,9 @@ class Queue:
             return
         if refusal := self._admission.enter(task, coder):
             if refusal.is_daily:
-                waiting.for_seconds(_seconds_to_tomorrow(self._context.clock.wall()))
+                waiting.for_seconds(86400 - self._context.clock.wall() % 86400)  # until the budgets' next day
             if refusal.is_final:
-                self._tasks.update_noted(
-                    task.id, partial(_never, task, refusal.reason), "block", refusal.reason
-                )
+                self._block(task, refusal.reason)
             elif refusal.reach is Reach.ALIKE:
                 full.add(room)
             self._has_room = refusal.reach is not Reach.ALL
@@ -291,11 +284,19 @@ class Queue:
             if is_no_room(problem):
                 waiting.for_seconds(DISK_SECONDS)
                 return
-            why = f"its folder cannot be used: {problem}"
-            self._tasks.update_noted(task.id, partial(_never, task, why), "block", why)
+            self._block(task, f"its folder cannot be used: {problem}")
         except FleetError:
             self._admission.leave(task.id)
             raise
+
+    def _block(self, task: Task, reason: str) -> None:
+        """Leave a ready task, which may never start as it is, to a person."""
+
+        def blocked(newest: Task) -> Task:
+            is_same = newest.is_ready and newest.token == task.token
+            return newest.block(reason) if is_same else newest
+
+        self._tasks.update_noted(task.id, blocked, "block", reason)
 
     def _can_do(self, task: Task, coder: str) -> bool:
         """Tell whether this host has what a task needs; if not, it is left to the others."""
@@ -309,7 +310,8 @@ class Queue:
         return has_programs and self._starter.has_all(task)
 
     def _take(self, task: Task, coder: str) -> None:
-        model = self._model_of(task, coder)
+        own_model = task.model if coder == self._coder_of(task) else ""
+        model = own_model or task.tier or self._context.settings_for(task.project).coder_model_for(coder)
         run_id = new_run_id()
         now = time.time()
         folder = self._context.task_folder(task.id)
@@ -363,31 +365,25 @@ class Queue:
     def _coder_of(self, task: Task) -> str:
         return task.coder or self._context.settings_for(task.project).coder_default
 
-    def _model_of(self, task: Task, coder: str) -> str:
-        is_own = coder == self._coder_of(task)
-        return (
-            (task.model if is_own else "")
-            or task.tier
-            or self._context.settings_for(task.project).coder_model_for(coder)
-        )
-
-    def _is_for_us(self, task: Task) -> bool:
-        if task.base_host not in ("", self._context.host):
-            return False
-        return all(need in self._context.host_labels for need in task.needs)
-
     def _hear_answer(self, task: Task) -> None:
         """Go on with a task whose question was answered."""
         answers = self._questions.unheard(task)
         if task.question not in {question.id for question in answers}:
             return
         run = self._context.runs.peek(task.run) if task.run else None
-        if run is None or not self._context.can_resume(run):  # the next agent gets the answers with its task
-            self._tasks.update(task.id, lambda newest: _given_back(newest, task.question))
-            return
-        told, given = tell_answers(answers), run.prompts
-        self._tasks.update(task.id, lambda newest: _answered(newest, task.question, told, given=given))
-        self._questions.mark_heard(answers)
+        goes_on = run is not None and self._context.can_resume(run)
+        told, given = tell_answers(answers), run.prompts if run else 0
+
+        def answered(newest: Task) -> Task:
+            if newest.state is not TaskState.BLOCKED or newest.question != task.question:
+                return newest
+            if goes_on:
+                return newest.go_on(told, given=given)
+            return newest.give_back("its question was answered")
+
+        self._tasks.update(task.id, answered)
+        if goes_on:  # else the next agent gets the answers with its task
+            self._questions.mark_heard(answers)
 
 
 class _Waiting:
@@ -401,47 +397,3 @@ class _Waiting:
         if seconds > 0:
             moment = self._clock.monotonic() + seconds
             self.next_at = moment if self.next_at is None else min(self.next_at, moment)
-
-
-def _without(task: Task, closed: Task) -> Task:
-    return replace(task, unmet=tuple(dep for dep in task.unmet if dep != closed.id))
-
-
-def _waiting_again(task: Task, opened: Task) -> Task:
-    is_to_wait = task.state is TaskState.OPEN and opened.id in task.deps and opened.id not in task.unmet
-    return replace(task, unmet=(*task.unmet, opened.id)) if is_to_wait else task
-
-
-def _announced(task: Task) -> Task:
-    return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
-
-
-def _answered(task: Task, question: str, answer: str, *, given: int) -> Task:
-    """Return a blocked task that goes on with the answer; any other one as it is."""
-    if task.state is not TaskState.BLOCKED or task.question != question:
-        return task
-    return task.go_on(answer, given=given)
-
-
-def _given_back(task: Task, question: str) -> Task:
-    if task.state is not TaskState.BLOCKED or task.question != question:
-        return task
-    return task.give_back("its question was answered")
-
-
-def _never(seen: Task, reason: str, task: Task) -> Task:
-    """Return a task that may never start as it is, left to a person."""
-    return task.block(reason) if task.is_ready and task.token == seen.token else task
-
-
-def _let_go(seen: Task, task: Task) -> Task:
-    return task.let_go() if task.claim == seen.claim else task
-
-
-def _with_wait(seen: Wait, wait: Wait, task: Task) -> Task:
-    return task.with_wait(wait) if task.wait == seen else task
-
-
-def _seconds_to_tomorrow(now: float) -> float:
-    """Return how long the day of the budgets still takes."""
-    return 86400 - now % 86400

@@ -8,15 +8,41 @@ that starting it again, after a kill between two writes, starts nothing twice.
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from fleet.engine.context import EngineContext
-from fleet.errors import Conflict, FleetError, Stale, StoreUnusable
+from fleet.errors import Conflict, Fenced, FleetError, Stale, StoreUnusable
 from fleet.work.registry import kinds
-from fleet.work.spec import Reconciler, Work
 
 log = logging.getLogger(__name__)
+
+
+class Isolation:
+    """Deals with one item of many: what is wrong with it must not stop the others."""
+
+    def __init__(self, kind: str, log: logging.Logger) -> None:
+        self._kind = kind
+        self._log = log
+        self.was_changed = False  # one, by somebody else, under our hands
+
+    @contextmanager
+    def of(self, item: str) -> Generator[None]:
+        about = {f"{self._kind}_id": item}
+        try:
+            yield
+        except StoreUnusable:
+            raise  # it is not about this item
+        except Fenced as lost:
+            self._log.warning(f"{self._kind}.fenced", extra={**about, "reason": lost.message})
+        except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
+            self.was_changed = self.was_changed or isinstance(changed, Stale)
+            self._log.info(f"{self._kind}.changed", extra={**about, "reason": changed.message})
+        except FleetError as problem:
+            self._log.error(f"{self._kind}.problem", extra={**about, "reason": problem.message})
+        except Exception:  # a bug in how one is dealt with is not the others' fault
+            self._log.exception(f"{self._kind}.problem", extra=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,28 +57,14 @@ class Pass:
 class Reconcilers:
     def __init__(self, context: EngineContext) -> None:
         self._reconcilers = [kind.reconciler(context) for kind in kinds()]
-        self._was_changed = False
 
     def look(self) -> Pass:
         """Bring everything further that can be."""
-        is_busy = has_moved = self._was_changed = False
+        is_busy = has_moved = False
+        isolation = Isolation("work", log)
         for reconciler in self._reconcilers:
             for work in reconciler.live():
                 is_busy = True
-                has_moved = self._advance(reconciler, work) or has_moved
-        return Pass(is_busy=is_busy, has_moved=has_moved, was_changed=self._was_changed)
-
-    def _advance(self, reconciler: Reconciler[Any], work: Work) -> bool:
-        """Bring one work further; what is wrong with it must not stop the others."""
-        try:
-            return reconciler.advance(work)
-        except StoreUnusable:
-            raise  # it is not about this work
-        except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
-            self._was_changed = self._was_changed or isinstance(changed, Stale)
-            log.info("work.changed", extra={"work_id": work.id, "reason": changed.message})
-        except FleetError as problem:
-            log.error("work.problem", extra={"work_id": work.id, "reason": problem.message})
-        except Exception:  # a bug in how one is dealt with is not the others' fault
-            log.exception("work.problem", extra={"work_id": work.id})
-        return False
+                with isolation.of(work.id):
+                    has_moved = reconciler.advance(work) or has_moved
+        return Pass(is_busy=is_busy, has_moved=has_moved, was_changed=isolation.was_changed)

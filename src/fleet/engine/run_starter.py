@@ -14,24 +14,24 @@ from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.engine.turn_outcome import TurnOutcomes
 from fleet.errors import CoderMissing, FleetError, OverLimit, Stale, StoreUnusable
-from fleet.ports.store import Record
-from fleet.records.runs import BRANCH, branch_key
-from fleet.records.tasks import Tasks
 
 
 class RunStarter:
     def __init__(self, context: EngineContext, admission: AdmissionControl, outcomes: TurnOutcomes) -> None:
         self._context = context
-        self._tasks = Tasks(context.store)
+        self._tasks = context.tasks
         self._admission = admission
         self._outcomes = outcomes
 
     def make(self, task: Task) -> None:
-        if task.is_shared and self._is_crowded(task):
-            return
+        if task.is_shared:  # by one agent at a time; another's end brings the next look
+            others = self._context.runs.find("project", task.project)
+            if any(run.is_shared and run.has_work and run.task != task.id for run in others):
+                return
         try:
             run = self._run_for(task)
-            self._claim_branch(run)
+            # So that no `fleet create` can take the name. It was free when git was asked.
+            self._context.runs.claim_branch(run)
         except (StoreUnusable, Stale):
             raise  # that passes; the next look tries again
         except FleetError as problem:
@@ -76,11 +76,6 @@ class RunStarter:
             host=self._context.host,
         )
 
-    def _is_crowded(self, task: Task) -> bool:
-        """Whether another agent works in the same checkout of the user; its end brings the next look."""
-        runs = self._context.runs.find("project", task.project)
-        return any(run.is_shared and run.has_work and run.task != task.id for run in runs)
-
     def _foundation(self, task: Task) -> Task:
         """Return the task whose work a run begins from: its own so far, or that of what it waited for.
 
@@ -123,15 +118,6 @@ class RunStarter:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
         share = self._admission.share_of(task)
         return max(0.0, budget - task.spent_usd) if share is None else max(LEAST_USD, share)
-
-    def _claim_branch(self, run: Run) -> None:
-        """Take the branch's name, so that no `fleet create` can. It was free when git was asked."""
-        key = branch_key(run.project, run.branch)
-        held = self._context.store.get(BRANCH, key)
-        if held is None or held.body["run"] != run.id:
-            version = held.version if held else ""
-            body = {"run": run.id, "at": time.time()}
-            self._context.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
 
     def prompt(self, task: Task, run: Run) -> None:
         self._write_prompt(task, run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from shlex import quote
 
 from fleet.domain.attempt import Decision, Ending, Patience, Step, decide
@@ -12,16 +11,12 @@ from fleet.domain.cause import Cause
 from fleet.domain.ids import RunId
 from fleet.domain.run import Result, Run, Wanted
 from fleet.domain.task import Task, TaskState
-from fleet.domain.task_prompts import PLAN, read_plan
+from fleet.domain.task_prompts import PLAN
 from fleet.domain.wait import Wait
-from fleet.engine.admission import AdmissionControl, cost_of
-from fleet.engine.artifacts import Artifacts
-from fleet.engine.coder_pauses import CoderPauses
+from fleet.engine.admission import AdmissionControl, CoderPauses, cost_of
 from fleet.engine.context import EngineContext
-from fleet.engine.questions import TaskQuestions, tell_answers
+from fleet.engine.task_files import Artifacts, TaskQuestions, tell_answers
 from fleet.errors import FleetError
-from fleet.files.untrusted import read_plain
-from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +32,7 @@ class TurnOutcomes:
         artifacts: Artifacts,
     ) -> None:
         self._context = context
-        self._tasks = Tasks(context.store)
+        self._tasks = context.tasks
         self._admission = admission
         self._pauses = pauses
         self._questions = questions
@@ -48,17 +43,24 @@ class TurnOutcomes:
         result = run.result or Result(status=run.state, reason=run.state_reason)
         self._settle_up(task, run)
         asked = self._questions.asked(task, told=result.question)
+        question, plan = asked.text if asked else "", self._context.plan_of(task.id)
+        if not question and plan == "blocked" and task.close_reason is None and not task.ends_with_turn:
+            question = f"its plan says that it is blocked; read `fleet task {task.id} plan`"
+        settings = self._context.settings_for(task.project)
+        budget = settings.limits().budget_of(task)
         ending = Ending(
             result=result,
             now=self._context.clock.now(),
             can_resume=self._context.can_resume(run),
             resets_at=self._resets_at(run),
-            question=asked.text if asked else self._trouble(task),
+            question=question,
             plan=str(self._context.task_folder(task.id) / PLAN),
             has_fallback=bool(self._pauses.fallback(task, task.coder_used)),
-            is_budget_spent=self._is_spent(task, run),
+            is_budget_spent=bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget,
         )
-        task = self._as_its_plan_says(task, ending)
+        if task.close_reason is None and plan == "completed":  # its agent only wrote it into its plan
+            summary = result.summary.partition("\n")[0]
+            task = replace(task, close_reason=summary or "its plan says that it is completed")
         if task.gates and result.cause is Cause.NONE and not result.tests and not task.ends_with_turn:
             task = replace(task, close_reason=None)  # it said so after the gates could have been asked
         answers = self._questions.unheard(task)
@@ -68,7 +70,12 @@ class TurnOutcomes:
             judged = self.apply(task, decision, run=run)
             self._questions.mark_heard(answers)
             return judged
-        decision = decide(task, ending, self._patience(task))
+        patience = Patience(
+            max_failures=max(1, task.attempts or settings.max_failures),
+            backoff_seconds=settings.backoff_seconds,
+            limit_pause_seconds=settings.limit_pause_seconds,
+        )
+        decision = decide(task, ending, patience)
         return self.apply(task, decision, question=asked.id if asked else "", run=run)
 
     def _settle_up(self, task: Task, run: Run) -> None:
@@ -95,21 +102,6 @@ class TurnOutcomes:
         self._tasks.update_held(task.id, task.claim, held, kind="held", text=run.held)
         log.warning("task.held", extra={"task_id": task.id, "run_id": run.id, "reason": run.held})
 
-    def _trouble(self, task: Task) -> str:
-        """Return what to ask a person about a task whose plan says that it is stuck, and asks nothing."""
-        if task.close_reason is not None or task.ends_with_turn:
-            return ""
-        plan = read_plan(read_plain(self._context.task_folder(task.id) / PLAN))
-        is_blocked = plan == "blocked"
-        return f"its plan says that it is blocked; read `fleet task {task.id} plan`" if is_blocked else ""
-
-    def _as_its_plan_says(self, task: Task, ending: Ending) -> Task:
-        """Return the task with the wish to close it, where its agent only wrote it into its plan."""
-        if task.close_reason is not None or read_plan(read_plain(Path(ending.plan))) != "completed":
-            return task
-        summary = ending.result.summary.partition("\n")[0]
-        return replace(task, close_reason=summary or "its plan says that it is completed")
-
     def apply(self, task: Task, decision: Decision, *, question: str = "", run: Run | None = None) -> Task:
         head, cost = self._head_of(run), cost_of(run)
         pushed = run.result.pushed if run and run.result else ""
@@ -132,10 +124,17 @@ class TurnOutcomes:
                 peak_context=max(task.peak_context, run.context_tokens if run else 0),
                 updated_at=now,
             )
-            given = run.prompts if run else 0
-            return _decided(
-                counted, decision, question, now, wait=self._wait(decision, decision.not_before), given=given
-            )
+            wait = self._wait(decision, decision.not_before)
+            match decision.step:
+                case Step.CLOSE:
+                    return counted.close(decision.reason, now)
+                case Step.PROMPT:
+                    go_on = counted.go_on(decision.prompt, given=run.prompts if run else 0)
+                    return replace(go_on.with_wait(wait), reason=decision.reason)
+                case Step.RESTART:
+                    return counted.give_back(decision.reason).with_wait(wait)
+                case Step.BLOCK:
+                    return counted.block(decision.reason, question=question)
 
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
             until = decision.holds_coder_until
@@ -193,28 +192,3 @@ class TurnOutcomes:
         except FleetError:
             return ""
         return found.base_sha
-
-    def _patience(self, task: Task) -> Patience:
-        settings = self._context.settings_for(task.project)
-        return Patience(
-            max_failures=max(1, task.attempts or settings.max_failures),
-            backoff_seconds=settings.backoff_seconds,
-            limit_pause_seconds=settings.limit_pause_seconds,
-        )
-
-    def _is_spent(self, task: Task, run: Run) -> bool:
-        budget = self._admission.limits(task.project).budget_of(task)
-        return bool(budget) and task.spent_usd + cost_of(run) - task.run_usd >= budget
-
-
-def _decided(task: Task, decision: Decision, question: str, now: float, *, wait: Wait, given: int) -> Task:
-    match decision.step:
-        case Step.CLOSE:
-            return task.close(decision.reason, now)
-        case Step.PROMPT:
-            go_on = task.go_on(decision.prompt, given=given)
-            return replace(go_on.with_wait(wait), reason=decision.reason)
-        case Step.RESTART:
-            return task.give_back(decision.reason).with_wait(wait)
-        case Step.BLOCK:
-            return task.block(decision.reason, question=question)

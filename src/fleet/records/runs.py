@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
@@ -55,6 +57,13 @@ class Runs(Collection[Run]):
     def prompt(self, run_id: RunId, number: int) -> str | None:
         record = self._store.get(PROMPT, _prompt_key(run_id, number))
         return str(record.body["text"]) if record else None
+
+    def claim_branch(self, run: Run) -> None:
+        """Take the name of a run's branch for it; raise `Stale` if somebody else does so at the same time."""
+        key = branch_key(run.project, run.branch)
+        held = self._store.get(BRANCH, key) or Record(kind=BRANCH, key=key, body={})
+        if held.body.get("run") != run.id:
+            self._store.put(replace(held, body={"run": run.id, "at": time.time()}))
 
     # events
 
