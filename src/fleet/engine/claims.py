@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.domain.attempt import Patience
@@ -63,12 +63,6 @@ def home_id_of(home: Path) -> str:
     return file.read_text()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sighting:
-    version: str
-    at: float
-
-
 class Heartbeats:
     """The heartbeats of everybody who works on the tasks of a store, as one of them sees them."""
 
@@ -79,18 +73,17 @@ class Heartbeats:
         self._me = me
         self._lease_seconds = lease_seconds
         self._clock = clock
-        self._seen: dict[str, _Sighting] = {}
+        self._seen: dict[str, tuple[str, float]] = {}  # version of each, and since when
         self._last_look = clock()
 
     def beat(self) -> None:
         """Say that we live. Often enough is thrice a lease."""
         while True:
-            record = self._store.get(HEARTBEAT, self._me)
-            beats = record.body.get("beats", 0) if record else 0
+            record = self._store.get(HEARTBEAT, self._me) or Record(kind=HEARTBEAT, key=self._me, body={})
+            beats = record.body.get("beats", 0)
             body: dict[str, Json] = {"beats": (beats if isinstance(beats, int) else 0) + 1, "at": time.time()}
-            version = record.version if record else ""
             try:
-                self._store.put(Record(kind=HEARTBEAT, key=self._me, body=body, version=version))
+                self._store.put(replace(record, body=body))
             except Stale:
                 continue
             return
@@ -102,10 +95,10 @@ class Heartbeats:
             self._seen.clear()  # for a while we could not look, and they may not have been able to beat
         self._last_look = now
         for record in find_all(self._store, HEARTBEAT):
-            seen = self._seen.get(record.key)
-            if seen is None or seen.version != record.version:
-                self._seen[record.key] = _Sighting(version=record.version, at=now)
-            elif record.key != self._me and now - seen.at > self._lease_seconds:
+            version, since = self._seen.get(record.key, ("", now))
+            if version != record.version:
+                self._seen[record.key] = (record.version, now)
+            elif record.key != self._me and now - since > self._lease_seconds:
                 silent.append(record.key)
         return silent
 
@@ -128,14 +121,25 @@ class Claims:
         """Free all that a dead owner holds; return it as it was held. To do it twice changes nothing."""
         held = [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]
         freed = [task for task in held if self._free(task, dead, heir)]
+
+        def inherited(task: Task) -> Task:
+            is_untold = task.state is TaskState.BLOCKED and task.owner == dead and not task.is_told
+            return replace(task, owner=heir) if is_untold else task
+
+        def without_host(task: Task) -> Task:
+            after = task.lose_host(dead)
+            is_to_wait = after is not task and after.waits_for_base
+            return replace(after, reason=_why_it_waits(after, dead)) if is_to_wait else after
+
         for task in self._tasks.find("untold", dead):  # somebody must tell a person of it
-            self._tasks.update(task.id, lambda newest: _inherited(newest, dead, heir))
+            self._tasks.update(task.id, inherited)
         for task in self._tasks.find("stands", dead):
-            self._tasks.update(task.id, lambda newest: _without_host(newest, dead))
+            self._tasks.update(task.id, without_host)
         self._state.change_ledger(lambda ledger: ledger.without_host(dead))
         return freed
 
     def _free(self, task: Task, dead: str, heir: str) -> bool:
+        """Free a task and its reservation; what its run has cost as far as anybody knows is spent."""
         was_ours = False
 
         def freed(newest: Task) -> Task:
@@ -145,13 +149,8 @@ class Claims:
 
         why = f"{dead} has not been heard of for too long"
         self._tasks.update_noted(task.id, freed, "taken over", why, by=heir)
-        if was_ours:
-            self._book(task, dead)
-            log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
-        return was_ours
-
-    def _book(self, task: Task, dead: str) -> None:
-        """Free the reservation of a dead owner; what its run has cost as far as anybody knows is spent."""
+        if not was_ours:
+            return False
         run = self._runs.peek(task.run) if task.run else None
         cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
         day = day_of(time.time())
@@ -163,18 +162,8 @@ class Claims:
             return ledger.release(task.id, dead).spend(reservation, cost, day)
 
         self._state.change_ledger(booked)
-
-
-def _inherited(task: Task, dead: str, heir: str) -> Task:
-    is_untold = task.state is TaskState.BLOCKED and task.owner == dead and not task.is_told
-    return replace(task, owner=heir) if is_untold else task
-
-
-def _without_host(task: Task, dead: str) -> Task:
-    if task.base_host != dead:
-        return task
-    after = task.lose_host(dead)
-    return replace(after, reason=_why_it_waits(after, dead)) if after.waits_for_base else after
+        log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
+        return True
 
 
 def _why_it_waits(task: Task, dead: str) -> str:

@@ -59,38 +59,30 @@ class Jobs:
             self._waiting.add(run.id)
         going = asyncio.create_task(self._serve(run.id, run.job, kind), name=f"{kind} {run.id}")
         self._going[run.id] = going
-        going.add_done_callback(lambda _: self._over(run.id))
 
-    def _over(self, run_id: RunId) -> None:
-        del self._going[run_id]
-        self._context.nudge_supervisor()  # to see what follows from it
+        def over(_: object) -> None:
+            del self._going[run.id]
+            self._context.nudge_supervisor()  # to see what follows from it
+
+        going.add_done_callback(over)
 
     async def _serve(self, run: RunId, job: int, kind: Job) -> None:
         try:
-            await self._do(run, job, kind)
+            match kind:
+                case Job.TURN:
+                    await self._take_turn(run, job)
+                case Job.REMOVE:
+                    await self._change_workspace(steps.remove, run, job)
+                case Job.RESTORE:
+                    await self._change_workspace(steps.restore, run, job)
             self._reported.pop(run, None)
         except Exception as problem:  # the store is away, say: the run is as it was, and is tried again
-            self._report(run, problem)
+            reason, is_known = steps.reason_of(problem), isinstance(problem, FleetError | OSError)
+            if self._reported.get(run) != reason:  # once, however often it is tried
+                log.error("job.failed", extra={"run_id": run, "reason": reason}, exc_info=not is_known)
+            self._reported[run] = reason
             self._context.forget(run)
             await asyncio.sleep(AGAIN_SECONDS)
-
-    def _report(self, run: RunId, problem: Exception) -> None:
-        """Log why a job cannot be done for now: once, however often it is tried."""
-        reason = steps.reason_of(problem)
-        if self._reported.get(run) == reason:
-            return
-        self._reported[run] = reason
-        is_known = isinstance(problem, FleetError | OSError)
-        log.error("job.failed", extra={"run_id": run, "reason": reason}, exc_info=not is_known)
-
-    async def _do(self, run: RunId, job: int, kind: Job) -> None:
-        match kind:
-            case Job.TURN:
-                await self._take_turn(run, job)
-            case Job.REMOVE:
-                await self._change_workspace(steps.remove, run, job)
-            case Job.RESTORE:
-                await self._change_workspace(steps.restore, run, job)
 
     async def _take_turn(self, run: RunId, job: int) -> None:
         failure = ""
@@ -141,7 +133,10 @@ class Jobs:
         while True:
             try:
                 answer = await part()
-                await self._stop_waiting(run)
+                if run in self._waiting:
+                    await self._context.update(run, lambda run: replace(run, waits_for=""))
+                    self._waiting.discard(run)
+                    log.info("disk.has_room", extra={"run_id": run})
                 return answer
             except (StoreAway, Stale) as problem:
                 if not self._context.is_sharing:
@@ -149,18 +144,15 @@ class Jobs:
                 log.warning("store.away", extra={"run_id": run, "reason": problem.message})
                 self._context.forget(run)
                 await asyncio.sleep(RETRY_SECONDS)
+            except StoreUnusable:
+                raise
             except Exception as problem:
-                disk = await self._full_disk(run, problem)
-                if disk is None:
+                known = await self._context.get(run)
+                folders = (known.workspace, known.project, str(self._context.home))
+                if (disk := full_disk_behind(problem, folders)) is None:
                     raise
                 await self._wait_for_room(run, disk, pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-    async def _full_disk(self, run_id: RunId, problem: Exception) -> FullDisk | None:
-        if isinstance(problem, StoreUnusable):
-            return None
-        run = await self._context.get(run_id)
-        return full_disk_behind(problem, (run.workspace, run.project, str(self._context.home)))
 
     async def _wait_for_room(self, run_id: RunId, disk: FullDisk, seconds: float) -> None:
         """Wait until there is more room, a wish about the run has changed, or some time has passed."""
@@ -176,13 +168,6 @@ class Jobs:
                 async with asyncio.timeout(RETRY_SECONDS):
                     await nudge.wait()
                 return
-
-    async def _stop_waiting(self, run_id: RunId) -> None:
-        if run_id not in self._waiting:
-            return
-        await self._context.update(run_id, lambda run: replace(run, waits_for=""))
-        self._waiting.discard(run_id)
-        log.info("disk.has_room", extra={"run_id": run_id})
 
 
 def _told(run: RunId, error: Exception) -> str:

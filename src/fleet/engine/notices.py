@@ -7,18 +7,15 @@ import logging
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, replace
 from shlex import quote
-from typing import Any
 
 from fleet.config import Settings
 from fleet.domain.task import Task, TaskState
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
-from fleet.records.tasks import Hold, QueueState, Tasks
 from fleet.work.registry import find_work, kinds
-from fleet.work.spec import KindOfWork, Notice, Work
+from fleet.work.spec import Notice
 
 log = logging.getLogger(__name__)
 
@@ -27,53 +24,57 @@ MOST_TRIES = 8
 PAUSE_SECONDS = 15.0  # after the first try that failed; it doubles with each: half an hour in all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tries:
-    count: int = 0
-    next_at: float = 0.0
-
-
 class Notices:
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._tasks = Tasks(context.store)
-        self._state = QueueState(context.store)
-        self._tries: dict[str, _Tries] = {}
+        self._tries: dict[str, tuple[int, float]] = {}  # how often, and when to try again
 
     def send_due(self) -> None:
         """Send what was not told yet, each at most a few times. Blocks for a while: call it in a thread."""
         now = time.monotonic()
         for notice in self._due():
-            tried = self._tries.get(notice.about, _Tries())
-            if now < tried.next_at:
+            count, next_at = self._tries.get(notice.about, (0, 0.0))
+            if now < next_at:
                 continue
-            if self._send(notice) or tried.count + 1 >= MOST_TRIES:
+            if self._send(notice) or count + 1 >= MOST_TRIES:
                 self._tries.pop(notice.about, None)
                 self._mark(notice)
             else:
-                pause = PAUSE_SECONDS * 2**tried.count
-                self._tries[notice.about] = _Tries(count=tried.count + 1, next_at=now + pause)
+                self._tries[notice.about] = (count + 1, now + PAUSE_SECONDS * 2**count)
 
     def _due(self) -> Iterator[Notice]:
-        for task in self._tasks.find("untold", self._context.host):
+        for task in self._context.tasks.find("untold", self._context.host):
             yield _about_task(task)
         for kind in kinds():
             for work in kind.collection(self._context.store).find("untold", self._context.host):
                 if notice := kind.notice(work):
                     yield notice
-        for hold in self._state.holds().values():
+        for hold in self._context.queue_state.holds().values():
             if not hold.until and not hold.is_told:
-                yield _about_coder(hold)
+                yield Notice(
+                    kind="coder.held",
+                    about=hold.coder,
+                    title=f"no task is started with {hold.coder}",
+                    text=hold.reason,
+                    command=f"fleet resume {hold.coder}",
+                )
 
     def _mark(self, notice: Notice) -> None:
+        """Mark a notice as sent, unless something else is the matter by now."""
+
+        def told(task: Task) -> Task:
+            needs_person = task.state is TaskState.BLOCKED or task.is_held
+            return replace(task, is_told=True) if needs_person and _about_task(task) == notice else task
+
         if notice.kind == "coder.held":
-            self._state.mark_told(notice.about)
+            self._context.queue_state.mark_told(notice.about)
         elif found := find_work(self._context.store, notice.about):
-            found.kind.collection(self._context.store).update(
-                notice.about, partial(_told_of_work, found.kind, notice)
+            kind = found.kind
+            kind.collection(self._context.store).update(
+                notice.about, lambda work: kind.mark_told(work) if kind.notice(work) == notice else work
             )
         else:
-            self._tasks.update(notice.about, lambda task: _told(task, notice))
+            self._context.tasks.update(notice.about, told)
 
     def _send(self, notice: Notice) -> bool:
         try:
@@ -87,45 +88,15 @@ class Notices:
 
 def _about_task(task: Task) -> Notice:
     if task.is_held:
-        return Notice(
-            kind="task.held",
-            about=task.id,
-            title=f"{task.id} is held: {task.title}",
-            text=task.reason,
-            command=f"fleet boundary show {quote(task.branch)}",
-            project=task.project,
-        )
-    asks = bool(task.question)
+        kind, needs, command = "task.held", "is held", f"fleet boundary show {quote(task.branch)}"
+    elif task.question:
+        kind, needs, command = "task.asks", "asks", f'fleet answer {task.question} "…"'
+    else:
+        kind, needs, command = "task.blocked", "needs you", f"fleet show {task.id}"
+    title = f"{task.id} {needs}: {task.title}"
     return Notice(
-        kind="task.asks" if asks else "task.blocked",
-        about=task.id,
-        title=f"{task.id} {'asks' if asks else 'needs you'}: {task.title}",
-        text=task.reason,
-        command=f'fleet answer {task.question} "…"' if asks else f"fleet show {task.id}",
-        project=task.project,
+        kind=kind, about=task.id, title=title, text=task.reason, command=command, project=task.project
     )
-
-
-def _told_of_work(kind: KindOfWork[Any], notice: Notice, work: Work) -> Work:
-    """Return the work with its notice marked as sent, unless it needs something else by now."""
-    return kind.mark_told(work) if kind.notice(work) == notice else work
-
-
-def _about_coder(hold: Hold) -> Notice:
-    return Notice(
-        kind="coder.held",
-        about=hold.coder,
-        title=f"no task is started with {hold.coder}",
-        text=hold.reason,
-        command=f"fleet resume {hold.coder}",
-    )
-
-
-def _told(task: Task, notice: Notice) -> Task:
-    """Return the task as one that a person knows of, unless something else is the matter with it by now."""
-    needs_person = task.state is TaskState.BLOCKED or task.is_held
-    is_same = needs_person and _about_task(task) == notice
-    return replace(task, is_told=True) if is_same else task
 
 
 def _run_command(settings: Settings, notice: Notice) -> bool:

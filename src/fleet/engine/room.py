@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,33 +39,21 @@ def full_disk_behind(problem: Exception, folders: Iterable[str]) -> FullDisk | N
     """
     if isinstance(problem, StoreUnusable):
         return None
-    disk = least_room((*folders, *_folders_in(problem)))
+    files = [error.filename for error in _causes(problem) if isinstance(error, OSError)]
+    parents = [str(Path(file).parent) for file in files if isinstance(file, str)]
+    disks = [FullDisk(folder=folder, free=free_bytes(folder)) for folder in (*folders, *parents) if folder]
+    disk = min(disks, key=lambda disk: disk.free)
     is_likely = isinstance(problem, GitFailed | LaunchFailed) and disk.free < _HARDLY_ANY
     return disk if is_no_room(problem) or is_likely else None
 
 
-def least_room(folders: Iterable[str]) -> FullDisk:
-    """Return the disk with the least room of those that folders are on, or would be; named by the first."""
-    disks = [FullDisk(folder=folder, free=free_bytes(folder)) for folder in folders if folder]
-    return min(disks, key=lambda disk: disk.free)
-
-
 def free_bytes(folder: str) -> int:
     """Return how much room is left where a folder is, or would be."""
-    path = Path(folder)
-    for place in (path, *path.parents):
-        try:
+    for place in (Path(folder), *Path(folder).parents):
+        with suppress(OSError):
             disk = os.statvfs(place)
-        except OSError:
-            continue
-        return disk.f_bavail * disk.f_frsize
+            return disk.f_bavail * disk.f_frsize
     return 0
-
-
-def _folders_in(problem: BaseException) -> Iterator[str]:
-    for error in _causes(problem):
-        if isinstance(error, OSError) and isinstance(error.filename, str):
-            yield str(Path(error.filename).parent)
 
 
 def _causes(problem: BaseException | None) -> Iterator[BaseException]:

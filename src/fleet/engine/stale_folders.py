@@ -7,64 +7,56 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleet.domain.task import Task, TaskState
+from fleet.domain.task import TaskState
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.files.private import make_private, tighten_folder
-from fleet.records.tasks import Tasks
 
 log = logging.getLogger(__name__)
+
+ASIDE = "leftovers"
 
 
 def set_aside(context: EngineContext) -> None:
     """Take them out of the way, which is quick. Call it before there are jobs, which may want the names."""
+    aside = context.home / ASIDE
     try:
-        for folder in (*_of_trials(context), *_of_inputs(context)):
-            make_private(_aside(context))
-            folder.rename(_aside(context) / os.urandom(16).hex())
+        for folder in _stale(context):
+            make_private(aside)
+            folder.rename(aside / os.urandom(16).hex())
     except (FleetError, OSError) as problem:  # they are in nobody's way: the next supervisor tries again
         log.warning("leftovers.kept", extra={"reason": str(problem)})
 
 
 def tighten(context: EngineContext) -> None:
     """Close the folders to others that an earlier version left open, and with them all that is in them."""
-    for name in ("runs", "tasks", "trials", "inputs", "leftovers", "workspaces"):
+    for name in ("runs", "tasks", "trials", "inputs", ASIDE, "workspaces"):
         tighten_folder(context.home / name)
 
 
 def delete(context: EngineContext) -> None:
     """Delete what was set aside; it may take its time."""
-    for folder in _folders(_aside(context)):
+    for folder in _folders(context.home / ASIDE):
         try:
             context.member.checkouts.discard(str(folder))
         except FleetError as problem:
             log.warning("leftovers.kept", extra={"reason": problem.message})
 
 
-def _aside(context: EngineContext) -> Path:
-    return context.home / "leftovers"
+def _stale(context: EngineContext) -> Iterator[Path]:
+    """Yield folders of trials and of inputs that nobody needs.
 
-
-# What the store does not know is kept: it may be known, and under way, in another store of the same home.
-
-
-def _of_trials(context: EngineContext) -> Iterator[Path]:
+    What the store does not know is kept: it may be known, and under way, in another store of the same home.
+    """
     for folder in _folders(context.home / "trials"):
         if (trial := context.trials.peek(folder.name)) is not None and trial.has_ended:
             yield folder
-
-
-def _of_inputs(context: EngineContext) -> Iterator[Path]:
-    tasks = Tasks(context.store)
     for folder in _folders(context.home / "inputs"):
-        task = tasks.peek(folder.name)
-        if task is not None and task.state is TaskState.CLOSED and not _is_at_work(context, task):
-            yield folder
-
-
-def _is_at_work(context: EngineContext, task: Task) -> bool:
-    run = context.runs.peek(task.run) if task.run else None
-    return run is not None and run.has_work
+        task = context.tasks.peek(folder.name)
+        if task is not None and task.state is TaskState.CLOSED:
+            run = context.runs.peek(task.run) if task.run else None
+            if run is None or not run.has_work:
+                yield folder
 
 
 def _folders(parent: Path) -> list[Path]:
