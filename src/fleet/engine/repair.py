@@ -16,16 +16,16 @@ from typing import Any, cast
 
 from fleet.domain.event import EventKind, Json
 from fleet.domain.ids import RunId
-from fleet.domain.process import AgentProcess, Phase
+from fleet.domain.process import Phase
 from fleet.domain.rebuilding import Remains, newest, rebuild
 from fleet.domain.run import Result, Run
 from fleet.domain.task import Task, TaskState
 from fleet.engine.context import RUN_FILE
 from fleet.engine.follow import turn_start
-from fleet.ports.store import Record, Store
+from fleet.ports.store import Store
 from fleet.ports.traces import Trace, Traces
 from fleet.records.collection import decode_item
-from fleet.records.runs import BRANCH, Runs, branch_key, encode_event
+from fleet.records.runs import Runs, encode_event
 from fleet.records.tasks import QueueState, Tasks
 from fleet.shim.client import Shim
 from fleet.work.registry import KINDS
@@ -69,14 +69,21 @@ class Rebuilder:
     async def rebuild(self) -> Rebuilt:
         await self._shim.install()
         records = {run.id: run for run in self._runs.find()}
-        noted = {run.id: run for run in self._noted()}
+        places = self._home / "runs"
+        folders = [place.name for place in places.iterdir() if place.is_dir()] if places.is_dir() else []
+        noted: dict[str, Run] = {}
+        for name in folders:
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # what somebody else has put there
+                run = decode_item(Run, _decode(_read_text(places / name / RUN_FILE)))
+                if run.id == name:
+                    noted[name] = run
         traces = self._find_traces((*records.values(), *noted.values()))
         corrected: list[Run] = []
-        for name in sorted({*records, *noted, *traces, *(folder.name for folder in self._folders())}):
+        for name in sorted({*records, *noted, *traces, *folders}):
             run_id, record = RunId(name), records.get(RunId(name))
             if record is not None and record.host not in ("", self._host):
                 continue
-            known = newest(record, noted.get(run_id))
+            known = newest(record, noted.get(name))
             run = await self._rebuild_one(run_id, known, traces.get(name))
             if run is not None and run != record:
                 self._write(run, is_new=record is None)
@@ -115,18 +122,6 @@ class Rebuilder:
 
     # what is left of runs
 
-    def _folders(self) -> list[Path]:
-        runs = self._home / "runs"
-        return [folder for folder in runs.iterdir() if folder.is_dir()] if runs.is_dir() else []
-
-    def _noted(self) -> Iterator[Run]:
-        for folder in self._folders():
-            body = _read_json(folder / RUN_FILE)
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # what somebody else has put there
-                run = decode_item(Run, body)
-                if run.id == folder.name:
-                    yield run
-
     def _find_traces(self, runs: Iterable[Run]) -> dict[str, Trace]:
         projects = {run.project for run in runs}
         for folder in (self._home / "workspaces").glob("*/*"):
@@ -136,27 +131,29 @@ class Rebuilder:
 
     async def _remains(self, run_id: RunId, trace: Trace | None) -> Remains:
         folder = self._home / "runs" / run_id
-        turn, process = await self._last_process(folder)
+        turn, process, session, result = 0, None, "", None
+        for number in sorted(_turns(folder), reverse=True):
+            found = await self._shim.state(str(folder / f"turn-{number}"))
+            if found.phase is not Phase.ABSENT:
+                turn, process = number, found
+                break
         events = _read_events(folder)
+        for data in _data_of(events, EventKind.SESSION):
+            session = str(data.get("session_id") or session)
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # nothing like one
+            result = decode_item(Result, _decode(_read_text(folder / "result.json")))
         return Remains(
             turn=turn,
             process=process,
-            result=_read_result(folder),
+            result=result,
             settled=max((_int(event.get("turn")) for event in events), default=0),
-            session=_session(events),
+            session=session,
             has_folder=folder.is_dir(),
             workspace=trace.workspace if trace else "",
             is_ready=trace.is_ready if trace else False,
             saved_ref=trace.saved_ref if trace else "",
             is_known_to_git=trace is not None,
         )
-
-    async def _last_process(self, folder: Path) -> tuple[int, AgentProcess | None]:
-        for turn in sorted(_turns(folder), reverse=True):
-            process = await self._shim.state(str(folder / f"turn-{turn}"))
-            if process.phase is not Phase.ABSENT:
-                return turn, process
-        return 0, None
 
     # writing
 
@@ -171,7 +168,7 @@ class Rebuilder:
         else:
             self._runs.update(run.id, lambda _: run)
         if not run.is_removed and not run.is_shared:
-            self._claim_branch(run)
+            self._runs.claim_branch(run)
 
     def _write_events(self, run: Run, folder: Path) -> None:
         """Add the events that only the folder has; for a live agent also the one that begins its turn."""
@@ -179,21 +176,15 @@ class Rebuilder:
         last = stored[-1][0] if stored else 0
         bodies = [body for _, body in stored]
         more = [event for event in _read_events(folder) if _int(event.get("seq")) > last]
-        bodies += [_without_number(event) for event in more]
-        if run.is_live and (turn := max(_turns(folder), default=0)) > _opened(bodies):
-            prompt = _read_text(folder / f"turn-{turn}" / "prompt")
-            opening = turn_start(turn, prompt, fresh=True)
+        bodies += [{name: event[name] for name in event if name != "seq"} for event in more]
+        opened = 0  # the last turn that a process of its own was started for
+        for data in _data_of(bodies, EventKind.TURN_START):
+            opened = _int(data.get("turn")) if data.get("fresh") is not False else opened
+        if run.is_live and (turn := max(_turns(folder), default=0)) > opened:
+            opening = turn_start(turn, _read_text(folder / f"turn-{turn}" / "prompt"), fresh=True)
             bodies.append(encode_event(opening, at=time.time(), turn=turn, offset=0))
         if fresh := bodies[len(stored) :]:
             self._runs.append(run.id, fresh, expect=last)
-
-    def _claim_branch(self, run: Run) -> None:
-        key = branch_key(run.project, run.branch)
-        held = self._store.get(BRANCH, key)
-        if held is None or held.body.get("run") != run.id:
-            version = held.version if held else ""
-            body: dict[str, Json] = {"run": run.id, "at": time.time()}
-            self._store.put(Record(kind=BRANCH, key=key, body=body, version=version))
 
     # tasks
 
@@ -240,34 +231,11 @@ def _turns(folder: Path) -> list[int]:
     return [int(number) for number in numbers if number.isdecimal()]
 
 
-def _opened(bodies: Iterable[Mapping[str, Json]]) -> int:
-    """Return the last turn that a process of its own was started for, as the events tell."""
-    opened = 0
-    for body in bodies:
-        data = body.get("data")
-        if (
-            body.get("kind") == EventKind.TURN_START
-            and isinstance(data, dict)
-            and data.get("fresh") is not False
-        ):
-            opened = _int(data.get("turn"))
-    return opened
-
-
-def _session(events: Iterable[Mapping[str, Json]]) -> str:
-    session = ""
+def _data_of(events: Iterable[Mapping[str, Json]], kind: EventKind) -> Iterator[Mapping[str, Json]]:
+    """Yield the data of the events of a kind."""
     for event in events:
-        data = event.get("data")
-        if event.get("kind") == EventKind.SESSION and isinstance(data, dict):
-            session = str(data.get("session_id") or session)
-    return session
-
-
-def _read_result(folder: Path) -> Result | None:
-    try:
-        return decode_item(Result, _read_json(folder / "result.json"))
-    except (ValueError, KeyError, TypeError, AttributeError):  # there is none, or nothing like one
-        return None
+        if event.get("kind") == kind and isinstance(data := event.get("data"), dict):
+            yield data
 
 
 def _read_events(folder: Path) -> list[dict[str, Json]]:
@@ -279,14 +247,6 @@ def _read_events(folder: Path) -> list[dict[str, Json]]:
             break
         events.append(body)
     return events
-
-
-def _without_number(event: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: value for name, value in event.items() if name != "seq"}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    return _decode(_read_text(path))
 
 
 def _decode(text: str) -> dict[str, Any]:
