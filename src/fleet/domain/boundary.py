@@ -7,11 +7,11 @@ themselves, what fleet did. What is left was done by the agent, or by a person; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 RECOVERY = "refs/fleet/"
 UNCOMMITTED = "changed, not committed"  # a file of the main checkout
@@ -96,17 +96,36 @@ class Guarded:
     runs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-class Known(NamedTuple):
+class Known(Protocol):
     """Who may have made a change: asked only for what has changed."""
 
-    is_own_ref: Callable[[str], bool]
-    has_author: Callable[[str, str, str], bool]  # ref, old, new: another run's, or fleet's
-    is_agents_stash: Callable[[str], bool]  # commit: made on a branch of an agent that was at work
-    is_fleets_own: Callable[[str, str, str], bool]  # recovery ref, old, new: fleet deleted or moved it
-    explain_file: Callable[[str, Content, Content], tuple[str, str, bool]]  # old, new, whether it is harmless
-    is_at_rest: Callable[[str], bool]  # a run that did nothing meanwhile
     is_shared: bool  # the run works in the main checkout itself
-    stamp_of: Callable[[str], str]  # of a file of the main checkout
+
+    def is_own_ref(self, ref: str) -> bool: ...
+
+    def has_author(self, ref: str, old: str, new: str) -> bool:
+        """Whether another run, or fleet, moved a ref."""
+        ...
+
+    def is_agents_stash(self, commit: str) -> bool:
+        """Whether a stash was made on a branch of an agent that was at work."""
+        ...
+
+    def is_fleets_own(self, ref: str, old: str, new: str) -> bool:
+        """Whether fleet deleted or moved a recovery ref."""
+        ...
+
+    def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
+        """Say how a file differs, in a few words, and whether that follows from work in a workspace."""
+        ...
+
+    def is_at_rest(self, run: str) -> bool:
+        """Whether another run did nothing meanwhile."""
+        ...
+
+    def stamp_of(self, path: str) -> str:
+        """Return the stamp of a file of the main checkout."""
+        ...
 
 
 def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:

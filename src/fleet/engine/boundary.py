@@ -11,13 +11,13 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.domain.boundary import Content, Guarded, Known, Outside, OutsideKind, Weight, compare
+from fleet.domain.boundary import Content, Guarded, Outside, OutsideKind, Weight, compare
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.context import EngineContext
@@ -60,47 +60,42 @@ def _record(context: EngineContext, run: Run, turn: int) -> str:
         log.warning("boundary.not_recorded", extra={"run_id": run.id, "reason": str(problem)})
         return f"{_UNRECORDED}{problem}"[:MOST_WORDS] if context.settings_for("").boundary_hold else ""
     content = json.dumps(encode_guarded(taken)).encode()
-    _write(file, content)
-    return sha256(content).hexdigest()
-
-
-def _write(file: Path, content: bytes) -> None:
     draft = file.with_suffix(".draft")
     draft.write_bytes(content)
     draft.chmod(0o600)
     draft.replace(file)
+    return sha256(content).hexdigest()
 
 
 async def check(context: EngineContext, run: Run, turn: int) -> Run:
     """Return a run with all that changed outside of its workspace in a turn; recovery refs are put back."""
     if turn and run.guard:
         found = await context.in_git_thread(_look, context, run, turn)
-        if found:
-            added = {one.key: replace(one, turn=turn) for one in found}
-            run = await context.update(run.id, partial(_with_found, added))
+        added = {one.key: replace(one, turn=turn) for one in found}
+
+        def with_found(run: Run) -> Run:
+            outside = {one.key: one for one in run.outside} | added
+            return replace(run, outside=tuple(outside.values()), guard="")
+
+        if added:
+            run = await context.update(run.id, with_found)
     moved = [one for one in run.outside if one.weight is Weight.RESTORED and one.turn == turn]
-    if moved:
-        run = await _put_back(context, run, moved)
-    return run
-
-
-def _with_found(found: Mapping[str, Outside], run: Run) -> Run:
-    outside = {**{one.key: one for one in run.outside}, **found}
-    return replace(run, outside=tuple(outside.values()), guard="")
+    return await _put_back(context, run, moved) if moved else run
 
 
 def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
     """Return what changed in a turn; the old values of what holds the run are kept."""
-    name = f"turn {turn}"
+
+    def unknown(why: str) -> list[Outside]:
+        return [Outside(kind=OutsideKind.RECORD, name=f"turn {turn}", new=why)]
+
     if not context.member.boundary.is_there(run.project):  # then there is no result that could be held
         return []
     if run.guard.startswith(_UNRECORDED):
-        reason = run.guard.removeprefix(_UNRECORDED)
-        return [Outside(kind=OutsideKind.RECORD, name=name, new=f"could not be recorded before: {reason}")]
+        return unknown(f"could not be recorded before: {run.guard.removeprefix(_UNRECORDED)}")
     before = _load(context, run, turn)
     if before is None:
-        reason = "the record of how it was before is gone, or was changed"
-        return [Outside(kind=OutsideKind.RECORD, name=name, new=reason)]
+        return unknown("the record of how it was before is gone, or was changed")
     try:
         found = _compare(context, run, before)
         if not context.member.boundary.is_there(run.project):
@@ -112,9 +107,7 @@ def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
         log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
         if not context.member.boundary.is_there(run.project):  # it went away just now
             return []
-        return [
-            Outside(kind=OutsideKind.RECORD, name=name, new=f"could not be compared: {problem}"[:MOST_WORDS])
-        ]
+        return unknown(f"could not be compared: {problem}"[:MOST_WORDS])
     return found
 
 
@@ -151,107 +144,122 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
 
 def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]:
     after = context.member.boundary.take(run.project, str(context.home), before)
-    landings = _Landings(context, run.project)
-    worktrees = {owner: name for name, (owner, _) in {**before.worktrees, **after.worktrees}.items()}
-
-    # Branches that it made in an earlier turn.
-    made = {one.name for one in run.outside if one.kind is OutsideKind.REF and not one.old and one.turn}
-
-    def is_own_ref(ref: str) -> bool:
-        is_branch = ref == f"refs/heads/{run.branch}"
-        return is_branch or ref in made or (run.is_shared and before.head == f"ref: {ref}")
-
-    def is_agents_stash(commit: str) -> bool:
-        branch = context.member.boundary.stashed_on(run.project, commit)
-        return branch == run.branch or any(not _was_at_rest(one, before.at) for one in runs_on(branch))
-
-    def has_author(ref: str, old: str, new: str) -> bool:
-        if landings.made(ref, new):
-            return True
-        branch = ref.removeprefix("refs/heads/")
-        if any(_moved_by(context, one, worktrees.get(one.id, ""), new, before.at) for one in runs_on(branch)):
-            return True
-        # A side branch of another agent: a commit that it made has come or gone.
-        return any(context.member.boundary.was_made_in(run.project, name, new or old) for name in at_work())
-
-    def is_agents(branch: str) -> bool:
-        """Whether a branch is some run's, or was made during the turn."""
-        return f"refs/heads/{branch}" not in before.refs or bool(runs_on(branch))
-
-    def runs_on(branch: str) -> Sequence[Run]:
-        return context.runs.find("branch", branch_key(run.project, branch)) if branch else ()
-
-    def at_work() -> Iterator[str]:
-        """Worktrees of the other runs that were not at rest during the turn."""
-        for owner, name in worktrees.items():
-            other = context.runs.peek(RunId(owner)) if owner and owner != run.id else None
-            if other and not _was_at_rest(other, before.at):
-                yield name
-
-    def is_fleets_own(ref: str, old: str, new: str) -> bool:
-        _, _, kind, *rest = ref.split("/")
-        other = context.runs.peek(RunId(rest[0])) if rest else None
-        if other is None:
-            return kind != "saved"
-        if kind == "before":  # a person restores something, and what that replaces is kept as well
-            return bool(new) and context.member.boundary.is_ancestor(run.project, old, new)
-        if other.id == run.id:
-            return False
-        # Fleet moves and deletes these when a workspace is removed or brought back.
-        return not _was_at_rest(other, before.at)
-
-    def is_at_rest(name: str) -> bool:
-        other = context.runs.peek(RunId(name)) if name != run.id else None
-        return other is not None and _was_at_rest(other, before.at)
-
-    known = Known(
-        is_own_ref=is_own_ref,
-        has_author=has_author,
-        is_agents_stash=is_agents_stash,
-        is_fleets_own=is_fleets_own,
-        explain_file=partial(_explain, context, is_agents),
-        is_at_rest=is_at_rest,
-        is_shared=run.is_shared,
-        stamp_of=partial(context.member.boundary.stamp_of, run.project),
-    )
     accepted = AcceptedChanges(context.store)
 
     def weighed(one: Outside) -> Outside:
         is_let = before.is_report_only or accepted.has(run.project, one, before.at)
         return replace(one, weight=Weight.NOTE) if one.weight is Weight.HOLD and is_let else one
 
-    return [weighed(one) for one in compare(before, after, known)]
+    return [weighed(one) for one in compare(before, after, _Authors(context, run, before, after))]
 
 
-class _Landings:
-    """Commits that work (merge trains, say) moved refs to; read when first asked for."""
+class _Authors:
+    """`Known`, from the records of all runs and from the repository."""
 
-    def __init__(self, context: EngineContext, project: str) -> None:
-        self._context = context
-        self._project = project
-        self._made: set[tuple[str, str]] | None = None
+    def __init__(self, context: EngineContext, run: Run, before: Guarded, after: Guarded) -> None:
+        self._store = context.store
+        self._runs = context.runs
+        self._boundary = context.member.boundary
+        self._run = run
+        self._before = before
+        self._since = before.at
+        worktrees = {**before.worktrees, **after.worktrees}
+        self._worktrees = {owner: name for name, (owner, _) in worktrees.items()}
+        # Branches that it made in an earlier turn.
+        self._made = {
+            one.name for one in run.outside if one.kind is OutsideKind.REF and not one.old and one.turn
+        }
+        self.is_shared = run.is_shared
 
-    def made(self, ref: str, commit: str) -> bool:
-        if self._made is None:
-            store, project = self._context.store, self._project
-            self._made = {move for kind in kinds() for move in kind.moved_refs(store, project)}
-        return bool(commit) and (ref, commit) in self._made
+    def is_own_ref(self, ref: str) -> bool:
+        is_branch = ref == f"refs/heads/{self._run.branch}"
+        return is_branch or ref in self._made or (self.is_shared and self._before.head == f"ref: {ref}")
 
-
-def _moved_by(context: EngineContext, other: Run, worktree: str, new: str, since: float) -> bool:
-    """Whether another run, or fleet for it, made its branch what it is now."""
-    if new and new == (other.result.head if other.result else ""):
-        return True
-    if _was_at_rest(other, since):
+    def has_author(self, ref: str, old: str, new: str) -> bool:
+        if new and (ref, new) in self._landings:
+            return True
+        if any(self._was_moved_by(one, new) for one in self._runs_on(ref.removeprefix("refs/heads/"))):
+            return True
+        # A side branch of another agent that was not at rest: a commit that it made has come or gone.
+        for owner, worktree in self._worktrees.items():
+            other = self._runs.peek(RunId(owner)) if owner and owner != self._run.id else None
+            is_at_work = other is not None and not _was_at_rest(other, self._since)
+            if is_at_work and self._boundary.was_made_in(self._run.project, worktree, new or old):
+                return True
         return False
-    if not new:  # fleet deletes a branch when its run is removed, or after that
-        return other.is_removed or other.has_work
-    if new == other.base_sha:
-        return True
-    if worktree and context.member.boundary.was_made_in(other.project, worktree, new):
-        return True
-    # Its worktree is gone with its log; it was still at work when the turn began.
-    return other.is_removed and (other.removed_at or 0.0) > since
+
+    @cached_property
+    def _landings(self) -> set[tuple[str, str]]:
+        """Refs and the commits that work (merge trains, say) moved them to."""
+        return {move for kind in kinds() for move in kind.moved_refs(self._store, self._run.project)}
+
+    def _runs_on(self, branch: str) -> Sequence[Run]:
+        return self._runs.find("branch", branch_key(self._run.project, branch)) if branch else ()
+
+    def _was_moved_by(self, other: Run, new: str) -> bool:
+        """Whether another run, or fleet for it, made its branch what it is now."""
+        if new and new == (other.result.head if other.result else ""):
+            return True
+        if _was_at_rest(other, self._since):
+            return False
+        if not new:  # fleet deletes a branch when its run is removed, or after that
+            return other.is_removed or other.has_work
+        if new == other.base_sha:
+            return True
+        worktree = self._worktrees.get(other.id, "")
+        if worktree and self._boundary.was_made_in(other.project, worktree, new):
+            return True
+        # Its worktree is gone with its log; it was still at work when the turn began.
+        return other.is_removed and (other.removed_at or 0.0) > self._since
+
+    def is_agents_stash(self, commit: str) -> bool:
+        branch = self._boundary.stashed_on(self._run.project, commit)
+        runs = self._runs_on(branch)
+        return branch == self._run.branch or any(not _was_at_rest(one, self._since) for one in runs)
+
+    def is_fleets_own(self, ref: str, old: str, new: str) -> bool:
+        _, _, kind, *rest = ref.split("/")
+        other = self._runs.peek(RunId(rest[0])) if rest else None
+        if other is None:
+            return kind != "saved"
+        if kind == "before":  # a person restores something, and what that replaces is kept as well
+            return bool(new) and self._boundary.is_ancestor(self._run.project, old, new)
+        # Fleet moves and deletes the others' when a workspace is removed or brought back.
+        return other.id != self._run.id and not _was_at_rest(other, self._since)
+
+    def is_at_rest(self, run: str) -> bool:
+        other = self._runs.peek(RunId(run)) if run != self._run.id else None
+        return other is not None and _was_at_rest(other, self._since)
+
+    def stamp_of(self, path: str) -> str:
+        return self._boundary.stamp_of(self._run.project, path)
+
+    def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
+        is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))
+        if not is_config or (old.stamp and old.data is None) or (new.stamp and new.data is None):
+            return old.stamp[:12], new.stamp[:12], False
+        lost, won = self._boundary.explain_config(old.data or b"", new.data or b"")
+        replaced = {entry.partition("=")[0] for entry in lost}
+        is_harmless = old.mode == new.mode and all(
+            self._is_harmless(entry, replaced) for entry in (*lost, *won)
+        )
+        before = ", ".join(map(_without_value, lost))[:MOST_WORDS] or ("as it was" if old.stamp else "")
+        after = ", ".join(map(_without_value, won))[:MOST_WORDS]
+        return before, after or ("without it" if new.stamp else ""), is_harmless
+
+    def _is_harmless(self, entry: str, replaced: Collection[str]) -> bool:
+        """Whether git itself writes a setting for an agent's branch, or for a submodule that it populates."""
+        if entry.startswith(_HARMLESS):
+            return True
+        key = entry.partition("=")[0]
+        section, _, rest = key.partition(".")
+        name, _, field = rest.rpartition(".")
+        if section == "submodule":
+            return field in ("active", "url") and key not in replaced
+        if section != "branch":
+            return False
+        # Of an agent's branch: it is some run's, or was made during the turn.
+        return f"refs/heads/{name}" not in self._before.refs or bool(self._runs_on(name))
 
 
 def _was_at_rest(run: Run, since: float) -> bool:
@@ -260,40 +268,11 @@ def _was_at_rest(run: Run, since: float) -> bool:
     return run.has_ended and not run.has_work and last < since
 
 
-def _explain(
-    context: EngineContext, is_agents: Callable[[str], bool], name: str, old: Content, new: Content
-) -> tuple[str, str, bool]:
-    """Say how a file differs, in a few words, and whether that follows from work in a workspace."""
-    is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))
-    if not is_config or (old.stamp and old.data is None) or (new.stamp and new.data is None):
-        return old.stamp[:12], new.stamp[:12], False
-    lost, won = context.member.boundary.explain_config(old.data or b"", new.data or b"")
-    replaced = {entry.partition("=")[0] for entry in lost}
-    is_harmless = old.mode == new.mode and all(
-        _is_harmless(entry, is_agents, replaced) for entry in (*lost, *won)
-    )
-    before = ", ".join(map(_without_value, lost))[:MOST_WORDS] or ("as it was" if old.stamp else "")
-    after = ", ".join(map(_without_value, won))[:MOST_WORDS]
-    return before, after or ("without it" if new.stamp else ""), is_harmless
-
-
 def _without_value(entry: str) -> str:
     """Name a setting and tell its value from others: values can be secrets, and this goes into records."""
     key, _, value = entry.partition("=")
     # A URL in a key (`url.<base>.insteadOf`) can have a password in it as well.
     return f"{re.sub('//[^/@]*@', '//…@', key)} ({sha256(value.encode(errors='replace')).hexdigest()[:8]})"
-
-
-def _is_harmless(entry: str, is_agents: Callable[[str], bool], replaced: Collection[str]) -> bool:
-    """Whether git itself writes a setting for an agent's branch, or for a submodule that it populates."""
-    if entry.startswith(_HARMLESS):
-        return True
-    key = entry.partition("=")[0]
-    section, _, rest = key.partition(".")
-    name, _, field = rest.rpartition(".")
-    if section == "submodule":
-        return field in ("active", "url") and key not in replaced
-    return section == "branch" and is_agents(name)
 
 
 def forget(context: EngineContext, run: Run) -> None:
