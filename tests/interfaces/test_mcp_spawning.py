@@ -41,7 +41,7 @@ def quiet(paused: System) -> Iterator[System]:
     """A home for which no supervisor can start: it would end the runs that are only recorded."""
     lock = paused.link.take(is_background=True, version="none")
     fifo = paused.link.open()
-    paused.link.mark_up()
+    paused.link.mark("up")
     yield paused
     os.close(fifo)
     os.close(lock)

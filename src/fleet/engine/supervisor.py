@@ -84,7 +84,7 @@ class Supervisor:
             ]
         sweep = partial(stale_folders.delete, self._context)
         self._sweeping = self._do_beside(self._context.git_threads, sweep, "leftovers.kept")
-        self._link.mark_up()
+        self._link.mark("up")
         log.info("supervisor.up", extra={"pid": os.getpid()})
         while not self._is_stopping:
             self._woken.clear()
@@ -97,7 +97,7 @@ class Supervisor:
         await self._checkpoint()
         if self._queue.is_draining:
             with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
-                self._link.mark_drained()
+                self._link.mark("drained")
         log.info("supervisor.down", extra={"pid": os.getpid()})
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class Supervisor:
         self._queue.is_draining = True
         self._woken.set()
         log.info("supervisor.draining")
-        self._link.mark_draining()  # last: where it cannot be told, it is done all the same
+        self._link.mark("draining")  # last: where it cannot be told, it is done all the same
 
     def _listen(self) -> None:
         asyncio.get_running_loop().add_reader(self._fifo, self._hear)

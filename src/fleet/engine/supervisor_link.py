@@ -18,6 +18,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from fleet.errors import Conflict, SupervisorSilent
 from fleet.files.private import make_private
@@ -74,19 +75,11 @@ class HomeSupervisorLink:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
         import subprocess  # most commands find a supervisor, and need not load it
 
+        program = (sys.executable, "-m", "fleet.interfaces.supervise", "--background")
         with os.fdopen(self.open_log(), "ab") as log:
             # By way of a shell that ends at once: whoever called us has no child to wait for.
             subprocess.run(
-                [
-                    "sh",
-                    "-c",
-                    '"$@" &',
-                    "sh",
-                    sys.executable,
-                    "-m",
-                    "fleet.interfaces.supervise",
-                    "--background",
-                ],
+                ["sh", "-c", '"$@" &', "sh", *program],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -100,12 +93,8 @@ class HomeSupervisorLink:
         """Ask the supervisor to end; agents run on. Return whether there was one."""
         if not self._send(STOP):
             return False
-        deadline = time.monotonic() + timeout_seconds
-        while self.holder() is not None:
-            if time.monotonic() > deadline:
-                message = f"the supervisor did not stop within {timeout_seconds:.0f} s"
-                raise SupervisorSilent(message, hint=f"read {self.log_path}")
-            time.sleep(0.02)
+        message = f"the supervisor did not stop within {timeout_seconds:.0f} s"
+        self._wait_until(lambda: self.holder() is None, timeout_seconds, message)
         return True
 
     def holder(self) -> Holder | None:
@@ -128,30 +117,26 @@ class HomeSupervisorLink:
             return False
 
     def wait_until_open(self, timeout_seconds: float = 20) -> None:
-        deadline = time.monotonic() + timeout_seconds
-        while not self.is_open():
-            if time.monotonic() > deadline:
-                raise SupervisorSilent(
-                    f"no supervisor came up within {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
-                )
-            time.sleep(0.02)
+        message = f"no supervisor came up within {timeout_seconds:.0f} s"
+        self._wait_until(self.is_open, timeout_seconds, message)
 
     def wait_until_up(self, timeout_seconds: float = 30) -> None:
         """Wait until a supervisor works; raise `SupervisorSilent` with its last words if it ends instead."""
-        deadline = time.monotonic() + timeout_seconds
-        while True:
+
+        def is_up() -> bool:
             holder = self.holder()
-            if holder is not None and holder.is_up:
-                return
             if holder is None and not self.is_open():
-                reason = self._last_failure()
-                raise SupervisorSilent(
-                    f"the supervisor ended as soon as it was started{reason}", hint=f"read {self.log_path}"
-                )
+                message = f"the supervisor ended as soon as it was started{self._last_failure()}"
+                raise SupervisorSilent(message, hint=f"read {self.log_path}")
+            return holder is not None and holder.is_up
+
+        self._wait_until(is_up, timeout_seconds, f"the supervisor is not up after {timeout_seconds:.0f} s")
+
+    def _wait_until(self, is_so: Callable[[], bool], timeout_seconds: float, message: str) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while not is_so():
             if time.monotonic() > deadline:
-                raise SupervisorSilent(
-                    f"the supervisor is not up after {timeout_seconds:.0f} s", hint=f"read {self.log_path}"
-                )
+                raise SupervisorSilent(message, hint=f"read {self.log_path}")
             time.sleep(0.02)
 
     def _last_failure(self) -> str:
@@ -201,36 +186,21 @@ class HomeSupervisorLink:
         make_private(self.lock_path.parent)
         lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience_seconds
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self.is_open() or time.monotonic() > deadline:
-                    os.close(lock)
-                    raise Conflict(
-                        "a supervisor already works for this home", hint="see `fleet run --status`"
-                    ) from None
-                time.sleep(0.02)
-            else:
-                break
+        while not _is_locked(lock):
+            if self.is_open() or time.monotonic() > deadline:
+                os.close(lock)
+                raise Conflict("a supervisor already works for this home", hint="see `fleet run --status`")
+            time.sleep(0.02)
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(note).encode(), 0)
         return lock
 
-    def mark_up(self) -> None:
-        """Add to the note in the lock that its holder works."""
-        self._add_to_note("up")
+    def mark(self, word: Literal["up", "draining", "drained"]) -> None:
+        """Add to the note in the lock how its holder stands. Of one write, nobody reads a half.
 
-    def mark_draining(self) -> None:
-        self._add_to_note("draining")
-
-    def mark_drained(self) -> None:
-        """Leave word that whoever only looks is not to start another."""
-        self._add_to_note("drained")
-
-    def _add_to_note(self, word: str) -> None:
-        """Of one write, nobody reads a half."""
+        After a drained one, whoever only looks is not to start another.
+        """
         with self.lock_path.open("r+b") as lock:
             note = json.loads(lock.read())
             os.pwrite(lock.fileno(), json.dumps(note | {word: True}).encode(), 0)
@@ -241,6 +211,15 @@ class HomeSupervisorLink:
             os.mkfifo(self.fifo_path, 0o600)
         # Read and write: with a writer of our own the pipe never reports end-of-file.
         return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _is_locked(file: int) -> bool:
+    """Take the lock on a file, unless somebody has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_heard(fifo: int, patience_seconds: float) -> bool:
