@@ -25,13 +25,12 @@ from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.domain.task_prompts import brief, tell
 from fleet.engine.admission import AdmissionControl, CoderPauses
-from fleet.engine.clock import Clock, Waits
+from fleet.engine.attempts import Attempts
+from fleet.engine.clock import Waits
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.reconcilers import Isolation
 from fleet.engine.room import is_no_room
-from fleet.engine.run_starter import RunStarter
 from fleet.engine.task_files import Artifacts, TaskQuestions, tell_answers
-from fleet.engine.turn_outcome import TurnOutcomes
 from fleet.errors import Fenced, FleetError, NotFound
 
 log = logging.getLogger(__name__)
@@ -59,19 +58,19 @@ class Queue:
         self._artifacts = Artifacts(context.store, context.host, context.task_folder)
         self._pauses = CoderPauses(context)
         self._waits = Waits(context.clock)
-        self._outcomes = TurnOutcomes(
+        self._attempts = Attempts(
             context,
             admission=self._admission,
             pauses=self._pauses,
             questions=self._questions,
             artifacts=self._artifacts,
         )
-        self._starter = RunStarter(context, self._admission, self._outcomes)
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
         self._isolation = Isolation("task", log)
         self._is_first_look = True
+        self._next_at: float | None = None  # when, on the monotonic clock, something is due
 
     def look(self) -> QueuePass:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
@@ -96,32 +95,38 @@ class Queue:
         for closed in self._tasks.find("unannounced", "yes"):
             with self._isolation.of(closed.id):
                 self._tell_dependents(closed)
-        waiting = _Waiting(self._context.clock)
+        self._next_at = None
         if not self.is_draining and self._state.paused() is None:
-            self._dispatch(waiting)
+            self._dispatch()
         owned = self._tasks.find("owner", self._context.host)
         active = [task for task in owned if not self._waits_for_person(task)]
         for task in active:
-            waiting.for_seconds(self._left(task))
+            self._look_in(self._left(task))
             if hold := self._pauses.on(task.coder_used):
-                waiting.for_seconds(self._pauses.left(hold))
+                self._look_in(self._pauses.left(hold))
         if active and self._is_disk_low():
-            waiting.for_seconds(DISK_SECONDS)
+            self._look_in(DISK_SECONDS)
         if self._isolation.was_changed:
-            waiting.for_seconds(RETRY_SECONDS)
-        return QueuePass(is_busy=self._is_busy(active, waiting), next_at=waiting.next_at)
+            self._look_in(RETRY_SECONDS)
+        return QueuePass(is_busy=self._is_busy(active), next_at=self._next_at)
 
     def holds_any(self) -> bool:
         """Whether a task counts on this host: it is under way here, or waits for a person."""
         return any(self._tasks.page(index, self._context.host, limit=1) for index in ("owner", "asks"))
 
-    def _is_busy(self, active: Sequence[Task], waiting: _Waiting) -> bool:
+    def _is_busy(self, active: Sequence[Task]) -> bool:
         """Tell whether a supervisor must stay up for the queue."""
         if self.is_draining:  # what waits for its time is left to the next one
             return any(not self._is_waiting(task) for task in active)
         # Where hosts share the work, one that left while a task waits for a person would be taken for dead.
         is_counted_on = self._context.is_sharing and self.holds_any()
-        return bool(active) or waiting.next_at is not None or is_counted_on
+        return bool(active) or self._next_at is not None or is_counted_on
+
+    def _look_in(self, seconds: float) -> None:
+        """Have the next look come within some time; 0 is no reason for one."""
+        if seconds > 0:
+            moment = self._context.clock.monotonic() + seconds
+            self._next_at = moment if self._next_at is None else min(self._next_at, moment)
 
     # closed tasks let others go
 
@@ -157,7 +162,7 @@ class Queue:
                 continue
             task = self._tasks.peek(run.task or "")
             if task is None or not (task.is_attempt(run.id, run.token) or task.keeps_workspace):
-                self._outcomes.clean(run.id)
+                self._attempts.clean(run.id)
 
     def _give_up_if_superseded(self, run: Run) -> None:
         """End an agent whose task somebody else holds by now; its work is kept under a recovery ref."""
@@ -178,8 +183,8 @@ class Queue:
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
         run = self._context.runs.peek(task.run) if task.run else None
-        if run is not None and run.prompts >= task.turn and not self._starter.is_given(task, run):
-            task = self._starter.renumber(task, run)
+        if run is not None and run.prompts >= task.turn and not self._attempts.is_given(task, run):
+            task = self._attempts.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
@@ -191,21 +196,21 @@ class Queue:
             if newest.claim != task.claim or newest.state is not TaskState.IN_PROGRESS:
                 raise Fenced(task.id, task.token, newest.token)
             if run.held:  # a person must look at what changed outside of its workspace
-                self._outcomes.hold(newest, run)
+                self._attempts.hold(newest, run)
                 return
-            task = self._outcomes.conclude(newest, run)
+            task = self._attempts.conclude(newest, run)
             if task.state is not TaskState.IN_PROGRESS:
                 return
         if self._is_waiting(task):
             return
         if refusal := self._admission.enter(task, task.coder_used):
             if refusal.is_final:
-                self._outcomes.block(task, refusal.reason, run=run)
+                self._attempts.block(task, refusal.reason, run=run)
             return
         if run is None:
-            self._starter.make(task)
+            self._attempts.make(task)
         else:
-            self._starter.prompt(task, run)
+            self._attempts.prompt(task, run)
 
     def _is_waiting(self, task: Task) -> bool:
         is_held_back = self._pauses.on(task.coder_used) is not None
@@ -230,47 +235,45 @@ class Queue:
 
     # ready tasks
 
-    def _dispatch(self, waiting: _Waiting) -> None:
+    def _dispatch(self) -> None:
         """Start ready tasks while there is room."""
         if self._is_disk_low():
             if not self._was_low:
                 log.error("disk.full", extra={"home": str(self._context.home)})
             self._was_low = True
-            waiting.for_seconds(DISK_SECONDS)
+            self._look_in(DISK_SECONDS)
             return
         self._has_room, self._was_low = True, False
         full = set[Room]()
         for task in self._ready():
             with self._isolation.of(task.id):
-                self._offer(task, full, waiting)
+                self._offer(task, full)
             if not self._has_room:
                 break
         for task in self._waited_for():  # by agents, whose places are theirs where there is no other
             with self._isolation.of(task.id):
-                self._offer(task, set(), waiting)
+                self._offer(task, set())
 
-    def _offer(self, task: Task, full: set[Room], waiting: _Waiting) -> None:
+    def _offer(self, task: Task, full: set[Room]) -> None:
         """Start a ready task, if it may start here and now."""
         coder = self._coder_of(task)
         room = (coder, task.project, task.batch)
-        is_for_us = task.base_host in ("", self._context.host) and self._context.host_labels.issuperset(
-            task.needs
-        )
-        if room in full or not is_for_us:
+        is_allowed = self._context.host_labels.issuperset(task.needs)
+        if room in full or not is_allowed or task.base_host not in ("", self._context.host):
             return
         if hold := self._pauses.on(coder):
             coder = self._pauses.fallback(task, coder)
             if not coder:
-                waiting.for_seconds(self._pauses.left(hold))
+                self._look_in(self._pauses.left(hold))
                 return
         if left := self._left(task):
-            waiting.for_seconds(left)
+            self._look_in(left)
             return
         if not self._can_do(task, coder):
             return
         if refusal := self._admission.enter(task, coder):
             if refusal.is_daily:
-                waiting.for_seconds(86400 - self._context.clock.wall() % 86400)  # until the budgets' next day
+                self._look_in(86400 - self._context.clock.wall() % 86400)  # until the budgets' next day
             if refusal.is_final:
                 self._block(task, refusal.reason)
             elif refusal.reach is Reach.ALIKE:
@@ -282,7 +285,7 @@ class Queue:
         except OSError as problem:
             self._admission.leave(task.id)  # or it would keep others out until the next look, again and again
             if is_no_room(problem):
-                waiting.for_seconds(DISK_SECONDS)
+                self._look_in(DISK_SECONDS)
                 return
             self._block(task, f"its folder cannot be used: {problem}")
         except FleetError:
@@ -307,7 +310,7 @@ class Queue:
         except FleetError:
             return False
         has_programs = Path(task.project).is_dir() and shutil.which(binary) is not None
-        return has_programs and self._starter.has_all(task)
+        return has_programs and self._attempts.has_all(task)
 
     def _take(self, task: Task, coder: str) -> None:
         own_model = task.model if coder == self._coder_of(task) else ""
@@ -318,7 +321,7 @@ class Queue:
         self._artifacts.bring(task.id)
         self._artifacts.reopen_plan(task.id)
         answers = self._questions.unheard(task)
-        deps = self._starter.done_deps(task)
+        deps = self._attempts.done_deps(task)
 
         def taken(newest: Task) -> Task:
             if newest.token != task.token:
@@ -335,7 +338,7 @@ class Queue:
 
         held = self._tasks.update(task.id, taken)
         self._questions.mark_heard(answers)
-        self._starter.make(held)
+        self._attempts.make(held)
 
     def _ready(self) -> Iterator[Task]:
         """Yield ready tasks in the order in which they are to start, a page of each priority at a time."""
@@ -384,16 +387,3 @@ class Queue:
         self._tasks.update(task.id, answered)
         if goes_on:  # else the next agent gets the answers with its task
             self._questions.mark_heard(answers)
-
-
-class _Waiting:
-    """The next moment at which something is due."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.next_at: float | None = None
-
-    def for_seconds(self, seconds: float) -> None:
-        if seconds > 0:
-            moment = self._clock.monotonic() + seconds
-            self.next_at = moment if self.next_at is None else min(self.next_at, moment)
