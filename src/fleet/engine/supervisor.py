@@ -20,12 +20,12 @@ from fleet.domain.run import Mode, Wanted
 from fleet.engine import stale_folders
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
+from fleet.engine.gates import Bench
 from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
 from fleet.engine.queue import Queue, QueuePass
 from fleet.engine.reconcilers import Pass, Reconcilers
 from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
-from fleet.engine.trials import Bench
 from fleet.errors import FleetError
 from fleet.work.registry import kinds
 
