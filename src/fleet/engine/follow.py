@@ -158,13 +158,8 @@ class Follower:
             if self._is_to_stop(run):
                 process = await self._end(run)
             elif halt := await self._limit_reached(run):
-                data: dict[str, Json] = {
-                    "ok": False,
-                    "reason": halt.reason,
-                    "cause": halt.cause,
-                    "final": True,
-                }
-                await self._history.add(Event(kind=EventKind.TURN_END, data=data))
+                data: dict[str, Json] = {"ok": False, "reason": halt.reason, "cause": str(halt.cause)}
+                await self._history.add(Event(kind=EventKind.TURN_END, data=data | {"final": True}))
                 process = await self._stop(run)
             elif has_waited if not grew else time.monotonic() - looked_at > LOOK_BUSY_SECONDS:
                 # Something happened, and it was not output; or there is so much of it, for so long, that
