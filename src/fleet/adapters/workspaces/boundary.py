@@ -12,11 +12,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from fleet.adapters.workspaces import filters
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.commits import is_known_ancestor, point, was_made_in, write_commit
+from fleet.adapters.workspaces.commits import (
+    is_known_ancestor,
+    point,
+    read_commits,
+    was_made_in,
+    write_commit,
+)
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
 from fleet.adapters.workspaces.index import (
     clear_flags,
@@ -42,13 +47,6 @@ _GIT_FILES = (
     *("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout"),
     *("objects/info/alternates", "shallow"),
 )
-
-
-class _Look(NamedTuple):
-    """What takes a git process to find out."""
-
-    config: filters.Configuration
-    entries: dict[str, str]  # paths of the main checkout that are not as committed
 
 
 class GitBoundary:
@@ -83,8 +81,8 @@ class GitBoundary:
         at = time.time()
         head = read_text(common / "HEAD").strip()
         refs = all_refs(common)
-        look = self._look(project, common) if before is None else _look_again(project, common, before)
-        names = {*_files(common, Path(project), Path(home)), *map(Path, look.config.files)}
+        config, entries = self._look(project, common, before)
+        names = {*_files(common, Path(project), Path(home)), *map(Path, config.files)}
         files = {str(file): _content(file) for file in names}
         return Guarded(
             at=at,
@@ -93,21 +91,40 @@ class GitBoundary:
             commit=refs.get(head.removeprefix("ref: "), head),
             stashes=_stashes(common),
             files={name: content for name, content in files.items() if content.stamp},
-            config_files=look.config.files,
-            filters=look.config.filters,
-            entries=look.entries,
+            config_files=config.files,
+            filters=config.filters,
+            entries=entries,
             worktrees=dict(_worktrees(common)),
             runs=_runs(Path(home), before),
         )
 
-    def _look(self, project: str, common: Path) -> _Look:
-        """Look at the main checkout; ask git for its configuration only if a file of it has changed."""
-        known = self._configurations.get(common)
-        config = known[1] if known else None
-        if not (known and config and known[0] == [_fingerprint(name) for name in config.files]):
+    def _look(
+        self, project: str, common: Path, before: Guarded | None
+    ) -> tuple[filters.Configuration, dict[str, str]]:
+        """Return what takes git to find out: its configuration, and the paths that are not as committed.
+
+        The filters of before are run, if it is given: others may have been configured meanwhile.
+        """
+        if before is None:
+            return self._read_configuration(common), _status(project, common, {})
+        known, nothing = _configuration_of(before), Content("")
+        stamps = {name: before.files.get(name, nothing).stamp for name in before.config_files}
+        if all(_content(Path(name)).stamp == stamp for name, stamp in stamps.items()):
+            return known, _status(project, common, {})
+        try:
             config = filters.read_configuration(common)
-            self._configurations[common] = ([_fingerprint(name) for name in config.files], config)
-        return _Look(config, _status(project, common, {}))
+            return config, _status(project, common, filters.override(before.filters, config.filters))
+        except GitFailed:  # a file of its configuration was broken: that holds the run, and can be restored
+            return known, dict(before.entries)
+
+    def _read_configuration(self, common: Path) -> filters.Configuration:
+        """Ask git for its configuration only if a file of it has changed."""
+        known = self._configurations.get(common)
+        if known is None or known[0] != [_fingerprint(name) for name in known[1].files]:
+            config = filters.read_configuration(common)
+            known = ([_fingerprint(name) for name in config.files], config)
+            self._configurations[common] = known
+        return known[1]
 
     def explain_config(self, old: bytes, new: bytes) -> tuple[list[str], list[str]]:
         before, after = filters.settings_in(old), filters.settings_in(new)
@@ -144,10 +161,9 @@ class GitBoundary:
         git_dir = site.git_dir()
         if git_dir is None:
             return
-        if (git_dir / "config.worktree").exists():
-            filters.pin(site.path, filters.read_configuration(site.common, git_dir))
-        else:
-            filters.pin(site.path, filters.Configuration(tuple(taken.config_files), dict(taken.filters)))
+        has_own = (git_dir / "config.worktree").exists()
+        config = filters.read_configuration(site.common, git_dir) if has_own else _configuration_of(taken)
+        filters.pin(site.path, config)
 
     def unpin(self, place: Place) -> None:
         filters.unpin(site_of(place).path)
@@ -190,79 +206,55 @@ class GitBoundary:
         with in_our_words(f"restoring {found.name}"):
             match found.kind:
                 case OutsideKind.REF:
-                    self._restore_ref(project, common, _ref_of(run), found)
+                    _restore_ref(project, common, _ref_of(run), found)
                 case OutsideKind.HEAD:
-                    self._restore_head(project, found)
+                    target = found.old.removeprefix("ref: refs/heads/")
+                    words = (target,) if found.old.startswith("ref: ") else ("--detach", target)
+                    how = ("--quiet", "--no-guess", "--no-recurse-submodules")
+                    git("checkout", *how, *words, "--", cwd=project)
                 case OutsideKind.STASH:
-                    self._restore_stash(project, common, found)
+                    if found.old not in _stashes(common):
+                        git("stash", "store", "-m", "restored by a person", found.old, cwd=project)
                 case OutsideKind.FILE:
                     _restore_file(home, run, found)
                 case OutsideKind.CHECKOUT | OutsideKind.INDEX:
-                    self._restore_path(project, common, _ref_of(run), found)
+                    now = _content(Path(project, found.name)).data
+                    if now is not None:
+                        blobs = [(f"checkout/{found.name}", now)]
+                        _write_kept(common, _ref_of(run), blobs, [], "values that were replaced")
+                    git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
+                    if found.kind is OutsideKind.CHECKOUT:
+                        git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
                 case _:
-                    raise Conflict(
-                        f"{found.kind} {found.name} cannot be restored", hint="accept it, or mend it"
-                    )
-
-    def _restore_ref(self, project: str, common: Path, ref: str, found: Outside) -> None:
-        if (
-            all_refs(common).get(found.name, "") == found.new
-            and found.old
-            and not (found.new == "" or SHA.fullmatch(found.new))
-        ):
-            replace_packed(common, found.name, found.old)  # git itself cannot read it
-        now = read_ref(common, found.name)
-        if now == found.old:
-            return
-        if now != found.new:
-            raise Conflict(
-                f"{found.name} was moved again since, to {now or 'nothing'}", hint="accept the change instead"
-            )
-        if now:
-            _write_kept(common, ref, [], [now], "values that were replaced")
-        if not found.old:
-            git_patiently("update-ref", "--no-deref", "-d", found.name, now, cwd=common)
-            return
-        if read_text(common / "HEAD").strip() == f"ref: {found.name}" and now:
-            # With the files that belong to it; git refuses where that would undo what is not committed.
-            git("reset", "--keep", "--quiet", found.old, cwd=project)
-            return
-        point(common, {}, found.name, to=found.old, before=now, why="fleet: restored by a person")
-
-    def _restore_head(self, project: str, found: Outside) -> None:
-        target = found.old.removeprefix("ref: refs/heads/")
-        words = (target,) if found.old.startswith("ref: ") else ("--detach", target)
-        git("checkout", "--quiet", "--no-guess", "--no-recurse-submodules", *words, "--", cwd=project)
-
-    def _restore_stash(self, project: str, common: Path, found: Outside) -> None:
-        if found.old not in _stashes(common):
-            git("stash", "store", "-m", "restored by a person", found.old, cwd=project)
-
-    def _restore_path(self, project: str, common: Path, ref: str, found: Outside) -> None:
-        file = Path(project, found.name)
-        now = _content(file)
-        if now.data is not None:
-            _write_kept(common, ref, [(f"checkout/{found.name}", now.data)], [], "values that were replaced")
-        git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
-        if found.kind is OutsideKind.CHECKOUT:
-            git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
+                    problem = f"{found.kind} {found.name} cannot be restored"
+                    raise Conflict(problem, hint="accept it, or mend it")
 
 
-def _look_again(project: str, common: Path, before: Guarded) -> _Look:
-    """Look once more, with the filters of before: others may have been configured meanwhile."""
-    nothing = Content("")
-    is_same = all(
-        _content(Path(name)).stamp == before.files.get(name, nothing).stamp for name in before.config_files
-    )
-    if is_same:
-        config = filters.Configuration(tuple(before.config_files), dict(before.filters))
-        return _Look(config, _status(project, common, {}))
-    try:
-        config = filters.read_configuration(common)
-        return _Look(config, _status(project, common, filters.override(before.filters, config.filters)))
-    except GitFailed:  # a file of its configuration was broken: that holds the run, and can be restored
-        config = filters.Configuration(tuple(before.config_files), dict(before.filters))
-        return _Look(config, dict(before.entries))
+def _restore_ref(project: str, common: Path, ref: str, found: Outside) -> None:
+    is_readable = not found.new or SHA.fullmatch(found.new)
+    if found.old and not is_readable and all_refs(common).get(found.name) == found.new:
+        replace_packed(common, found.name, found.old)  # git itself cannot read it
+    now = read_ref(common, found.name)
+    if now == found.old:
+        return
+    if now != found.new:
+        raise Conflict(
+            f"{found.name} was moved again since, to {now or 'nothing'}", hint="accept the change instead"
+        )
+    if now:
+        _write_kept(common, ref, [], [now], "values that were replaced")
+    if not found.old:
+        git_patiently("update-ref", "--no-deref", "-d", found.name, now, cwd=common)
+        return
+    if read_text(common / "HEAD").strip() == f"ref: {found.name}" and now:
+        # With the files that belong to it; git refuses where that would undo what is not committed.
+        git("reset", "--keep", "--quiet", found.old, cwd=project)
+        return
+    point(common, {}, found.name, to=found.old, before=now, why="fleet: restored by a person")
+
+
+def _configuration_of(taken: Guarded) -> filters.Configuration:
+    return filters.Configuration(tuple(taken.config_files), dict(taken.filters))
 
 
 def _ref_of(run: str) -> str:
@@ -412,9 +404,8 @@ def _write_kept(
             git("read-tree", before, cwd=common, env=env)
         put_entries(common, env, lines)
         tree = write_tree(common, env)
-    asked = "".join(f"{sha}^{{commit}}\n" for sha in dict.fromkeys(parents) if sha)
-    told = git("cat-file", "--batch-check", cwd=common, input=asked.encode()) if asked else b""
-    found = [line.split()[0].decode() for line in told.splitlines() if line.split()[1:2] == [b"commit"]]
-    commit = write_commit(common, tree, [*found, *([before] if before else [])], f"fleet: {what}")
+    wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
+    found = [one.sha for one in read_commits(common, {}, *wanted) if one]
+    commit = write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")
     point(common, {}, ref, to=commit, before=before, why=f"fleet: {what}")
     return commit

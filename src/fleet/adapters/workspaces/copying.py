@@ -59,29 +59,37 @@ def copy_files(repository: Path, workspace: Path, patterns: Sequence[str]) -> Ma
 
 def copy_named(repository: Path, workspace: Path, names: Iterable[str]) -> Mapping[str, Copied]:
     """Copy files by name, those that exist and are not in the workspace yet."""
-    copied: dict[str, Copied] = {}
-    with in_our_words("copying files into the workspace"):
-        for name in names:
-            source, target = (repository / name), (workspace / name)
-            if not source.is_file() or os.path.lexists(target):
-                continue
-            _refuse_escape(repository, source, name)
-            _refuse_escape(workspace, target.parent, name)
-            copied[name] = _copy(source, target)
-    return copied
+    there = {name: name for name in names if (repository / name).is_file()}
+    return _copy(repository, workspace, there)
 
 
 def copy_repeated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> None:
     """Copy files of the repository to other names, as an agent had copied or moved them."""
+    missing = {name for name, source in repeated.items() if not (repository / source).is_file()}
+    for name in missing:
+        log.warning("workspace.copy_missing", extra={"file": name, "source": repeated[name]})
+    _copy(repository, workspace, {name: repeated[name] for name in repeated if name not in missing})
+
+
+def _copy(repository: Path, workspace: Path, sources: Mapping[str, str]) -> Mapping[str, Copied]:
+    """Copy files of the repository, each to a name that is not in the workspace yet."""
+    copied: dict[str, Copied] = {}
     with in_our_words("copying files into the workspace"):
-        for name, original in repeated.items():
-            source, target = (repository / original), (workspace / name)
-            if not source.is_file():
-                log.warning("workspace.copy_missing", extra={"file": name, "source": original})
-            elif not os.path.lexists(target):
-                _refuse_escape(repository, source, original)
-                _refuse_escape(workspace, target.parent, name)
-                _copy(source, target)
+        for name, original in sources.items():
+            source, target = repository / original, workspace / name
+            if os.path.lexists(target):
+                continue
+            _refuse_escape(repository, source, original)
+            _refuse_escape(workspace, target.parent, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.touch(mode=0o600, exist_ok=False)
+            with source.open("rb") as file, target.open("wb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+                os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+            made = target.stat()
+            digest = _digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
+            copied[name] = Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=digest)
+    return copied
 
 
 def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
@@ -99,7 +107,7 @@ def recall(git_dir: Path | None) -> Mapping[str, Copied]:
     except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
         log.warning("workspace.copies_forgotten", extra={"git_dir": str(git_dir), "reason": str(exc)})
         return {}
-    return {name: file for name, file in copied.items() if _is_copyable(name)}
+    return {name: file for name, file in copied.items() if is_inside(name) and ".git" not in name.split("/")}
 
 
 def find_copies(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> set[str]:
@@ -119,65 +127,60 @@ def find_repeated(workspace: Path, names: Iterable[str], copied: Mapping[str, Co
     return found
 
 
-def find_outdated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> list[str]:
-    """Return those files that the user's file, of which they are a copy, would not give back any more."""
-
-    def is_outdated(name: str, source: str) -> bool:
-        try:
-            return not filecmp.cmp(workspace / name, repository / source, shallow=False)
-        except OSError:
-            return True
-
-    return [name for name, source in repeated.items() if is_outdated(name, source)]
-
-
 def _digest_of_size(path: Path, sizes: Collection[int]) -> str:
     """Return the digest of a file that has one of the sizes; "-" of any other."""
     try:
-        found = path.lstat()
-        return _digest(path) if stat.S_ISREG(found.st_mode) and found.st_size in sizes else "-"
+        return _digest(path) if _size(path) in sizes else "-"
     except OSError:
         return "-"
 
 
-def _is_copyable(name: str) -> bool:
-    return is_inside(name) and ".git" not in name.split("/")
-
-
-def find_unchanged(repository: Path, workspace: Path, copied: Mapping[str, Copied]) -> set[str]:
-    """Return the copied files that still have the bytes that we gave them."""
-    return {name for name, file in copied.items() if _is_unchanged(repository, workspace, name, file)}
-
-
-def _is_unchanged(repository: Path, workspace: Path, name: str, copied: Copied) -> bool:
-    path = workspace / name
+def _size(path: Path) -> int:
+    """Return the size of a plain file; -1 if there is none."""
     try:
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size != copied.size:
-            return False
-        if copied.digest:
-            return _digest(path) == copied.digest
-        return filecmp.cmp(path, repository / name, shallow=False)
+    except OSError:
+        return -1
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    try:
+        return filecmp.cmp(one, other, shallow=False)
     except OSError:
         return False
 
 
+def find_outdated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> list[str]:
+    """Return those files that the user's file, of which they are a copy, would not give back any more."""
+    return [
+        name for name, source in repeated.items() if not _are_equal(workspace / name, repository / source)
+    ]
+
+
+def find_unchanged(repository: Path, workspace: Path, copied: Mapping[str, Copied]) -> set[str]:
+    """Return the copied files that still have the bytes that we gave them."""
+
+    def is_unchanged(name: str, file: Copied) -> bool:
+        path = workspace / name
+        if file.digest:
+            return _digest_of_size(path, [file.size]) == file.digest
+        return _size(path) == file.size and _are_equal(path, repository / name)
+
+    return {name for name, file in copied.items() if is_unchanged(name, file)}
+
+
 def _matching(repository: Path, patterns: Sequence[str]) -> Iterator[str]:
     for pattern in patterns:
-        if os.path.lexists(repository / pattern):
-            found = [os.path.normpath(pattern)]
-        else:
-            found = _glob(repository, pattern)
-        for name in found:
+        try:
+            is_name = os.path.lexists(repository / pattern)
+            found = [repository / pattern] if is_name else sorted(repository.glob(pattern))
+        except (ValueError, NotImplementedError) as exc:
+            raise InvalidInput(f"{pattern!r} is not a pattern of file names: {exc}") from exc
+        for path in found:
+            name = os.path.relpath(path, repository)
             if ".git" not in name.split("/"):
                 yield from _files_in(repository, name)
-
-
-def _glob(repository: Path, pattern: str) -> list[str]:
-    try:
-        return sorted(str(path.relative_to(repository)) for path in repository.glob(pattern))
-    except (ValueError, NotImplementedError) as exc:
-        raise InvalidInput(f"{pattern!r} is not a pattern of file names: {exc}") from exc
 
 
 def _files_in(repository: Path, name: str) -> Iterator[str]:
@@ -209,17 +212,6 @@ def _leaves(name: str) -> InvalidInput:
         f"{name!r} cannot be copied into a workspace: it leads out of the repository",
         hint="name files relative to the repository's top folder",
     )
-
-
-def _copy(source: Path, target: Path) -> Copied:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.touch(mode=0o600, exist_ok=False)
-    with source.open("rb") as origin, target.open("wb") as copy:
-        shutil.copyfileobj(origin, copy, 1 << 20)
-        os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(origin.fileno()).st_mode))
-    made = target.stat()
-    digest = _digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
-    return Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=digest)
 
 
 def _digest(path: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,13 +108,9 @@ def override(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
         pairs[required] = old.get(required, "false")  # one that is not run must not be missed
         if key.endswith((".clean", ".smudge")) and not old.get(f"{driver}.process"):
             pairs.setdefault(f"{driver}.process", "")
-    return _as_variables(pairs.items())
-
-
-def _as_variables(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     start = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
     env: dict[str, str] = {}
-    for number, (key, value) in enumerate(pairs, start):
+    for number, (key, value) in enumerate(pairs.items(), start):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         env["GIT_CONFIG_COUNT"] = str(number + 1)
     return env

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import (
@@ -19,10 +18,12 @@ from fleet.adapters.workspaces.folders import (
     free,
     in_our_words,
     move,
+    read_text,
     remove_file,
     rename_free,
+    write_whole,
 )
-from fleet.adapters.workspaces.readback import is_untouched
+from fleet.adapters.workspaces.locks import break_abandoned, hold, lock_of
 from fleet.adapters.workspaces.recovery import (
     bring_back_ref,
     kept_snapshot,
@@ -31,8 +32,9 @@ from fleet.adapters.workspaces.recovery import (
 )
 from fleet.adapters.workspaces.refs import delete_own_ref, read_ref
 from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
+from fleet.adapters.workspaces.trees import is_untouched
 from fleet.adapters.workspaces.uncommitted_work import break_dead_locks
-from fleet.adapters.workspaces.worktrees import Site, deleting_refs, forget, look_up_branch
+from fleet.adapters.workspaces.worktrees import Site, forget, look_up_branch
 from fleet.errors import Conflict, FleetError, GitFailed, NotFound
 from fleet.ports.workspace import Remains
 
@@ -128,22 +130,30 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
 def _keep_rest(site: Site, manifest: Manifest) -> None:
     """Move out of the trash what the snapshot does not hold."""
     for name in manifest.aside:
-        source, target = below(site.trash, name), kept_file(site, name)
+        source, target = below(site.trash, name), below(site.kept_files, name)
         # What is kept already was not put back yet by a restore that was cut off.
         if os.path.lexists(source) and not os.path.lexists(target):
             move(source, target)
 
 
-def kept_file(site: Site, name: str) -> Path:
-    return below(site.kept_files, name)
-
-
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
-    with deleting_refs(site):
-        if delete_branch:
-            _delete_branch(site)
-        _delete_base_refs(site)
-        remove_file(site.run_lock)
+    """Delete our own ref, and the branch if asked for; by a note of it, others unlock what a kill leaves."""
+    intent = site.common / "fleet" / "deleting"
+    with hold(site.repository_lock):
+        if intent.exists():  # by one who held the lock that we hold, and is dead
+            begun = intent.stat().st_mtime_ns
+            for lock in (site.common / f"{name}.lock" for name in read_text(intent).splitlines()):
+                if lock.exists() and lock.stat().st_mtime_ns >= begun:
+                    remove_file(lock)
+        break_abandoned(lock_of(site.common / "packed-refs"))
+        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
+        try:
+            if delete_branch:
+                _delete_branch(site)
+            _delete_base_refs(site)
+            remove_file(site.run_lock)
+        finally:
+            remove_file(intent)
 
 
 def _delete_base_refs(site: Site) -> None:
@@ -231,4 +241,4 @@ def _aside_names(site: Site) -> tuple[str, ...]:
 
 
 def _is_kept(site: Site, name: str) -> bool:
-    return os.path.lexists(kept_file(site, name)) or os.path.lexists(below(site.trash, name))
+    return os.path.lexists(below(site.kept_files, name)) or os.path.lexists(below(site.trash, name))

@@ -39,7 +39,7 @@ from fleet.adapters.workspaces.recovery import (
     kept_snapshot,
     reading_aside,
 )
-from fleet.adapters.workspaces.removal import finish_pending, kept_file
+from fleet.adapters.workspaces.removal import finish_pending
 from fleet.adapters.workspaces.snapshots import Manifest, Snapshot, read_snapshot
 from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import (
@@ -86,13 +86,17 @@ def restore(site: Site, ref: str) -> None:
 def _restore(site: Site, ref: str) -> None:
     snapshot = read_snapshot(site, ref)
     git_dir = site.git_dir()
-    if git_dir and site.has_folder() and read_text(git_dir / READY) == snapshot.sha:
+    stands = git_dir if site.has_folder() else None
+    if stands and read_text(stands / READY) == snapshot.sha:
         return
-    if not (git_dir and site.has_folder() and read_text(git_dir / RESTORING) == snapshot.sha):
-        _refuse_occupied(site, git_dir)
+    if not stands or read_text(stands / RESTORING) != snapshot.sha:
+        foreign = not git_dir and os.path.lexists(site.path) and not has_link_alone(site)
+        if foreign or (stands and site.was_used(stands)):
+            hint = "move it away, then run `fleet undo` again"
+            raise Conflict(f"{str(site.path)!r} is there already", hint=hint)
         clear_way(site, git_dir)
-        git_dir = _bring_files(site, snapshot)
-    _finish(site, git_dir, snapshot)
+        stands = _bring_files(site, snapshot)
+    _finish(site, stands, snapshot)
 
 
 def _finish(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
@@ -107,15 +111,6 @@ def finish_cut_off(site: Site) -> None:
     sha = read_text(git_dir / RESTORING).strip() if git_dir else ""
     if git_dir and sha and site.has_folder():
         _finish(site, git_dir, read_snapshot(site, sha))
-
-
-def _refuse_occupied(site: Site, git_dir: Path | None) -> None:
-    used = git_dir and site.has_folder() and site.was_used(git_dir)
-    foreign = not git_dir and os.path.lexists(site.path) and not has_link_alone(site)
-    if used or foreign:
-        raise Conflict(
-            f"{str(site.path)!r} is there already", hint="move it away, then run `fleet undo` again"
-        )
 
 
 def _bring_files(site: Site, snapshot: Snapshot) -> Path:
@@ -259,7 +254,7 @@ def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
 
 
 def _put_back(site: Site, name: str) -> None:
-    kept, target = kept_file(site, name), below(site.path, name)
+    kept, target = below(site.kept_files, name), below(site.path, name)
     if not os.path.lexists(kept):
         if not os.path.lexists(target):
             log.warning("workspace.kept_missing", extra={"run_id": site.place.run, "file": name})

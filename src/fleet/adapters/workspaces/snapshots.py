@@ -7,7 +7,7 @@ Where there is nothing but the last commit of the workspace's branch, that commi
 snapshot.
 
 Saving ends only after the tree was read back and found equal to the files on disk, and a second copy
-of the snapshot is in `.kept` (`readback.py`, `recovery.py`).
+of the snapshot is in `.kept` (`trees.py`, `recovery.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -43,12 +44,11 @@ from fleet.adapters.workspaces.index import (
 )
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.mending import has_history, mend, without_object
-from fleet.adapters.workspaces.readback import Stamp, compare, is_below
 from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
 from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
 from fleet.adapters.workspaces.status import Status, read_names, read_status
 from fleet.adapters.workspaces.survey import Opened, close_left_open, open_folders, survey
-from fleet.adapters.workspaces.trees import TreeWriter, raw_environment
+from fleet.adapters.workspaces.trees import Stamp, TreeWriter, compare, is_below, raw_environment
 from fleet.adapters.workspaces.worktrees import (
     READY,
     Site,
@@ -90,8 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     is_raw: bool = False  # all other files of the tree have the bytes that were on disk
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     sha: str
     tree: str
     manifest: Manifest
@@ -119,23 +118,18 @@ def usable_git_dir(site: Site) -> Path | None:
     It is made anew if somebody deleted it. Raises `Conflict` for a folder that is not this run's.
     """
     git_dir = site.git_dir()
-    if git_dir:
-        if not site.is_ours(git_dir):
-            raise _not_ours(site)
+    if git_dir and site.is_ours(git_dir):
         return git_dir if site.was_used(git_dir) else None
-    lost = linked_git_dir(site)
-    if lost is None:
-        if not any(site.path.iterdir()):  # a make that was killed before it wrote the link
+    if not git_dir and (lost := linked_git_dir(site)):
+        if has_link_alone(site):  # a make or restore that was killed: its files are still to come
             return None
-        raise _not_ours(site)
-    if has_link_alone(site):  # a make or restore that was killed: its files are still to come
-        return None
-    with hold(site.repository_lock):
-        return write_git_dir(site, site.branch_ref, lost.name, READY)
-
-
-def _not_ours(site: Site) -> Conflict:
-    return Conflict(f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is")
+        with hold(site.repository_lock):
+            return write_git_dir(site, site.branch_ref, lost.name, READY)
+    if git_dir or any(site.path.iterdir()):
+        raise Conflict(
+            f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is"
+        )
+    return None  # a make that was killed before it wrote the link
 
 
 def save(site: Site) -> str:
@@ -176,28 +170,21 @@ def read_snapshot(site: Site, ref: str) -> Snapshot:
 
 
 def _understand(site: Site, commit: CommitObject) -> Snapshot:
-    manifest = _manifest_in(commit, site.place.run)
-    if manifest is None and commit.sha != read_ref(site.common, site.saved_ref):
-        raise InvalidInput(f"{commit.sha} is not a snapshot of this workspace")
-    return Snapshot(sha=commit.sha, tree=commit.tree, manifest=manifest or _plain(site, commit.sha))
+    """Read the manifest that we wrote into a commit for this run, or make that of a plain snapshot.
 
-
-def _manifest_in(commit: CommitObject, run: str) -> Manifest | None:
-    """Return the manifest that we wrote into a commit for a run; None if it is a commit like any other.
-
-    A plain snapshot is one, and may say anything, also what looks like a manifest: that of another run, say.
+    A plain one is a commit like any other, and may say anything, also what looks like a manifest.
     """
     title, _, body = commit.message.partition("\n\n")
-    if title != TITLE:
-        return None
-    try:
-        manifest = msgspec.convert(json.loads(body), Manifest)
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        return None
-    if manifest.run != run:
-        return None
-    _check(commit.sha, manifest)
-    return manifest
+    manifest = None
+    if title == TITLE:
+        with suppress(ValueError, RecursionError, msgspec.MsgspecError):
+            manifest = msgspec.convert(json.loads(body), Manifest)
+    if manifest and manifest.run == site.place.run:
+        _check(commit.sha, manifest)
+        return Snapshot(commit.sha, commit.tree, manifest)
+    if commit.sha != read_ref(site.common, site.saved_ref):
+        raise InvalidInput(f"{commit.sha} is not a snapshot of this workspace")
+    return Snapshot(commit.sha, commit.tree, _plain(site, commit.sha))
 
 
 def _plain(site: Site, tip: str) -> Manifest:
@@ -343,11 +330,11 @@ def _read_status(site: Site, env: Mapping[str, str]) -> Status:
 def _only_tip(site: Site, git_dir: Path) -> str:
     """Return the last commit of the workspace's branch, "" if more than that is to be kept."""
     tip = read_ref(site.common, site.branch_ref)
-    on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
-    if not (tip and on_branch) or unfinished_files(git_dir) or has_ref(site.common, site.saved_ref):
+    if not (tip and site.is_on_branch(git_dir)) or unfinished_files(git_dir):
         return ""
-    heads, cut_off = _not_reached(site, git_dir, [tip])
-    return "" if heads or cut_off else tip
+    if has_ref(site.common, site.saved_ref) or any(_not_reached(site, git_dir, [tip])):
+        return ""
+    return tip
 
 
 def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> list[str]:

@@ -1,25 +1,196 @@
-"""The tree of a snapshot: equal to the files on disk, whatever git thinks of them."""
+"""The tree of a snapshot: written, read back, and compared byte for byte with the files on disk.
+
+Nothing of a workspace is deleted on git's word alone: settings, index flags, filters and names can all make
+git overlook a file, and an object that was just written can be pruned or damaged before it is needed.
+"""
 
 from __future__ import annotations
 
 import filecmp
 import os
-from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager
+import stat
+import tempfile
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import IO, NamedTuple
 
-from fleet.adapters.workspaces.command import git, joined
+from fleet.adapters.workspaces.command import git, joined, stream_git
 from fleet.adapters.workspaces.folders import delete_tree, free, free_name
-from fleet.adapters.workspaces.index import DURABLE, stage, write_tree
-from fleet.adapters.workspaces.readback import Comparison, Stamp, compare
+from fleet.adapters.workspaces.index import DURABLE, Entry, list_tree, stage, write_tree
 from fleet.adapters.workspaces.recovery import reading_aside
 from fleet.adapters.workspaces.status import Status
 from fleet.adapters.workspaces.survey import LARGEST_SAVED, MOST_SAVED, Survey
 from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Failed
 
+_LINK = "120000"
+_EXECUTABLE = "100755"
+_CHUNK = 1 << 20
+_MOST_UNREADABLE = 100  # objects that end the reading git process; more than that is a broken repository
 _TRIES = 4
+
+# What tells that a file was not touched since it was compared: inode, size, mtime and ctime.
+Stamp = tuple[int, int, int, int]
+
+
+class _Pending(NamedTuple):
+    """A file whose content is still to be compared with its object."""
+
+    name: str
+    sha: str
+    state: os.stat_result
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparison:
+    """How a folder differs from a tree. Names are relative to the folder."""
+
+    unequal: list[str] = field(default_factory=list[str])  # on disk, and not so in the tree
+    gone: list[str] = field(default_factory=list[str])  # in the tree, and not on disk
+    stamps: dict[str, Stamp] = field(default_factory=dict[str, Stamp])  # of every file that is equal
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.unequal or self.gone)
+
+
+def compare(
+    common: Path,
+    tree: str,
+    root: Path,
+    *,
+    required: Iterable[str],
+    aside: Collection[str] = (),
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Comparison:
+    """Compare the files below `root` with a tree. `env` says where else git finds objects.
+
+    `required` are the names that the tree must have; what it has besides is compared as well. What is at or
+    below a name of `aside` is kept elsewhere and not looked at.
+    """
+    entries = list_tree(common, tree, env)
+    found = Comparison()
+    pending: list[_Pending] = []
+    for name in dict.fromkeys((*required, *entries)):
+        if aside and is_below(name, aside):
+            continue
+        entry, state = entries.get(name), _state(root, name)
+        if state is None:
+            found.gone.append(name)
+        elif entry is None or not _is_same_kind(entry, state):
+            found.unequal.append(name)
+        else:
+            pending.append(_Pending(name, entry.sha, state))
+    for _ in range(_MOST_UNREADABLE + 1):
+        done = _compare_contents(common, root, pending, found, env)
+        if done == len(pending):
+            return found
+        # git ends at an object that it cannot read.
+        found.unequal.append(pending[done].name)
+        pending = pending[done + 1 :]
+    found.unequal += [one.name for one in pending]
+    return found
+
+
+def stamp(state: os.stat_result) -> Stamp:
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def is_untouched(root: Path, stamps: Mapping[str, Stamp], folder_times: Mapping[str, int]) -> bool:
+    """Tell whether every file is as it was when its stamp was taken, and none was added or deleted."""
+    for name, before in folder_times.items():
+        with suppress(PermissionError):  # in a folder that was closed again
+            if os.lstat(f"{root}/{name}").st_mtime_ns != before:
+                return False
+    for name, before in stamps.items():
+        state = _state(root, name)
+        if state is None or stamp(state) != before:
+            return False
+    return True
+
+
+def _state(root: Path, name: str) -> os.stat_result | None:
+    """Return what is known of a file; None if there is none, or a folder."""
+    try:
+        state = os.lstat(f"{root}/{name}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return None if stat.S_ISDIR(state.st_mode) else state
+
+
+def _is_same_kind(entry: Entry, state: os.stat_result) -> bool:
+    if stat.S_ISLNK(state.st_mode) or entry.mode == _LINK:
+        return stat.S_ISLNK(state.st_mode) and entry.mode == _LINK
+    is_executable = bool(state.st_mode & stat.S_IXUSR)
+    return stat.S_ISREG(state.st_mode) and is_executable == (entry.mode == _EXECUTABLE)
+
+
+def is_below(name: str, folders: Collection[str]) -> bool:
+    """Tell whether a name is one of some folders, or leads through one."""
+    while name:
+        if name in folders:
+            return True
+        name = name.rpartition("/")[0]
+    return False
+
+
+def _compare_contents(
+    common: Path, root: Path, pending: Sequence[_Pending], found: Comparison, env: Mapping[str, str]
+) -> int:
+    """Compare files with their objects as far as one git process gets; return how many were compared."""
+    if not pending:
+        return 0
+    with tempfile.TemporaryFile() as wanted:
+        wanted.write("".join(f"{one.sha}\n" for one in pending).encode())
+        wanted.seek(0)
+        process = stream_git("cat-file", "--batch", "--buffer", cwd=common, env=env, stdin=wanted)
+        with process:
+            out = process.stdout
+            assert out is not None
+            try:
+                for number, (name, _, state) in enumerate(pending):
+                    answer = _is_equal(out, f"{root}/{name}", state)
+                    if answer is None:
+                        return number
+                    if answer:
+                        found.stamps[name] = stamp(state)
+                    else:
+                        found.unequal.append(name)
+            finally:
+                process.kill()
+    return len(pending)
+
+
+def _is_equal(out: IO[bytes], path: str, state: os.stat_result) -> bool | None:
+    """Compare the next object that git prints with a file; None if git has ended."""
+    header = out.readline()
+    if not header.endswith(b"\n"):
+        return None
+    fields = header.split()
+    if fields[-1] == b"missing":
+        return False
+    size = int(fields[-1])
+    if stat.S_ISLNK(state.st_mode):
+        equal = out.read(size) == os.fsencode(os.readlink(path))  # noqa: PTH115 - bytes are compared
+    else:
+        equal = _has_bytes(path, out, size)
+    return equal if out.read(1) == b"\n" else None
+
+
+def _has_bytes(path: str, out: IO[bytes], size: int) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        equal, left = True, size
+        while left > 0:
+            content = out.read(min(left, _CHUNK))
+            if not content:
+                return False  # git has ended, which the caller notices
+            left -= len(content)
+            equal = equal and file.read(len(content)) == content
+        return equal and not file.read(1)
 
 
 @dataclass(slots=True, kw_only=True)

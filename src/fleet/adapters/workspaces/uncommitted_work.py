@@ -89,7 +89,7 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
         # Committing what is on disk would leave nothing that leads to it.
         save(site)
     is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
-    on_branch = read_text(git_dir / "HEAD").strip() == f"ref: {site.branch_ref}"
+    on_branch = site.is_on_branch(git_dir)
     if on_branch and not is_dirty:
         return ""
     head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)

@@ -18,9 +18,9 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ from fleet.adapters.workspaces.folders import (
     rename_free,
     write_whole,
 )
-from fleet.adapters.workspaces.locks import break_abandoned, hold, lock_of
+from fleet.adapters.workspaces.locks import hold, lock_of
 from fleet.adapters.workspaces.refs import has_ref
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.survey import close_left_open
@@ -96,23 +96,21 @@ class Site:
 
     def _find_git_dir(self) -> Path | None:
         folder = self.common / "worktrees"
-        usual = folder / self.path.name
-        if self._leads_here(usual):
-            return usual
-        # Where that name was taken, git and we put something after it.
+        # Where the usual name was taken, git and we put something after it.
         others = folder.glob(f"{glob.escape(_name_in_git(self.path.name))}*")
-        return next((found for found in others if self._leads_here(found)), None)
-
-    def _leads_here(self, git_dir: Path) -> bool:
-        return read_text(git_dir / "gitdir").removesuffix("\n") == str(self.link)
+        for found in chain([folder / self.path.name], others):
+            if read_text(found / "gitdir").removesuffix("\n") == str(self.link):
+                return found
+        return None
 
     def is_ours(self, git_dir: Path) -> bool:
-        head = read_text(git_dir / "HEAD").strip()
-        owner = read_text(git_dir / OWNER).strip()
-        if owner:
+        if owner := read_text(git_dir / OWNER).strip():
             return owner == self.place.run
         # The agent deleted it: its folder has the run's name, and the run once made a workspace.
-        return head == f"ref: {self.branch_ref}" or has_ref(self.common, self.base_ref)
+        return self.is_on_branch(git_dir) or has_ref(self.common, self.base_ref)
+
+    def is_on_branch(self, git_dir: Path) -> bool:
+        return read_text(git_dir / "HEAD").strip() == f"ref: {self.branch_ref}"
 
     def was_used(self, git_dir: Path) -> bool:
         """Tell whether an agent may have worked here."""
@@ -123,12 +121,9 @@ class Site:
 
 def worktrees_inside(site: Site) -> list[Path]:
     """Return the git folders of the worktrees that an agent made inside its workspace."""
-    links = ((found.parent, read_text(found)) for found in (site.common / "worktrees").glob("*/gitdir"))
-    return [
-        folder
-        for folder, link in links
-        if link.startswith(f"{site.path}/") and link.strip() != str(site.link)
-    ]
+    links = {found.parent: read_text(found).strip() for found in (site.common / "worktrees").glob("*/gitdir")}
+    inside = {folder: link for folder, link in links.items() if link.startswith(f"{site.path}/")}
+    return [folder for folder, link in inside.items() if link != str(site.link)]
 
 
 def site_of(place: Place) -> Site:
@@ -257,20 +252,15 @@ def _start_branch(site: Site, tip: str) -> None:
             raise NotFound(f"commit {tip} is not in {site.place.repository!r} any more") from exc
         if "exist" not in exc.reason:
             raise
-        _accept_only_ours(site, exc)
-
-
-def _accept_only_ours(site: Site, cause: GitFailed) -> None:
-    """Return if the existing branch was made for this run; else raise `BranchTaken`."""
-    branch = look_up_branch(site)
-    if branch is None or not git("for-each-ref", site.base_ref, cwd=site.common):
-        problem = f"branch {site.place.branch!r} cannot be made: {cause.reason}"
-        raise BranchTaken(problem, hint="choose another name") from cause
-    if branch.checked_out_at and branch.checked_out_at != site.path:
-        raise Conflict(
-            f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
-            hint="switch that checkout to another branch",
-        )
+        branch = look_up_branch(site)
+        if branch is None or not git("for-each-ref", site.base_ref, cwd=site.common):  # made for nobody of us
+            problem = f"branch {site.place.branch!r} cannot be made: {exc.reason}"
+            raise BranchTaken(problem, hint="choose another name") from exc
+        if branch.checked_out_at:
+            raise Conflict(
+                f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
+                hint="switch that checkout to another branch",
+            ) from exc
 
 
 class Branch(NamedTuple):
@@ -363,29 +353,3 @@ def forget(site: Site, git_dir: Path) -> None:
         gone.parent.mkdir(parents=True, exist_ok=True)
         git_dir.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-@contextmanager
-def deleting_refs(site: Site) -> Generator[None]:
-    """Hold the repository's lock, after removing the locks of somebody killed while deleting refs."""
-    intent = site.common / "fleet" / "deleting"
-    with hold(site.repository_lock):
-        _unlock_deleted(site.common, intent)
-        break_abandoned(lock_of(site.common / "packed-refs"))
-        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
-        try:
-            yield
-        finally:
-            remove_file(intent)
-
-
-def _unlock_deleted(common: Path, intent: Path) -> None:
-    """Remove git's locks of a deletion that was killed. We hold the lock that it held: it is dead."""
-    try:
-        begun = intent.stat().st_mtime_ns
-    except FileNotFoundError:
-        return
-    for name in read_text(intent).splitlines():
-        lock = common / f"{name}.lock"
-        if lock.exists() and lock.stat().st_mtime_ns >= begun:
-            remove_file(lock)
