@@ -69,10 +69,10 @@ class RelayKind(KindOfWork[Relay]):
             yield from self.branches(store, relay)
 
     def decisions(self, work: Relay) -> Iterable[Due]:
-        yield Due("relay", work.id, f"{work.id} is tired", Next("relay.rest", relay_id=work.id))
+        yield Due("relay", work.id, f"{work.id} is tired", Next("relay.cancel", relay_id=work.id))
 
     def notice(self, work: Relay) -> Notice | None:
-        return Notice(kind="relay.tired", about=work.id, title="tired", text="", command="fleet relay rest")
+        return Notice(kind="relay.tired", about=work.id, title="tired", text="", command="fleet relay cancel")
 
     def mark_told(self, work: Relay) -> Relay:
         return replace(work, is_told=True)
