@@ -224,8 +224,7 @@ class Task:
             raise Conflict(f"task {self.id} cannot be taken: it is {self.state}")
         is_first = self.token == 0 and not self.start  # then its base is what it was given
         return replace(
-            self,
-            state=TaskState.IN_PROGRESS,
+            self._unhindered(TaskState.IN_PROGRESS),
             start=self.base if is_first else self.start,
             start_ref=self.base_ref if is_first else self.start_ref,
             owner=owner,
@@ -235,41 +234,23 @@ class Task:
             prompt=prompt,
             coder_used=coder,
             model_used=model,
-            reason="",
-            not_before=0.0,
             close_reason=None,
-            is_held=False,
             started_at=self.started_at or now,
         )
 
     def go_on(self, prompt: str, *, given: int) -> Task:
         """Return it with a further prompt for the run that it has, which was `given` so many by now."""
-        return replace(
-            self,
-            state=TaskState.IN_PROGRESS,
-            turn=max(self.turn, given) + 1,
-            prompt=prompt,
-            reason="",
-            not_before=0.0,
-            question="",
-            close_reason=None,
-            is_held=False,
-        )
+        again = self._unhindered(TaskState.IN_PROGRESS)
+        return replace(again, turn=max(self.turn, given) + 1, prompt=prompt, close_reason=None)
 
     def give_back(self, reason: str) -> Task:
         """Return it open again for anybody; what its run has done is where the next one begins."""
-        return replace(
-            self,
-            state=TaskState.OPEN,
-            owner="",
-            run=None,
-            turn=0,
-            prompt="",
-            reason=reason,
-            not_before=0.0,
-            question="",
-            is_held=False,
-        )
+        free = self._unhindered(TaskState.OPEN)
+        return replace(free, owner="", run=None, turn=0, prompt="", reason=reason)
+
+    def _unhindered(self, state: TaskState) -> Task:
+        """Return it in a state, with nothing that it waits for and nobody who must look at it."""
+        return replace(self, state=state, reason="", not_before=0.0, question="", is_held=False)
 
     def lose_host(self, host: str) -> Task:
         """Return it after the loss of the only host that had its work: it begins again where it first began.

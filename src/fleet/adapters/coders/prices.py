@@ -23,19 +23,15 @@ class Price:
     cached: float
     output: float
 
-    def of(self, usage: Usage) -> float:
-        return (
-            usage.input_tokens * self.input
-            + usage.cached_tokens * self.cached
-            + usage.output_tokens * self.output
-        ) / MILLION
-
 
 def price(model: str, usage: Usage) -> float | None:
     """What these tokens cost at list price; None when the model's price is not known."""
     name = model.lower().rpartition("/")[2]
-    found = next((row for row in price_table() if fnmatchcase(name, row.model)), None)
-    return None if found is None else found.of(usage)
+    row = next((row for row in price_table() if fnmatchcase(name, row.model)), None)
+    if row is None:
+        return None
+    of_input = usage.input_tokens * row.input + usage.cached_tokens * row.cached
+    return (of_input + usage.output_tokens * row.output) / MILLION
 
 
 def price_of_all(spent: Mapping[str, Usage]) -> float | None:

@@ -73,17 +73,15 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
     with contextlib.closing(sqlite3.connect(draft)) as new:
         (records,) = new.execute("SELECT count(*) FROM record WHERE kind != ?", GENERATION[:1]).fetchone()
         known = max(generation.read(generation.beside(str(file))), _read_generation(new))
+    salvaged = Salvaged(
+        records=records,
+        unreadable=unreadable,
+        missing_writes=missing,
+        why=problem.message,
+        aside=str(aside) if file.exists() else "",
+    )
     with contextlib.closing(SqliteStore(draft, durable=False)) as store:
-        yield (
-            store,
-            Salvaged(
-                records=records,
-                unreadable=unreadable,
-                missing_writes=missing,
-                why=problem.message,
-                aside=str(aside) if file.exists() else "",
-            ),
-        )
+        yield store, salvaged
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         set_generation(connection, known + 1)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, LiteralString, NamedTuple
 
-from fleet.adapters.stores.text import Page, decode
+from fleet.adapters.stores.text import decode, decode_later
 from fleet.domain.event import Json
 from fleet.errors import StoreUnusable
 from fleet.ports.store import Record
@@ -54,8 +54,8 @@ class SqlStore(ABC):
     def _damaged(self, reason: str) -> StoreUnusable: ...
 
     def _records(self, kind: str, rows: Sequence[tuple[str, str, str, str]]) -> list[Record]:
-        fields = Page([row[2] for row in rows], self._decode).bodies()
-        bodies = Page([row[3] for row in rows], self._decode).bodies()
+        fields = decode_later([row[2] for row in rows], self._decode)
+        bodies = decode_later([row[3] for row in rows], self._decode)
         return [
             Record(kind=kind, key=key, version=version, fields=fields[place], body=bodies[place])
             for place, (key, version, _, _) in enumerate(rows)

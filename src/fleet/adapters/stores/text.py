@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from fleet.domain.event import Json
@@ -23,36 +23,27 @@ def decode(texts: Iterable[str]) -> list[dict[str, Json]]:
     return json.loads("[" + ",".join(texts) + "]")
 
 
-class Page:
-    """Bodies that were read together. They are decoded together, once somebody looks into one of them.
+def decode_later(
+    texts: Sequence[str], decode: Callable[[Sequence[str]], list[dict[str, Any]]]
+) -> list[Mapping[str, Any]]:
+    """Return bodies that were read together. They are decoded together, once somebody looks into one of them.
 
     Often nobody does: who has seen a record before knows it by its version.
     """
-
-    def __init__(self, texts: Sequence[str], decode: Callable[[Iterable[str]], list[dict[str, Any]]]) -> None:
-        self._texts = texts
-        self._decode = decode
-
-    @cached_property
-    def decoded(self) -> list[dict[str, Any]]:
-        return self._decode(self._texts)
-
-    def bodies(self) -> list[Body]:
-        return [Body(self, place) for place in range(len(self._texts))]
+    decoded = cache(lambda: decode(texts))
+    return [_Body(decoded, place) for place in range(len(texts))]
 
 
-class Body(Mapping[str, Any]):
-    """One of a page's bodies."""
+class _Body(Mapping[str, Any]):
+    __slots__ = ("_all", "_place")
 
-    __slots__ = ("_page", "_place")
-
-    def __init__(self, page: Page, place: int) -> None:
-        self._page = page
+    def __init__(self, all_decoded: Callable[[], list[dict[str, Any]]], place: int) -> None:
+        self._all = all_decoded
         self._place = place
 
     @property
     def _decoded(self) -> dict[str, Any]:
-        return self._page.decoded[self._place]
+        return self._all()[self._place]
 
     def __getitem__(self, name: str) -> Any:
         return self._decoded[name]
