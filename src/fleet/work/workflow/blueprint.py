@@ -23,7 +23,9 @@ from fleet.work.workflow.model import (
     ancestors,
     begin,
     cyclic,
+    each_stage,
     left_behind,
+    map_stages,
 )
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
@@ -125,7 +127,7 @@ def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple
             stages.append(_StageReader(body, number, place).read())
         except InvalidInput as problem:
             raise _in_words_of(body, problem) from problem
-        size += _size(stages[-1])
+        size += len([*each_stage(stages[-1:])])
         if size > MOST_STAGES:  # with those of the workflows within, before more of them are read
             raise _too_many(size)
     return tuple(stages)
@@ -149,10 +151,6 @@ def _words_in(body: Mapping[str, object]) -> dict[str, str]:
         for old, new in _OLD_WORDS.items()
         if new not in body and (old in body or (is_codefleets and old in _CODEFLEETS_WORDS))
     }
-
-
-def _size(stage: Stage) -> int:
-    return 1 + sum(map(_size, stage.stages))
 
 
 def _too_many(count: int) -> InvalidInput:
@@ -500,12 +498,11 @@ def _texts(value: object) -> dict[str, str]:
 def variables_used(stages: Sequence[Stage]) -> set[str]:
     """Return the names of all `vars.NAME` that stages ask for: in prompts, conditions and `foreach`."""
     used: set[str] = set()
-    for stage in stages:
+    for stage in each_stage(stages):
         asked = [name for condition in (stage.when, stage.until) if condition for name in names_in(condition)]
         asked.append(stage.foreach_from)
         used.update(name.removeprefix("vars.") for name in asked if name.startswith("vars."))
         used.update(variables_in(stage.prompt))
-        used.update(variables_used(stage.stages))
     return used
 
 
@@ -522,19 +519,14 @@ def warnings_about(stages: Sequence[Stage]) -> tuple[str, ...]:
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:
     """Return stages in which nobody is missing: the usual coder stands in."""
-    return tuple(
-        replace(stage, coder=stage.coder or coder, stages=with_usual_coder(stage.stages, coder))
-        for stage in stages
-    )
+    return map_stages(stages, lambda stage: replace(stage, coder=stage.coder or coder))
 
 
 def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, ...]:
     """Return stages in which every agent has a time limit of its own, or the usual one."""
-    return tuple(
-        replace(
-            stage,
-            seconds=stage.seconds or seconds if stage.kind is StageKind.AGENT else stage.seconds,
-            stages=with_usual_seconds(stage.stages, seconds),
-        )
-        for stage in stages
-    )
+
+    def limited(stage: Stage) -> Stage:
+        is_agent = stage.kind is StageKind.AGENT
+        return replace(stage, seconds=stage.seconds or seconds) if is_agent else stage
+
+    return map_stages(stages, limited)

@@ -286,6 +286,18 @@ def begin(workflow: Workflow) -> Workflow:
     return replace(workflow, progress=tuple(Progress() for _ in workflow.stages))
 
 
+def each_stage(stages: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield stages, and those of workflows within."""
+    for stage in stages:
+        yield stage
+        yield from each_stage(stage.stages)
+
+
+def map_stages(stages: Iterable[Stage], change: Callable[[Stage], Stage]) -> tuple[Stage, ...]:
+    """Return stages with a change made to each of them, also to those of workflows within."""
+    return tuple(change(replace(stage, stages=map_stages(stage.stages, change))) for stage in stages)
+
+
 # deciding
 
 

@@ -22,7 +22,7 @@ from fleet.operations.work import ListWork, OfWork, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
     from fleet.domain.event import Json
@@ -345,20 +345,16 @@ class RunWorkflow(
     )
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
+        from fleet.work.workflow.model import each_stage
+
         blueprint = self.blueprint(call)
-        for stage in _all_stages(blueprint.stages):
+        for stage in each_stage(blueprint.stages):
             reaches_out = stage.gates or stage.flags or stage.strategy == "shared"
             call.refuse_agent("commands, flags or the user's checkout in a stage", given=reaches_out)
             if not self.source:
                 call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
         workflow = Workflows.service(call).start(blueprint, self.wish(call, blueprint))
         return WorkflowView.of_work(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
-
-
-def _all_stages(stages: Iterable[Stage]) -> Iterator[Stage]:
-    for stage in stages:
-        yield stage
-        yield from _all_stages(stage.stages)
 
 
 class CheckWorkflow(

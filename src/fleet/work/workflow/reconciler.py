@@ -16,11 +16,12 @@ from fleet.domain.task import Input
 from fleet.domain.template import Reference, fill_in
 from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
-from fleet.errors import Failed, FleetError, OverLimit, StoreUnusable, Unavailable
+from fleet.errors import Failed, FleetError, OverLimit, Unavailable
 from fleet.records.collection import encode_value
 from fleet.records.tasks import Tasks
 from fleet.work.pair.records import Pairs
 from fleet.work.race.records import Races
+from fleet.work.workflow.blueprint import MOST_ITEMS
 from fleet.work.workflow.model import (
     Outcome,
     Stage,
@@ -52,7 +53,6 @@ from fleet.work.workflow.stage_runners import (
 log = logging.getLogger(__name__)
 
 MOST_DIFF = 60_000  # characters of a diff that go into a prompt
-MOST_ITEMS = 200
 LONGEST_ITEM = 2_000
 
 INPUTS = """
@@ -125,7 +125,7 @@ class WorkflowReconciler:
         """Have all parts of a stage begun; record what came of it, once they all have ended."""
         try:
             standings = [self._standing(work, index, number) for number in range(len(work.units(index)))]
-        except (StoreUnusable, Unavailable, OverLimit):
+        except (Unavailable, OverLimit):
             raise  # that passes
         except FleetError as problem:
             self._cancel(work, index)
@@ -135,8 +135,12 @@ class WorkflowReconciler:
             if not all(outcome.is_good for outcome in ended):
                 self._cancel(work, index)  # what failed for good waits for nobody any more
             return self._settle(work, index, tuple(self._kept(work, index, one) for one in ended))
+        # A person must do something for it, or nothing any more.
         asks = next((one.asks for one in standings if one.asks), "")
-        return self._with_question(work, index, asks)
+        asking = replace(work.progress[index], asks=asks)
+        if asking == work.progress[index]:
+            return work
+        return self._change(work, index, lambda newest: newest.with_progress(index, asking))
 
     def _kept(self, work: Workflow, index: int, outcome: Outcome) -> Outcome:
         """Return an outcome, with a branch where a gate let a merge pass: as it is, so it can be landed."""
@@ -174,13 +178,6 @@ class WorkflowReconciler:
             work.id, lambda newest: change(newest) if newest.progress[index] == seen else newest
         )
 
-    def _with_question(self, work: Workflow, index: int, asks: str) -> Workflow:
-        """Record what a person must do for a stage that runs, or that nothing must be done any more."""
-        seen = work.progress[index]
-        if seen.asks == asks:
-            return work
-        return self._change(work, index, lambda newest: newest.with_progress(index, replace(seen, asks=asks)))
-
     # a stage that may start
 
     def _start(self, work: Workflow, index: int) -> Workflow:
@@ -189,7 +186,7 @@ class WorkflowReconciler:
             items, start = self._items(work, index), self._start_of(work, index)
             is_asked = work.stages[index].kind is StageKind.APPROVAL
             asks = self._prompt(work, index, "", start) if is_asked else ""
-        except (StoreUnusable, Unavailable, OverLimit):
+        except (Unavailable, OverLimit):
             raise  # that passes
         except FleetError as problem:
             return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
@@ -201,6 +198,7 @@ class WorkflowReconciler:
         stage, progress = work.stages[index], work.progress[index]
         name = work.unit(index, number)
         item = progress.items[number] if progress.items else ""
+        earlier = (outcome for at in work.progress for outcome in at.outcomes)
         inputs = self._inputs(work, index, progress.start)
         prompt = self._prompt(work, index, item, progress.start) + self._told_of(name, stage, inputs)
         return StageOrder(
@@ -209,7 +207,7 @@ class WorkflowReconciler:
             stage=stage,
             prompt=prompt,
             start=progress.start,
-            pushed=_where_pushed(work, progress.start),
+            pushed=next((one.pushed for one in earlier if one.pushed and one.head == progress.start), ""),
             inputs=inputs,
         )
 
@@ -239,14 +237,10 @@ class WorkflowReconciler:
         ]
         if not heads or (stage.strategy is Strategy.NEW and stage.kind is not StageKind.GATE):
             return work.base
-        return heads[0] if stage.strategy is not Strategy.MERGE else self._merged(work, heads)
-
-    def _merged(self, work: Workflow, heads: Sequence[str]) -> str:
         commit = heads[0]
-        for head in heads[1:]:
-            merged = self._context.merging.merge(
-                work.project, commit, head, f"Merge for workflow {work.name}"
-            )
+        for head in heads[1:] if stage.strategy is Strategy.MERGE else ():
+            message = f"Merge for workflow {work.name}"
+            merged = self._context.merging.merge(work.project, commit, head, message)
             if not merged.commit:
                 told = merged.reason or f"in each other's way in {', '.join(merged.conflicts)}"
                 raise Failed(f"what it builds on cannot be merged: {told}")
@@ -258,13 +252,11 @@ class WorkflowReconciler:
     def _prompt(self, work: Workflow, index: int, item: str, start: str) -> str:
         others = {
             "task_prompt": work.task_prompt,
-            "item": item,
+            **({"item": item} if work.progress[index].items else {}),
             "round": str(work.progress[index].round),
             "base": start,
             **{f"vars.{name}": value for name, value in work.variables.items()},
         }
-        if not work.progress[index].items:
-            del others["item"]
         names = [stage.name for stage in work.stages]
         return fill_in(work.stages[index].prompt, names, partial(self._value, work), others)
 
@@ -298,6 +290,7 @@ class WorkflowReconciler:
 
     def _inputs(self, work: Workflow, index: int, start: str) -> tuple[Input, ...]:
         """Return what earlier stages left and a stage does not begin with."""
+        contains = self._context.member.repositories.contains
         return tuple(
             Input(
                 name=f"{slug(work.stages[need].name)}-{need}.{number}",
@@ -307,11 +300,8 @@ class WorkflowReconciler:
             )
             for need in work.stages[index].needs
             for number, outcome in enumerate(work.progress[need].outcomes)
-            if outcome.head not in ("", outcome.start) and not self._has(work, start, outcome.head)
+            if outcome.head not in ("", outcome.start) and not contains(work.project, outcome.head, start)
         )
-
-    def _has(self, work: Workflow, commit: str, earlier: str) -> bool:
-        return self._context.member.repositories.contains(work.project, earlier, commit)
 
     def _told_of(self, name: TaskId, stage: Stage, inputs: Sequence[Input]) -> str:
         """Tell where to find inputs: in folders that are laid out for a task's agent, and in git for all."""
@@ -320,12 +310,5 @@ class WorkflowReconciler:
         if stage.kind is not StageKind.AGENT:
             return BRANCHES.format(lines="\n".join(f"- {one.of}: {one.told}" for one in inputs))
         folder = self._context.inputs_folder(name)
-        return INPUTS.format(
-            lines="\n".join(f"- {one.of}: {folder / one.name} ({one.told})" for one in inputs)
-        )
-
-
-def _where_pushed(work: Workflow, commit: str) -> str:
-    """Return the ref that a commit of an earlier stage was pushed to; "" if it was not."""
-    outcomes = (outcome for at in work.progress for outcome in at.outcomes)
-    return next((one.pushed for one in outcomes if one.pushed and one.head == commit), "")
+        lines = (f"- {one.of}: {folder / one.name} ({one.told})" for one in inputs)
+        return INPUTS.format(lines="\n".join(lines))

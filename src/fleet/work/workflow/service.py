@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.config import require_plain
 from fleet.domain.ids import WorkflowId, new_work_id
 from fleet.domain.question import QuestionState
 from fleet.domain.task import TaskState
@@ -19,6 +20,7 @@ from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
 from fleet.services.programs import require_binary
 from fleet.services.projects import is_linked, project_at
+from fleet.services.texts import check_text
 from fleet.services.work import WorkService
 from fleet.services.workspaces import require_own_repository, run_at
 from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
@@ -31,6 +33,7 @@ from fleet.work.workflow.model import (
     Workflow,
     approved,
     begin,
+    each_stage,
     retried,
 )
 from fleet.work.workflow.records import Workflows
@@ -110,12 +113,16 @@ class WorkflowService(WorkService[Workflow]):
         return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
-        from fleet.services.texts import check_text
-
         check_text(wish.task_prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)
         _check_variables(stages, blueprint.variables, wish.variables)
-        self._check_coders(stages)
+        for stage in each_stage(stages):
+            for name in _coders_of(stage):
+                try:
+                    require_binary(self._deps.coder(name).facts)
+                except FleetError as problem:
+                    problem.message = f"stage {stage.name!r}: {problem.message}"
+                    raise
         return stages
 
     def start(self, blueprint: Blueprint, wish: WorkflowWish) -> Workflow:
@@ -126,7 +133,12 @@ class WorkflowService(WorkService[Workflow]):
             raise InvalidInput(
                 f"workflow {blueprint.name!r} needs a task", hint="give it a prompt: what is to be done"
             )
-        _refuse_shared_elsewhere(stages, wish.folder)
+        shared = [stage.name for stage in each_stage(stages) if stage.strategy is Strategy.SHARED]
+        if shared and is_linked(wish.folder):  # it would work in the repository's main checkout
+            raise InvalidInput(
+                f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
+                hint="call from inside the repository's main checkout, or choose another `strategy`",
+            )
         repository = self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
@@ -153,14 +165,12 @@ class WorkflowService(WorkService[Workflow]):
         return sorted(found.values())
 
     def _places(self, folder: str) -> tuple[Path, ...]:
-        from fleet.config import require_plain
-
-        project = project_at(folder)
+        project, usual = project_at(folder), (self._deps.home / "workflows", BUILT_IN)
         if project is None:
-            return (self._deps.home / "workflows", BUILT_IN)
+            return usual
         require_own_repository(self._runs, folder, project)
-        own = project if (run := run_at(self._runs, folder)) is None else run.project
-        return (require_plain(Path(own), "workflows"), self._deps.home / "workflows", BUILT_IN)
+        run = run_at(self._runs, folder)
+        return (require_plain(Path(run.project if run else project), "workflows"), *usual)
 
     def _find(self, source: str, folders: Sequence[str], project: str) -> Path:
         """Return a file in one of the folders, or else the one of a workflow that has a name."""
@@ -173,22 +183,12 @@ class WorkflowService(WorkService[Workflow]):
         for path in (*files, *named):
             if os.path.isfile(path):  # noqa: PTH113  unlike Path's, it takes any name
                 if path.parent.parts[-2:] == (".fleet", "workflows"):
-                    _refuse_link(path)
+                    require_plain(path.parents[2], "workflows", path.name)
                 return path
         raise NotFound(
             f"there is no file and no workflow {source!r}",
             hint=("see known workflows with ", Next("workflow.known")),
         )
-
-    def _check_coders(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            for name in _coders_of(stage):
-                try:
-                    require_binary(self._deps.coder(name).facts)
-                except FleetError as problem:
-                    problem.message = f"stage {stage.name!r}: {problem.message}"
-                    raise
-            self._check_coders(stage.stages)
 
     # looking
 
@@ -262,14 +262,10 @@ class WorkflowService(WorkService[Workflow]):
         """Answer a stage that asks for a person's approval."""
 
         def decided(one: Workflow) -> Workflow:
-            index = one.index_of(stage)
             said = words or ("yes" if yes else "no")
-            answer = Outcome(
-                status="approved" if yes else "failed",
-                summary=said,
-                reason="" if yes else f"{by} said no: {said}",
-            )
-            return approved(one, index, answer, time.time())
+            reason = "" if yes else f"{by} said no: {said}"
+            answer = Outcome(status="approved" if yes else "failed", summary=said, reason=reason)
+            return approved(one, one.index_of(stage), answer, time.time())
 
         def told(before: Workflow) -> list[Mapping[str, Json]]:
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
@@ -313,8 +309,12 @@ class WorkflowService(WorkService[Workflow]):
             if tip := self._tip_of(workflow, branch):  # it is still there
                 safe = ["HEAD"] + [f"refs/heads/{one}" for one in results if branch not in results]
                 is_merged = any(self._deps.repositories.contains(workflow.project, tip, ref) for ref in safe)
-                is_gone = is_merged and self._drop(workflow, branch, tip)
-                (deleted if is_gone else kept).append(branch)
+                try:
+                    if is_merged:
+                        self._deps.repositories.drop_branch(workflow.project, branch, tip)
+                    (deleted if is_merged else kept).append(branch)
+                except (Conflict, GitFailed):
+                    kept.append(branch)
         return CleanedUp(tuple(deleted), tuple(kept))
 
     def _tip_of(self, workflow: Workflow, branch: str) -> str:
@@ -322,13 +322,6 @@ class WorkflowService(WorkService[Workflow]):
             return self._deps.repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
         except FleetError:
             return ""
-
-    def _drop(self, workflow: Workflow, branch: str, tip: str) -> bool:
-        try:
-            self._deps.repositories.drop_branch(workflow.project, branch, tip)
-        except (Conflict, GitFailed):
-            return False
-        return True
 
 
 def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: Mapping[str, str]) -> None:
@@ -342,18 +335,6 @@ def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: M
     for name in sorted(used - set(usual) - set(given)):
         hint = f"give the variable {name!r} a value, or set it in `variables` of the file"
         raise InvalidInput(f"{{vars.{name}}} has no value", hint=hint)
-
-
-def _refuse_shared_elsewhere(stages: Sequence[Stage], folder: str) -> None:
-    """Refuse what would work in the repository's main checkout, though the user is in another one."""
-    shared = [stage.name for stage in stages if stage.strategy is Strategy.SHARED]
-    if shared and is_linked(folder):
-        raise InvalidInput(
-            f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
-            hint="call from inside the repository's main checkout, or choose another `strategy`",
-        )
-    for stage in stages:
-        _refuse_shared_elsewhere(stage.stages, folder)
 
 
 def _live(workflow: Workflow) -> Workflow:
@@ -390,12 +371,6 @@ def _coders_of(stage: Stage) -> tuple[str, ...]:
     own = stage.coders if stage.kind is StageKind.RACE and stage.coders else (stage.coder,)
     reviewer = stage.reviewer.partition(":")[0]
     return (*own, reviewer) if reviewer else own
-
-
-def _refuse_link(path: Path) -> None:
-    from fleet.config import require_plain
-
-    require_plain(path.parents[2], "workflows", path.name)
 
 
 def _read(path: Path) -> object:
