@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleet.config import Settings
-    from fleet.domain.ancestry import Ancestry, Process
     from fleet.domain.run import Run
+    from fleet.domain.spawn import Ancestry, Process
     from fleet.engine.repair import RepairReport
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.supervisor_link import HomeSupervisorLink

@@ -9,20 +9,22 @@ import pytest
 
 from fleet.adapters.ancestry import ancestry_of, live_agents
 from fleet.config import load
-from fleet.domain.ancestry import Ancestry, Process, is_of_run
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.process import ProcessId
 from fleet.domain.prompt_task import PromptTask, PromptTaskState, state_of
 from fleet.domain.run import Result, Run, RunState
 from fleet.domain.spawn import (
     Access,
+    Ancestry,
     Caller,
     Mark,
+    Process,
     check_access,
     check_own,
     check_repository,
     hash_of,
     holds_key,
+    is_of_run,
     new_token,
     own_mark,
 )

@@ -13,9 +13,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TypeAlias
 
-from fleet.domain.ancestry import Ancestry, Process
 from fleet.domain.process import ProcessId
-from fleet.domain.spawn import RUN, TOKEN, Mark
+from fleet.domain.spawn import RUN, TOKEN, Ancestry, Mark, Process
 from fleet.errors import Refused
 from fleet.files.proc import PROC, boot_id, read_file, stat_of
 

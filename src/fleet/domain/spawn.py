@@ -36,6 +36,22 @@ class Mark(NamedTuple):
     token: str
 
 
+class Process(NamedTuple):
+    """A process as the kernel shows it: pids are used again, and a start time tells which one it is."""
+
+    pid: int
+    start: str
+    session: int  # nobody can join that of another
+    groups: tuple[str, ...] = ()  # runs whose control groups it is in
+
+
+class Ancestry(NamedTuple):
+    """A process and those above it, nearest first; and what marks them as a run's."""
+
+    line: tuple[Process, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
     """One time that work was asked for over MCP, and what its agents may ask for in turn."""
@@ -142,6 +158,15 @@ def own_mark(marks: Sequence[Mark]) -> Mark | None:
         )
     token = next((mark.token for mark in marks if mark.token), "")
     return Mark(runs.pop(), token) if runs else None
+
+
+def is_of_run(caller: Ancestry, run: str, agents: Sequence[Process]) -> bool:
+    """Whether a process belongs to a run: by descent from a live agent of it, session or control group."""
+    roots = {(agent.pid, agent.start) for agent in agents}
+    sessions = {agent.session for agent in agents}
+    return any(
+        (one.pid, one.start) in roots or one.session in sessions or run in one.groups for one in caller.line
+    )
 
 
 def check_access(caller: Caller, access: Access) -> None:

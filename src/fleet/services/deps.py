@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fleet.config import Settings
-    from fleet.domain.ancestry import Process
     from fleet.domain.run import Run
+    from fleet.domain.spawn import Process
     from fleet.ports.boundary import Boundary
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.domain.ancestry import Ancestry, is_of_run
 from fleet.domain.event import Json
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run
@@ -18,6 +17,7 @@ from fleet.domain.spawn import (
     RUN,
     TOKEN,
     Access,
+    Ancestry,
     Caller,
     Mark,
     Spawn,
@@ -26,6 +26,7 @@ from fleet.domain.spawn import (
     check_own,
     check_repository,
     holds_key,
+    is_of_run,
     own_mark,
     paying,
     share_of,

@@ -55,7 +55,6 @@ class CopilotCoder(JsonCoder):
         modes=frozenset({Mode.HEADLESS, Mode.TMUX}),
         signals_turns=True,
         tiers=Tiers(cheap="claude-haiku-5.5", standard="claude-sonnet-5.5", premium="claude-opus-5.5"),
-        context_window=200_000,
         report=USAGE_FILE,
         free_flags=("--model",),
     )

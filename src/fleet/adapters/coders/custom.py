@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from fleet.adapters.coders import events
-from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, clip, fields_in, unread
+from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, clip, unread
 from fleet.adapters.coders.launching import demand_argument, resolve_model
 from fleet.domain.event import Event, Json
 from fleet.domain.naming import refuse_option
@@ -52,7 +52,7 @@ class Match(NamedTuple):
         return type(found) is type(self.equals) and found == self.equals
 
 
-class CustomCoder:
+class CustomCoder(JsonCoder):
     """Built from one `[coders.NAME]` table; raises `BadConfig` that names the field which is wrong."""
 
     def __init__(self, name: str, definition: Mapping[str, object]) -> None:
@@ -159,16 +159,13 @@ class CustomCoder:
         return self._reviewer_flags
 
     def read(self, line: bytes) -> Sequence[Event]:
-        if self._output == "text":
-            return events.read_text(line)
-        fields = fields_in(line)
-        return unread(line) if fields is None else self._read_value(fields.value)
+        return events.read_text(line) if self._output == "text" else super().read(line)
 
     def read_hook(self, payload: bytes) -> Sequence[Event]:
         return unread(payload)
 
-    def _read_value(self, line: Json) -> list[Event]:
-        found = {key: reach(line, path) if path else None for key, path in self._paths.items()}
+    def read_fields(self, line: Fields) -> list[Event]:
+        found = {key: reach(line.value, path) if path else None for key, path in self._paths.items()}
 
         def text(key: str) -> str:
             value = found[key]
@@ -178,9 +175,9 @@ class CustomCoder:
         numbers = {name: Fields(found[key]).number() for key, name in _USAGE.items()}
         told = events.session(text("session"), text("session_model"))
         told += events.usage(self._scope, **numbers)
-        if self._failed is not None and self._failed.fits(line):
+        if self._failed is not None and self._failed.fits(line.value):
             return [*told, *events.failed(problem or said, last_word=said)]
-        if self._final is not None and self._final.fits(line):
+        if self._final is not None and self._final.fits(line.value):
             return [*told, *events.well_ended(said)]
         return [*told, *events.said(said), *(events.error(problem) if problem else [])]
 

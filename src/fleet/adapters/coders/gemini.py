@@ -46,10 +46,8 @@ class GeminiCoder(JsonCoder):
         install="npm install -g @google/gemini-cli",
         update="npm install -g @google/gemini-cli@latest",
         login_variables=(
-            "GEMINI_API_KEY",
-            "GOOGLE_API_KEY",
-            "GOOGLE_GENAI_USE_VERTEXAI",
-            "GOOGLE_GENAI_USE_GCA",
+            *("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            *("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
         ),
         login_files=("$GEMINI_CLI_HOME/.gemini/oauth_creds.json", "~/.gemini/oauth_creds.json"),
         login_hint="start `gemini` once and choose how to log in",

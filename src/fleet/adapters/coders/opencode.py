@@ -48,7 +48,6 @@ class OpencodeCoder(JsonCoder):
         signals_turns=True,
         free_flags=("--model", "-m"),
         tiers=Tiers(),  # the models are those of the providers that the user has set up
-        context_window=200_000,
     )
 
     def launch(self, turn: Turn) -> Launch:

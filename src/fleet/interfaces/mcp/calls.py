@@ -20,9 +20,8 @@ from fleet.interfaces.mcp.operations import hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 
 if TYPE_CHECKING:
-    from fleet.domain.ancestry import Ancestry
     from fleet.domain.question import Question
-    from fleet.domain.spawn import Caller
+    from fleet.domain.spawn import Ancestry, Caller
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
     from fleet.services.runs import SupervisorKeeper
