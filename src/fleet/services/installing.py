@@ -15,7 +15,6 @@ from fleet.config import locked
 from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.services.clients import (
     CLIENTS,
-    Client,
     Format,
     Launch,
     Piece,
@@ -83,11 +82,11 @@ class Installer:
             ]
             return self._do(plans, known, is_dry)
 
-    def _chosen(self, names: Sequence[str]) -> Sequence[Client]:
+    def _chosen(self, names: Sequence[str]) -> Sequence[str]:
         for name in names:
             if name not in CLIENTS:
                 raise InvalidInput(f"there is no client {name!r}", hint=f"there are {', '.join(CLIENTS)}")
-        found = [CLIENTS[name] for name in names] or clients_in_use(self._places, self._is_found)
+        found = names or clients_in_use(self._places, self._is_found)
         if not found:
             raise NotFound(
                 "none of the clients that fleet knows is here", hint=f"name one: --client {'|'.join(CLIENTS)}"
@@ -102,21 +101,21 @@ class Installer:
         return str(self._places.project)
 
     def _wanted(
-        self, clients: Sequence[Client], scope: Scope, skills: Sequence[str], known: Container[str]
+        self, clients: Sequence[str], scope: Scope, skills: Sequence[str], known: Container[str]
     ) -> Mapping[str, tuple[Piece, list[str]]]:
         """Return pieces by their place, and for whom: several clients read the same folder of skills."""
         wanted: dict[str, tuple[Piece, list[str]]] = {}
         for client in clients:
             for piece in self._pieces(client, scope, skills, known):
-                wanted.setdefault(place_of(piece.file), (piece, []))[1].append(client.name)
+                wanted.setdefault(place_of(piece.file), (piece, []))[1].append(client)
         return wanted
 
     def _pieces(
-        self, client: Client, scope: Scope, skills: Sequence[str], known: Container[str]
+        self, name: str, scope: Scope, skills: Sequence[str], known: Container[str]
     ) -> Iterable[Piece]:
-        launch = self._launch(scope)
+        client, launch = CLIENTS[name], self._launch(scope)
         yield client.server_piece(scope, self._places, launch)
-        if client.name == "claude" and scope is Scope.USER:
+        if name == "claude" and scope is Scope.USER:
             yield status_line(self._places, launch)
         for skill in skills:
             folder = client.skills_folder(scope, self._places) / skill
@@ -139,7 +138,7 @@ class Installer:
 
     def uninstall(self, clients: Sequence[str], scope: Scope | None, *, is_dry: bool = False) -> list[Change]:
         """Take out what was put in: for some clients or all, in the user's files, a project's, or both."""
-        chosen = {client.name for client in self._chosen(clients)} if clients else set(CLIENTS)
+        chosen = set(self._chosen(clients) if clients else CLIENTS)
         project = self._project(scope) if scope else None
         with self._locked(is_dry):
             known = self._register.load()
