@@ -39,6 +39,7 @@ from fleet.operations.tasks import (
 from fleet.ports.store import Record
 from fleet.records.runs import Runs
 from fleet.records.tasks import Hold, Questions, QueueState, Tasks
+from fleet.services.queue import state_since
 from fleet.services.task_import import Draft, is_id, read_drafts
 from fleet.services.tasks import Edit
 from tests.interfaces.conftest import ended_run
@@ -540,13 +541,13 @@ def test_a_blocked_task_is_not_closed_by_what_its_agent_left_behind_nor_by_a_for
 
 def test_the_age_of_a_state_is_told_by_the_log(desk: Desk) -> None:
     task = desk.create()
-    assert desk.queue.detail(task.id).since == task.created_at
+    assert state_since(task, desk.service.log(task)) == task.created_at
     desk.service.block(task.id, "not now", by="me")
     blocked = desk.service.log(task)[-1]
     desk.service.comment(task.id, "later", by="me")
-    detail = desk.queue.detail(task.id)
-    assert detail.since == blocked["at"]
-    assert (detail.task.state, detail.task.reason) == (TaskState.BLOCKED, "not now")
+    task = desk.service.get(task.id)
+    assert state_since(task, desk.service.log(task)) == blocked["at"]
+    assert (task.state, task.reason) == (TaskState.BLOCKED, "not now")
 
 
 # questions

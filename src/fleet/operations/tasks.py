@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from fleet.domain.task import Task
     from fleet.operations.call import Call
+    from fleet.services.fleet import Fleet
     from fleet.services.queue import Choice as ChoiceRecord
-    from fleet.services.queue import Detail, Queued
+    from fleet.services.queue import Queued
     from fleet.services.tasks import Edit
 
 STATES = ("open", "in_progress", "blocked", "closed")
@@ -183,24 +184,30 @@ class TaskDetail(TaskView):
     log: tuple[LogEntry, ...] = shapes(LogEntry, "The newest entries.")
 
     @classmethod
-    def of_detail(cls, detail: Detail) -> TaskDetail:
+    def of_task(cls, fleet: Fleet, task: Task) -> TaskDetail:
+        from fleet.services.queue import state_since
+
+        tasks, queue, log = fleet.tasks, fleet.queue, fleet.tasks.log(task)
+        run, dependents, effective = tasks.run_of(task), tasks.dependents(task), queue.choice(task)
+        hold = next((hold for hold in queue.holds() if hold.coder == effective.coder), None)
+        unmet = (tasks.peek(dep) for dep in task.unmet)
         return cls.of(
-            detail.task,
-            state_since=iso_time(detail.since),
-            effective=Choice.of(detail.choice),
-            run_state=str(detail.run.state) if detail.run else None,
-            run_host=detail.run.host if detail.run else None,
-            dependents=tuple(task.id for task in detail.dependents),
-            questions=tuple(map(QuestionView.of, detail.questions)),
-            hold=detail.hold and Hold.of(detail.hold),
-            paused=detail.paused,
-            refusal=detail.refusal or None,
-            spent_usd=detail.spent_usd,
-            is_shared=detail.is_shared,
-            unmet_tasks=tuple(map(Neighbour.of, detail.unmet)),
-            dependent_tasks=tuple(map(Neighbour.of, detail.dependents)),
-            folder=detail.folder,
-            log=tuple(map(LogEntry.of_note, detail.log[-20:])),
+            task,
+            state_since=iso_time(state_since(task, log)),
+            effective=Choice.of(effective),
+            run_state=str(run.state) if run else None,
+            run_host=run.host if run else None,
+            dependents=tuple(one.id for one in dependents),
+            questions=tuple(map(QuestionView.of, fleet.questions.of_task(task))),
+            hold=hold and Hold.of(hold),
+            paused=queue.paused(),
+            refusal=queue.refusals([task]).get(task.id),
+            spent_usd=queue.spent_usd(task),
+            is_shared=bool(fleet.settings.database_url),
+            unmet_tasks=tuple(Neighbour.of(one) for one in unmet if one),
+            dependent_tasks=tuple(map(Neighbour.of, dependents)),
+            folder=str(tasks.folder_of(task)),
+            log=tuple(map(LogEntry.of_note, log[-20:])),
         )
 
 
@@ -512,7 +519,7 @@ class ShowTask(OneTask, op="task.show", tool="show_task", examples=("fleet show 
     """
 
     def __call__(self, call: Call) -> tuple[TaskDetail, list[Next]]:
-        task = TaskDetail.of_detail(call.fleet.queue.detail(self.task_id))
+        task = TaskDetail.of_task(call.fleet, call.fleet.tasks.get(self.task_id))
         return task, follow_ups(task)
 
 

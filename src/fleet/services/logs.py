@@ -15,6 +15,7 @@ from fleet.services.deps import Deps
 
 LOOK_EVERY_SECONDS = 0.1
 CHUNK = 1 << 16
+_IN_PIECES = (EventKind.SAID, EventKind.THOUGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,15 @@ class LogService:
             entry = _entry(number, body)
             if entry is None:
                 continue
-            if held is not None and _continues(held, entry):
-                held = _joined(held, entry)
+            if held is None:
+                held = entry
                 continue
-            if held is not None:
-                yield held
+            is_same_kind = entry.event.kind in _IN_PIECES and held.event.kind is entry.event.kind
+            if is_same_kind and entry.event.data.get("delta") is True:
+                event = replace(held.event, text=held.event.text + entry.event.text)
+                held = replace(held, number=entry.number, event=event)
+                continue
+            yield held
             held = entry
         if held is not None:
             yield held
@@ -60,10 +65,11 @@ class LogService:
         """Return where a turn's output is kept."""
         return self._home / "runs" / run_id / f"turn-{turn}"
 
-    def raw(self, run_id: RunId, turn: int, name: str) -> Iterator[bytes]:
+    def raw(self, run_id: RunId, turn: int, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Yield a turn's output byte for byte; `name` is `out` or `err`."""
         try:
             with (self.turn_folder(run_id, turn) / name).open("rb") as file:
+                file.seek(start)
                 while chunk := file.read(CHUNK):
                     yield chunk
         except FileNotFoundError:
@@ -95,25 +101,15 @@ class LogService:
             run = self._runs.get(run_id)
             is_last = run.is_at_rest
             while True:
-                at += self._show_from(run_id, turn, name, at, show)
+                for chunk in self.raw(run_id, turn, name, start=at):
+                    show(chunk)
+                    at += len(chunk)
                 if turn >= run.turn:
                     break
                 turn, at = turn + 1, 0
             if is_last:
                 return
             time.sleep(LOOK_EVERY_SECONDS)
-
-    def _show_from(self, run_id: RunId, turn: int, name: str, at: int, show: Callable[[bytes], None]) -> int:
-        shown = 0
-        try:
-            with (self.turn_folder(run_id, turn) / name).open("rb") as file:
-                file.seek(at)
-                while chunk := file.read(CHUNK):
-                    show(chunk)
-                    shown += len(chunk)
-        except FileNotFoundError:
-            pass
-        return shown
 
 
 def _entry(number: int, body: Mapping[str, Json]) -> LogEntry | None:
@@ -128,16 +124,3 @@ def _entry(number: int, body: Mapping[str, Json]) -> LogEntry | None:
         turn=turn if isinstance(turn, int) else 0,
         event=event,
     )
-
-
-def _continues(held: LogEntry, entry: LogEntry) -> bool:
-    return (
-        entry.event.kind in (EventKind.SAID, EventKind.THOUGHT)
-        and held.event.kind is entry.event.kind
-        and entry.event.data.get("delta") is True
-    )
-
-
-def _joined(held: LogEntry, entry: LogEntry) -> LogEntry:
-    event = replace(held.event, text=held.event.text + entry.event.text)
-    return replace(held, number=entry.number, event=event)

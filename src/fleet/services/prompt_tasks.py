@@ -105,9 +105,8 @@ class PromptTaskService:
     def start(self, wish: PromptTaskWish) -> PromptTaskDetail:
         """Record a prompt task and its task, and wake the supervisor. All is checked before anything is."""
         prompt_task, task = self._drafted(wish)
-        self._prompt_tasks.add(
-            prompt_task
-        )  # first: without its task it is nothing, and nothing of it is shown
+        # First this one: without its task it is nothing, and nothing of it is shown.
+        self._prompt_tasks.add(prompt_task)
         self._tasks.add(task)
         return PromptTaskDetail(prompt_task, task, None)
 
@@ -155,41 +154,31 @@ class PromptTaskService:
 
     # looking
 
-    def list(self) -> list[PromptTaskDetail]:
-        """Return all prompt tasks, oldest first."""
+    def list(self, name: str = "") -> list[PromptTaskDetail]:
+        """Return all prompt tasks, or those of a name, oldest first."""
+        known = [one for one in self._prompt_tasks.each() if not name or one.name == name]
         # Ids of the same second tell no order.
-        prompt_tasks = sorted(self._prompt_tasks.each(), key=lambda prompt_task: prompt_task.created_at)
-        found = ((prompt_task, self._tasks.peek(prompt_task.id)) for prompt_task in prompt_tasks)
+        found = ((one, self._tasks.peek(one.id)) for one in sorted(known, key=lambda one: one.created_at))
         return [self._with_run(prompt_task, task) for prompt_task, task in found if task]
 
     def get(self, name: str) -> PromptTaskDetail:
         """Return the prompt task of an id, or of a name that no other has that is not cleared away."""
         check_text(name)
-        if (
-            name
-            and (prompt_task := self._prompt_tasks.peek(name))
-            and (task := self._tasks.peek(prompt_task.id))
-        ):
-            return self._with_run(prompt_task, task)
-        named = self._named(name)
-        if not named:
-            raise NotFound(f"there is no worker {name!r}", hint="`list_workers` shows them")
-        return named[-1]
+        known = self._prompt_tasks.peek(name) if name else None
+        if known and (task := self._tasks.peek(known.id)):
+            return self._with_run(known, task)
+        if found := self._named(name):
+            return found
+        raise NotFound(f"there is no worker {name!r}", hint="`list_workers` shows them")
 
-    def _named(self, name: str) -> list[PromptTaskDetail]:
+    def _named(self, name: str) -> PromptTaskDetail | None:
         """Return what a name means; those that were cleared away count only if there is no other."""
-        prompt_tasks = sorted(self._prompt_tasks.each(), key=lambda prompt_task: prompt_task.created_at)
-        tasks = (
-            (prompt_task, self._tasks.peek(prompt_task.id))
-            for prompt_task in prompt_tasks
-            if prompt_task.name == name
-        )
-        named = [self._with_run(prompt_task, task) for prompt_task, task in tasks if task]
+        named = self.list(name) if name else []
         there = [detail for detail in named if not detail.is_cleared]
         if len(there) > 1:
             ids = ", ".join(detail.prompt_task.id for detail in there)
             raise Conflict(f"{len(there)} workers are named {name!r}: {ids}", hint="name one by its id")
-        return there or named
+        return next(reversed(there or named), None)
 
     def find_run(self, name: str, *, folder: str = ".") -> Run:
         """Return the run of a branch, of its own id or its task's, or of a prompt task's name."""
@@ -198,10 +187,9 @@ class PromptTaskService:
         try:
             return self._runs.get(task.run if task and task.run else name, folder=folder)
         except NotFound:
-            named = self._named(name)
-            if not named:
+            detail = self._named(name)
+            if detail is None:
                 raise
-        *_, detail = named
         if detail.run is None:
             raise NotFound(
                 f"worker {detail.prompt_task.id} was not started yet", hint="see `get_worker_status`"
@@ -211,12 +199,9 @@ class PromptTaskService:
     def id_meant(self, name: str, *, folder: str) -> str:
         """Return the id of the prompt task of a name; the name as it is, if none has it, or a branch does."""
         check_text(name)
-        if not any(one.name == name for one in self._prompt_tasks.each()) or self._runs.is_branch(
-            folder, name
-        ):
-            return name
-        named = self._named(name)
-        return named[-1].prompt_task.id if named else name
+        is_known = any(one.name == name for one in self._prompt_tasks.each())
+        named = self._named(name) if is_known and not self._runs.is_branch(folder, name) else None
+        return named.prompt_task.id if named else name
 
     def name_behind(self, run_id: str) -> str | None:
         """Return what the task of a run is called; None if it has none."""
@@ -327,34 +312,27 @@ class PromptTaskService:
             )
         if workspace and detail.task.state is not TaskState.CLOSED:
             self._tasks.close(detail.task.id, "cleared away")
-        runs = self._attempts(detail.task)
+        # All attempts at it, the newest first.
+        runs = [run for run in reversed(self._runs.list(everything=True)) if run.task == detail.task.id]
         if workspace:
-            runs = self._without_workspaces(runs)
+            self._runs.clean([run for run in runs if run.has_workspace], also_kept=True)
+            runs = self._runs.wait(
+                [RunId(run.id) for run in runs],
+                until=lambda run: run.is_removed or not run.has_workspace,
+                timeout_seconds=CLEAN_UP_SECONDS,
+            )
         there = [run.workspace for run in runs if run.has_workspace]
         kept = [f"the workspace {path} is still being removed; call again" for path in there if workspace]
-        reasons = self._drop_branches(runs, discard=discard) if branch else []
+        told = [
+            self._drop_branch(run, newer=runs[:at], discard=discard)
+            for at, run in enumerate(runs if branch else ())
+        ]
+        reasons = [reason for reason in told if reason]
         return Removal(
             workspace=workspace and not there,
             branch=branch and bool(runs) and not reasons,
             kept=(*kept, *reasons),
         )
-
-    def _attempts(self, task: Task) -> list[Run]:
-        """Return the runs of a task, the newest first."""
-        return [run for run in reversed(self._runs.list(everything=True)) if run.task == task.id]
-
-    def _without_workspaces(self, runs: Sequence[Run]) -> list[Run]:
-        """Have workspaces removed, and wait for it; return the runs as they are then."""
-        self._runs.clean([run for run in runs if run.has_workspace], also_kept=True)
-        return self._runs.wait(
-            [RunId(run.id) for run in runs],
-            until=lambda run: run.is_removed or not run.has_workspace,
-            timeout_seconds=CLEAN_UP_SECONDS,
-        )
-
-    def _drop_branches(self, runs: Sequence[Run], *, discard: bool) -> list[str]:
-        told = [self._drop_branch(run, newer=runs[:at], discard=discard) for at, run in enumerate(runs)]
-        return [reason for reason in told if reason]
 
     def _drop_branch(self, run: Run, *, newer: Sequence[Run], discard: bool) -> str:
         """Delete a branch that has no work of its own left, or whose work is not wanted; else say why not."""
@@ -362,34 +340,29 @@ class PromptTaskService:
             return ""
         if run.has_workspace:
             return f"branch {run.branch} is kept: its workspace is there still"
+        repositories, keeps = self._deps.repositories, f"branch {run.branch} is kept: "
         try:
-            tip = self._deps.repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
-            if not self._is_elsewhere(run, tip, newer):
-                if not discard:
-                    return (
-                        f"branch {run.branch} is kept: it has work that is in no other branch; merge it with"
-                        " `merge_branches`, then call again, or give it up with `discard_branch`"
-                    )
-                if not self._is_saved(run, tip):
-                    return (
-                        f"branch {run.branch} is kept: it has commits that are not in what was saved of its"
-                        " workspace, and `fleet undo` could not bring them back; merge it with"
-                        " `merge_branches`, or delete it with git"
-                    )
-            self._deps.repositories.drop_branch(run.project, run.branch, tip)
+            tip = repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
+            later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
+            places = ("HEAD", run.base_sha, *later)
+            is_elsewhere = any(repositories.contains(run.project, tip, there) for there in places)
+            if not is_elsewhere and not discard:
+                return (
+                    f"{keeps}it has work that is in no other branch; merge it with"
+                    " `merge_branches`, then call again, or give it up with `discard_branch`"
+                )
+            # It can be brought back if nobody has committed on it since it was saved.
+            is_saved = run.saved_ref and repositories.contains(run.project, tip, run.saved_ref)
+            if not is_elsewhere and not is_saved:
+                return (
+                    f"{keeps}it has commits that are not in what was saved of its"
+                    " workspace, and `fleet undo` could not bring them back; merge it with"
+                    " `merge_branches`, or delete it with git"
+                )
+            repositories.drop_branch(run.project, run.branch, tip)
         except FleetError as problem:
-            return f"branch {run.branch} is kept: {problem.message}"
+            return f"{keeps}{problem.message}"
         return ""
-
-    def _is_saved(self, run: Run, tip: str) -> bool:
-        """Whether a branch can be brought back: nobody has committed on it since it was saved."""
-        return bool(run.saved_ref) and self._deps.repositories.contains(run.project, tip, run.saved_ref)
-
-    def _is_elsewhere(self, run: Run, tip: str, newer: Sequence[Run]) -> bool:
-        """Whether a run's work is in the current branch, or in what a later attempt left."""
-        later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
-        contains = self._deps.repositories.contains
-        return any(contains(run.project, tip, there) for there in ("HEAD", run.base_sha, *later))
 
 
 def _check_flags(flags: Sequence[str], facts: Facts) -> None:

@@ -88,6 +88,9 @@ class QuestionService:
         found = self._questions.find("state", str(QuestionState.PENDING))
         return sorted(found, key=lambda question: question.asked_at, reverse=True)
 
+    def of_task(self, task: Task) -> list[Question]:
+        return self._questions.find("task", task.id)
+
     def about(self, names: Collection[str]) -> Question | None:
         """Return an open question of one of the tasks, or of a part of one of the things, that are named."""
         return next(self._about(names, QuestionState.PENDING), None)

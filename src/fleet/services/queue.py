@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from fleet.config import Settings, load
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
-from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Limits, Reservation, day_of, in_order, refuse
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig, Next, NotFound
 from fleet.records.lineage import Lineage
-from fleet.records.tasks import Hold, Questions, QueueState, Tasks
+from fleet.records.tasks import Hold, QueueState, Tasks
 from fleet.services.deps import Deps
 from fleet.services.tasks import TaskService
 
@@ -32,8 +32,7 @@ _BEGINS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(NamedTuple):
     """What a task is, or would be, started with; and whether it says so itself or inherits it."""
 
     coder: str
@@ -42,32 +41,11 @@ class Choice:
     is_own_model: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(NamedTuple):
     """How much the agent of a run has told, and when it last did."""
 
     events: int = 0
     last_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
-    """All that there is to know of one task."""
-
-    task: Task
-    since: float  # it is in its state
-    choice: Choice
-    run: Run | None
-    unmet: Sequence[Task]
-    dependents: Sequence[Task]
-    questions: Sequence[Question]
-    hold: Hold | None  # of its coder
-    paused: str | None
-    refusal: str  # why there is no room or no money for it now
-    is_shared: bool  # any of several hosts may do it
-    spent_usd: float  # what its run has cost so far included
-    folder: str  # where its files are
-    log: Sequence[Mapping[str, Json]]
 
 
 class Queued(NamedTuple):
@@ -98,7 +76,6 @@ class QueueService:
     def __init__(self, deps: Deps, tasks: TaskService) -> None:
         self._deps = deps
         self._records = Tasks(deps.store)
-        self._questions = Questions(deps.store)
         self._lineage = Lineage(deps.store)
         self._state = QueueState(deps.store)
         self._tasks = tasks
@@ -143,14 +120,13 @@ class QueueService:
     def look_at(self, tasks: Sequence[Task], host: str) -> list[Queued]:
         """Return tasks with what they are started with, and why they do not start on this host."""
         refusals = self.refusals(tasks)
-
-        def looked_at(task: Task) -> Queued:
-            refusal = refusals.get(task.id, "")
-            if task.state is TaskState.OPEN and not self.is_for(host, task):
-                refusal = f"waits for a host that is {' and '.join(task.needs)}"
-            return Queued(task, self._readable_choice(task), refusal)
-
-        return [looked_at(task) for task in tasks]
+        elsewhere = {
+            task.id: f"waits for a host that is {' and '.join(task.needs)}"
+            for task in tasks
+            if task.state is TaskState.OPEN and not self.is_for(host, task)
+        }
+        why = refusals | elsewhere
+        return [Queued(task, self._readable_choice(task), why.get(task.id, "")) for task in tasks]
 
     def _readable_choice(self, task: Task) -> Choice | None:
         try:
@@ -201,12 +177,7 @@ class QueueService:
         settings = self._settings_of(task.project)
         coder = task.coder_used if task.run else task.coder or settings.coder_default
         model = task.model_used if task.run else task.model or task.tier or settings.coder_model_for(coder)
-        return Choice(
-            coder=coder,
-            model=model,
-            is_own_coder=bool(task.coder),
-            is_own_model=bool(task.model or task.tier),
-        )
+        return Choice(coder, model, bool(task.coder), bool(task.model or task.tier))
 
     def _settings_of(self, project: str) -> Settings:
         """Return the settings of a task's own project, wherever the question comes from."""
@@ -214,27 +185,8 @@ class QueueService:
             self._by_project[project] = load(self._deps.home, project=Path(project) if project else None)
         return self._by_project[project]
 
-    def detail(self, name: str) -> Detail:
-        task = self._tasks.get(name)
-        choice, log = self.choice(task), self._tasks.log(task)
-        return Detail(
-            task=task,
-            since=_since(task, log),
-            choice=choice,
-            run=self._tasks.run_of(task),
-            unmet=[found for dep in task.unmet if (found := self._records.peek(dep))],
-            dependents=self._tasks.dependents(task),
-            questions=self._questions.find("task", task.id),
-            hold=next((hold for hold in self.holds() if hold.coder == choice.coder), None),
-            paused=self.paused(),
-            refusal=self.refusals([task]).get(task.id, ""),
-            is_shared=bool(self._deps.settings.database_url),
-            spent_usd=self._spent(task),
-            folder=str(self._tasks.folder_of(task)),
-            log=log,
-        )
-
-    def _spent(self, task: Task) -> float:
+    def spent_usd(self, task: Task) -> float:
+        """Return what a task has cost, and what its run has cost so far."""
         run = self._tasks.run_of(task)
         return task.spent_usd + max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd if run else 0.0)
 
@@ -248,7 +200,7 @@ class QueueService:
             low, high = (middle, high) if self._event(run, middle) is not None else (low, middle)
         last = self._event(run, low)
         at = last.get("at") if last else None
-        return Activity(events=low, last_at=at if isinstance(at, int | float) else None)
+        return Activity(low, at if isinstance(at, int | float) else None)
 
     def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
         page = self._deps.store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
@@ -291,18 +243,15 @@ class QueueService:
             return None
         states = (TaskState.OPEN, TaskState.IN_PROGRESS)
         tasks = (task for state in states for task in self._records.each("state", str(state)))
-        held = ((task, self._readable_hold_of(task)) for task in tasks)
-        lasting = ((task, hold) for task, hold in held if hold and not hold.until)
-        return next((hold for task, hold in lasting if self._lineage.is_part_of(task.id, names)), None)
-
-    def _readable_hold_of(self, task: Task) -> Hold | None:
-        try:
-            return self.hold_of(task)
-        except BadConfig:  # of its project; whoever looks at the task itself is told
-            return None
+        for task in tasks:
+            with suppress(BadConfig):  # of its project; whoever looks at the task itself is told
+                hold = self.hold_of(task)
+                if hold and not hold.until and self._lineage.is_part_of(task.id, names):
+                    return hold
+        return None
 
 
-def _since(task: Task, log: Sequence[Mapping[str, Json]]) -> float:
+def state_since(task: Task, log: Sequence[Mapping[str, Json]]) -> float:
     """Return when a task came into its state."""
     for entry in reversed(log):
         at = entry.get("at")

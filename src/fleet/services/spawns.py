@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.event import Json
 from fleet.domain.queue import LEAST_USD
@@ -39,6 +39,9 @@ from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
 from fleet.services.deps import Deps
 from fleet.services.projects import project_at
+
+if TYPE_CHECKING:
+    from fleet.config import Settings
 
 
 class Admission(NamedTuple):
@@ -90,8 +93,7 @@ class SpawnService:
                 hint="an agent uses the fleet that started it",
             )
         if mark is None:
-            settings = self._deps.settings
-            return Caller(repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth)
+            return _free_caller(self._deps.settings)
         run = self._runs.peek(mark.run)
         if run is None or not holds_key(run, mark.token):
             raise Refused(
@@ -118,23 +120,11 @@ class SpawnService:
                 )
             self._require_of_run(run, [caller])
             return self._agent(run)
-        settings = self._deps.settings
-        return Caller(
-            repositories=_real(settings.allowed_repos), most_depth=settings.max_spawn_depth, user=user
-        )
+        return replace(_free_caller(self._deps.settings), user=user)
 
     def run_above(self, caller: Ancestry) -> str:
         """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""
         return next((mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run)), "")
-
-    def require_of_run(self, name: str, caller: Ancestry) -> None:
-        """Raise `Refused` if a process acts for a run whose agent has not started it.
-
-        The name of a run that this home does not know gives no rights, and is nobody's.
-        """
-        run = self._runs.peek(name)
-        if run is not None:
-            self._require_of_run(run, [caller])
 
     def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
         agents = self._deps.live_agents(run)
@@ -147,13 +137,8 @@ class SpawnService:
 
     def _agent(self, run: Run) -> Caller:
         spawn = self._lineage.spawn_behind(run.id)
-        settings = self._deps.home_settings
         if spawn is None:  # it was started from a command line
-            return Caller(
-                run=run,
-                repositories=_real(settings.allowed_repos),
-                most_depth=settings.max_spawn_depth,
-            )
+            return replace(_free_caller(self._deps.home_settings), run=run)
         return Caller(
             run=run, depth=spawn.depth, repositories=spawn.repositories, most_depth=spawn.most_depth
         )
@@ -276,5 +261,7 @@ class SpawnService:
         self._deps.store.append(f"mcp/{day}", [{"at": now, "run": who, "depth": depth, **event}])
 
 
-def _real(folders: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(Path(folder).expanduser().resolve()) for folder in folders)
+def _free_caller(settings: Settings) -> Caller:
+    """Return a caller whom nobody started: only the settings say what it may."""
+    folders = tuple(str(Path(folder).expanduser().resolve()) for folder in settings.allowed_repos)
+    return Caller(repositories=folders, most_depth=settings.max_spawn_depth)
