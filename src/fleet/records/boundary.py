@@ -10,7 +10,7 @@ from typing import Any
 from fleet.domain.boundary import Content, Guarded, Outside
 from fleet.domain.event import Json
 from fleet.ports.store import Record, Store
-from fleet.records.collection import overwrite
+from fleet.records.collection import rewrite
 
 ACCEPTED = "accepted_change"
 
@@ -38,7 +38,7 @@ class AcceptedChanges:
         return any(one is not None and _made_at(one) >= since for one in made)
 
     def _put(self, key: str, body: dict[str, Json]) -> None:
-        overwrite(self._store, ACCEPTED, key, body)
+        rewrite(self._store, ACCEPTED, key, lambda _: body)
 
 
 def _made_at(record: Record) -> float:

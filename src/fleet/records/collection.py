@@ -165,13 +165,17 @@ class Collection(Generic[Item]):
 _memories: WeakKeyDictionary[Store, dict[str, OrderedDict[str, Any]]] = WeakKeyDictionary()
 
 
-def overwrite(store: Store, kind: str, key: str, body: Mapping[str, Json]) -> None:
-    """Write a record, whatever it says until now and however many others write to it."""
+def rewrite(
+    store: Store, kind: str, key: str, change: Callable[[Record | None], Mapping[str, Json] | None]
+) -> None:
+    """Write what a change makes of the newest version of a record, if anything."""
     while True:
         record = store.get(kind, key)
-        version = record.version if record else ""
+        body = change(record)
+        if body is None:
+            return
         with suppress(Stale):
-            store.put(Record(kind=kind, key=key, body=body, version=version))
+            store.put(Record(kind=kind, key=key, body=body, version=record.version if record else ""))
             return
 
 

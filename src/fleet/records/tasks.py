@@ -16,7 +16,7 @@ from fleet.domain.task import Claim, Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.errors import Conflict, Fenced, NotFound, Stale
 from fleet.ports.store import Record, Store, find_all, read_all
-from fleet.records.collection import Collection, decode_item, encode_value, overwrite
+from fleet.records.collection import Collection, decode_item, encode_value, rewrite
 
 TASK = "task"
 QUESTION = "question"
@@ -155,19 +155,16 @@ class QueueState:
 
     def change_ledger(self, change: Callable[[Ledger], Ledger]) -> Ledger:
         """Apply a pure change to the newest ledger, however many others write to it."""
-        while True:
-            record = self._store.get(STATE, LEDGER)
+        new = Ledger()
+
+        def changed(record: Record | None) -> dict[str, Json] | None:
+            nonlocal new
             old = _decode_ledger(record.body) if record else Ledger()
             new = change(old)
-            if new == old:
-                return old
-            body = _encode_ledger(new)
-            version = record.version if record else ""
-            try:
-                self._store.put(Record(kind=STATE, key=LEDGER, body=body, version=version))
-            except Stale:
-                continue
-            return new
+            return _encode_ledger(new) if new != old else None
+
+        rewrite(self._store, STATE, LEDGER, changed)
+        return new
 
     # holds
 
@@ -187,23 +184,19 @@ class QueueState:
 
     def hold(self, hold: Hold) -> None:
         """Pause a coder. One that is paused until a person says so stays so."""
-        while True:
-            record = self._store.get(HOLD, hold.coder)
+
+        def longest(record: Record | None) -> dict[str, Json] | None:
             held = _decode_hold(record) if record else None
-            if held is not None and not held.until:
-                return
-            if held is not None and held.wait.is_ahead(hold.since):  # the clock was set back since then
+            if held is None:
+                return _encode_hold(hold)
+            if not held.until:
+                return None
+            if held.wait.is_ahead(hold.since):  # the clock was set back since then
                 held = held.with_wait(held.wait.moved_to(hold.since, held.wait.left(hold.since)))
-            is_longer = held is not None and hold.until and held.until > hold.until
-            longest = hold.with_wait(held.wait) if held and is_longer else hold
-            version = record.version if record else ""
-            try:
-                self._store.put(
-                    Record(kind=HOLD, key=hold.coder, body=_encode_hold(longest), version=version)
-                )
-            except Stale:
-                continue
-            return
+            is_longer = hold.until and held.until > hold.until
+            return _encode_hold(hold.with_wait(held.wait) if is_longer else hold)
+
+        rewrite(self._store, HOLD, hold.coder, longest)
 
     def mark_told(self, coder: str) -> None:
         record = self._store.get(HOLD, coder)
@@ -227,7 +220,7 @@ class QueueState:
     # pausing
 
     def pause(self, reason: str) -> None:
-        overwrite(self._store, STATE, PAUSE, {"reason": reason, "at": time.time()})
+        rewrite(self._store, STATE, PAUSE, lambda _: {"reason": reason, "at": time.time()})
 
     def resume(self) -> bool:
         record = self._store.get(STATE, PAUSE)
@@ -251,7 +244,7 @@ class QueueState:
         try:
             self._store.put(replace(seen, body={"at": time.time()}))
         except Stale:
-            overwrite(self._store, STATE, GRAPH, {"at": time.time()})
+            rewrite(self._store, STATE, GRAPH, lambda _: {"at": time.time()})
             return False
         return True
 

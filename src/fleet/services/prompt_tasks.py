@@ -352,8 +352,9 @@ class PromptTaskService:
                     " `merge_branches`, then call again, or give it up with `discard_branch`"
                 )
             # It can be brought back if nobody has committed on it since it was saved.
-            is_saved = run.saved_ref and repositories.contains(run.project, tip, run.saved_ref)
-            if not is_elsewhere and not is_saved:
+            if not is_elsewhere and not (
+                run.saved_ref and repositories.contains(run.project, tip, run.saved_ref)
+            ):
                 return (
                     f"{keeps}it has commits that are not in what was saved of its"
                     " workspace, and `fleet undo` could not bring them back; merge it with"
