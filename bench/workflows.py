@@ -98,12 +98,11 @@ def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float,
         return bare, _by_fleet(place, repository, stages)
 
 
-def _wait(place: Scratch, fleet: Fleet, name: str) -> Workflow:
+def _wait(fleet: Fleet, name: str) -> Workflow:
     return wait_until(
+        fleet.deps,
         lambda: WorkflowService(fleet.deps).get(name),
         lambda work: work.has_ended or work.needs_person,
-        store=fleet.store,
-        link=supervisor_link_of(place.home),
         what=f"workflow {name}",
     )
 
@@ -111,11 +110,11 @@ def _wait(place: Scratch, fleet: Fleet, name: str) -> Workflow:
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
     with open_fleet(place.home, str(repository)) as fleet:
         warm = read_blueprint({"name": "warm", "stages": chain(1)})
-        _wait(place, fleet, WorkflowService(fleet.deps).start(warm, WorkflowWish(folder=str(repository))).id)
+        _wait(fleet, WorkflowService(fleet.deps).start(warm, WorkflowWish(folder=str(repository))).id)
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
         work = WorkflowService(fleet.deps).start(blueprint, WorkflowWish(folder=str(repository)))
-        ended = _wait(place, fleet, work.id)
+        ended = _wait(fleet, work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":
         raise SystemExit(f"the workflow {ended.state}: {ended.reason}")

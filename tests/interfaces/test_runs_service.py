@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,21 +19,12 @@ from fleet.interfaces.cli.commands import hint_text
 from fleet.interfaces.cli.outcome import exit_code_of
 from fleet.operations.run_shapes import RunView
 from fleet.ports.store import Record
+from fleet.ports.supervisor_link import Holder
 from fleet.records.runs import PROMPT, Runs
 from fleet.services.runs import How
 from fleet.services.waiting import SupervisorKeeper
 from tests.interfaces.conftest import ended_run
 from tests.support import git, make_repository
-
-
-@dataclass
-class Signed:
-    pid: int = 0
-    is_draining: bool = False
-    since: float = 0.0
-    is_background: bool = True
-    version: str = ""
-    is_up: bool = True
 
 
 class LinkToNobody:
@@ -43,12 +34,12 @@ class LinkToNobody:
         self.log_path = log_path
         self.is_up = False
         self.wakes = 0
-        self.signed: Signed | None = None
+        self.signed: Holder | None = None
 
     def is_open(self) -> bool:
         return self.is_up
 
-    def holder(self) -> Signed | None:
+    def holder(self) -> Holder | None:
         return self.signed
 
     def ensure_up(self) -> None:
@@ -56,6 +47,10 @@ class LinkToNobody:
 
     def wake(self) -> None:
         self.wakes += 1
+
+
+def signed(pid: int) -> Holder:
+    return Holder(pid=pid, since=0.0, is_background=True, version="", is_up=True)
 
 
 class BusyStore(MemoryStore):
@@ -503,7 +498,7 @@ def test_a_supervisor_that_comes_up_slowly_is_waited_for_and_not_started_over_an
 
 def test_while_one_holds_the_lock_no_other_is_started() -> None:
     link, clock = LinkToNobody(), Clock()
-    link.signed = Signed(pid=0)
+    link.signed = signed(0)
     look_for(20, SupervisorKeeper(link, clock), clock)
     assert link.wakes == 0
 
@@ -511,7 +506,7 @@ def test_while_one_holds_the_lock_no_other_is_started() -> None:
 def test_when_no_supervisor_stays_the_last_one_and_its_log_are_named() -> None:
     link, clock = LinkToNobody(Path("/somewhere/supervisor.log")), Clock()
     keeper = SupervisorKeeper(link, clock)
-    link.signed = Signed(pid=4321)
+    link.signed = signed(4321)
     look_for(5, keeper, clock)
     link.signed = None
     with pytest.raises(SupervisorSilent, match="4321") as silence:
