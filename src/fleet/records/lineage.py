@@ -26,9 +26,8 @@ class Lineage:
 
     @cached_property
     def _spawns(self) -> Spawns:
-        from fleet.records.spawns import (
-            Spawns,
-        )  # when something comes from elsewhere: most commands never ask
+        # When something comes from elsewhere: most commands never ask.
+        from fleet.records.spawns import Spawns
 
         return Spawns(self._store)
 

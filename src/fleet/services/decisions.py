@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet.errors import Next
@@ -11,24 +10,19 @@ from fleet.work.registry import kinds
 from fleet.work.spec import Due
 
 if TYPE_CHECKING:
-    from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
 
 
 def decisions_due(fleet: Fleet) -> list[Due]:
     """Decisions on work, kind by kind and oldest first, then held runs."""
-    return [*_on_work(fleet.store), *_held(fleet)]
-
-
-def _on_work(store: Store) -> Iterator[Due]:
+    due: list[Due] = []
     for kind in kinds():
         # Most often there is none: then nothing of the kind is loaded.
-        if kind.asking and (records := list(find_all(store, kind.name, *kind.asking))):
-            found = map(kind.collection(store).decode, records)
+        if kind.asking and (records := list(find_all(fleet.store, kind.name, *kind.asking))):
+            found = map(kind.collection(fleet.store).decode, records)
             for work in sorted(found, key=lambda one: one.created_at):
-                yield from kind.decisions(work)
-
-
-def _held(fleet: Fleet) -> Iterator[Due]:
+                due += kind.decisions(work)
     for run in fleet.boundary.held():
-        yield Due("held", run.id, f"{run.branch} is held: {run.held}", Next("boundary.show", run=run.id))
+        next_ = Next("boundary.show", run=run.id)
+        due.append(Due("held", run.id, f"{run.branch} is held: {run.held}", next_))
+    return due

@@ -151,7 +151,8 @@ class Demo:
         """Start the agents, kill their supervisor, let the next one carry on, and check what came of it."""
         make_repository(self._folder / "garden")
         tell(f"starting {len(self._cast)} agents, each on a branch and in a workspace of its own")
-        self.runs = self._start()
+        how = How(folder=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
+        self.runs = self._fleet.runs.start([Wish(one.branch, self._prompt(one)) for one in self._cast], how)
         self._wait("every agent is up", lambda run: run.agent is not None, show)
         pids = ", ".join(str(run.agent.pid) for run in self.runs if run.agent)
         tell(f"all agents are at work, with pids {pids}")
@@ -178,11 +179,6 @@ class Demo:
             self._fleet.runs.stop(self.runs)
             self._fleet.runs.wait(ids, until=lambda run: run.has_ended, timeout_seconds=PATIENCE_SECONDS)
         self._link.stop()
-
-    def _start(self) -> list[Run]:
-        how = How(folder=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
-        wishes = [Wish(part.branch, self._prompt(part)) for part in self._cast]
-        return self._fleet.runs.start(wishes, how)
 
     def _prompt(self, part: Part) -> str:
         steps = [

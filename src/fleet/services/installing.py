@@ -145,8 +145,8 @@ class Installer:
             wanted = [one for one in known.values() if project in (None, one.project)]
             plans = [partial(self._less, one, chosen) for one in wanted if chosen & set(one.clients)]
             done = self._do(plans, known, is_dry)
-            if not is_dry:
-                self._tidy(known)
+            if not is_dry and not known and self._folder.is_dir():
+                shutil.rmtree(self._folder)
             return done
 
     def _less(self, edit: ConfigEdit, clients: set[str]) -> Change:
@@ -156,10 +156,6 @@ class Installer:
             return change
         note = f"{', '.join(left)} read{'s' if len(left) == 1 else ''} it, too"
         return replace(change, verb="keep", note=note, edit=replace(edit, clients=left))
-
-    def _tidy(self, known: dict[str, ConfigEdit]) -> None:
-        if not known and self._folder.is_dir():
-            shutil.rmtree(self._folder)
 
     # both
 
@@ -177,7 +173,9 @@ class Installer:
         gone = [known.pop(place) for place in places if place in known]
         for edit in sorted(gone, key=lambda one: -len(one.folders)):
             remove_folders(edit.folders)
-        self._write_down([_settled(change) for change in done], known)
+        # What was there before a change that was made is not in its file any more.
+        settled = [replace(one, edit=one.edit and replace(one.edit, was=None)) for one in done]
+        self._write_down(settled, known)
         self._copies.forget_others({one.before for one in known.values()})
         return done
 
@@ -206,11 +204,6 @@ class Installer:
             return nullcontext()
         self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return locked(os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def _settled(change: Change) -> Change:
-    """Return a change that was made: what was there before it is not in the file any more."""
-    return replace(change, edit=change.edit and replace(change.edit, was=None))
 
 
 def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:

@@ -72,9 +72,10 @@ def preset_for(type_: ProjectType, repository: Path) -> Preset:
                 credential_files=_env_files(repository), commands=_first(_PYTHON_COMMANDS, repository)
             )
         case "rails":
+            prepare = ("bin/rails db:prepare",) if (repository / "bin" / "rails").is_file() else ()
             return Preset(
                 credential_files=("config/master.key", *_env_files(repository, ".env.local")),
-                commands=("bundle install", *_first(_NODE_COMMANDS, repository), *_database(repository)),
+                commands=("bundle install", *_first(_NODE_COMMANDS, repository), *prepare),
             )
 
 
@@ -87,7 +88,3 @@ def _env_files(repository: Path, *usual: str) -> tuple[str, ...]:
 
 def _first(commands: Mapping[str, str], repository: Path) -> tuple[str, ...]:
     return tuple(command for name, command in commands.items() if (repository / name).is_file())[:1]
-
-
-def _database(repository: Path) -> tuple[str, ...]:
-    return ("bin/rails db:prepare",) if (repository / "bin" / "rails").is_file() else ()

@@ -17,7 +17,8 @@ def is_installed(program: str) -> bool:
     `shutil.which` could tell, too; every launch would wait for all else that is loaded with it.
     """
     folders = [""] if os.sep in program else os.get_exec_path()
-    return any(_can_run(os.path.join(folder, program)) for folder in folders)  # noqa: PTH118  as above
+    files = (os.path.join(folder, program) for folder in folders)  # noqa: PTH118  as above
+    return any(os.path.isfile(file) and os.access(file, os.X_OK) for file in files)  # noqa: PTH113
 
 
 def require_binary(facts: Facts) -> None:
@@ -31,7 +32,3 @@ def login_steps(facts: Facts) -> str:
     if facts.login_hint:
         return f"log in with `{facts.login_hint}`"
     return f"set {' or '.join(facts.login_variables)}"
-
-
-def _can_run(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)  # noqa: PTH113  as above

@@ -65,31 +65,17 @@ def require_purgeable(fleet: Fleet) -> None:
             f"agents have workspaces there: {left[0]}, say",
             hint="`fleet kill '*'` in their repositories saves their work there, and removes them",
         )
-    if set_aside := _set_aside(home):
+    kept = sorted((home / "workspaces").glob("*/.kept/*"))  # see docs/howto/workspaces.md
+    beside = (path for folder in kept for path in sorted(folder.glob("*")))
+    beside = (path for path in beside if path.name not in ("saved", "objects"))
+    if set_aside := [path for path in beside if not path.is_dir() or any(path.iterdir())]:
         raise Conflict(
             f"files of agents that no repository holds are there: {set_aside[0]}, say",
             hint="move them to where you want them, or delete them",
         )
-    for folder in _kept(home):
-        _require_second_copy(fleet, folder)
-
-
-def _set_aside(home: Path) -> list[Path]:
-    """Return where work lies that a snapshot could not hold (docs/howto/workspaces.md, "Set aside")."""
-    kept = [
-        path for path in (home / "workspaces").glob("*/.kept/*/*") if path.name not in ("saved", "objects")
-    ]
-    return sorted(path for path in kept if not path.is_dir() or any(path.iterdir()))
-
-
-def _kept(home: Path) -> list[Path]:
-    """Return the folders with the copy of a snapshot (docs/howto/workspaces.md)."""
-    folders = (home / "workspaces").glob("*/.kept/*")
-    return sorted(
-        folder
-        for folder in folders
-        if os.path.lexists(folder / "saved") or any((folder / "objects").glob("pack/*.pack"))
-    )
+    for folder in kept:
+        if os.path.lexists(folder / "saved") or any((folder / "objects").glob("pack/*.pack")):
+            _require_second_copy(fleet, folder)
 
 
 def _require_second_copy(fleet: Fleet, folder: Path) -> None:
@@ -100,8 +86,11 @@ def _require_second_copy(fleet: Fleet, folder: Path) -> None:
             f"the last copy of the work of run {folder.name} may be {folder}: there is no record of the run",
             hint=f"delete {folder} yourself, if nobody needs it",
         )
+    saved = ""
+    with contextlib.suppress(OSError):
+        saved = (folder / "saved").read_text(errors="replace").strip()
     try:
-        fleet.runs.require_snapshot(run, _snapshot_named_in(folder / "saved"))
+        fleet.runs.require_snapshot(run, saved if _SHA.fullmatch(saved) else "")
     except FleetError as problem:
         raise Conflict(
             f"the last copy of the work of run {run.id} ({run.branch}) is {folder}: {problem.message}",
@@ -109,20 +98,15 @@ def _require_second_copy(fleet: Fleet, folder: Path) -> None:
         ) from problem
 
 
-def _snapshot_named_in(file: Path) -> str:
-    try:
-        named = file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-    return named if _SHA.fullmatch(named) else ""
-
-
 def purge(home: Path) -> Sequence[Path]:
     """Delete what fleet has made in a home, and the home if nothing else is in it; return what is left."""
     try:
         for pattern in MADE:
             for path in [*home.glob(pattern)]:
-                _delete(path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
         if _are_settings(user_file(home)):
             user_file(home).unlink()
     except OSError as problem:
@@ -139,13 +123,6 @@ def _are_settings(file: Path) -> bool:
     except BadConfig:
         return False
     return text is not None
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _remove_empty_folders(home: Path) -> None:

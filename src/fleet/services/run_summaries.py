@@ -52,10 +52,10 @@ def measure(fleet: Fleet, records: Sequence[Record]) -> Mapping[str, ProcessUsag
     if not live:
         return {}
     from fleet.domain.process import ProcessId
-    from fleet.services.process_usage import UsageMeter
+    from fleet.services.process_usage import measure_usage
 
     agents = {body["id"]: ProcessId(**body["agent"]) for body in live}
-    return UsageMeter(home=fleet.home, process_probe=lambda: fleet.process_probe).of(agents)
+    return measure_usage(agents, fleet.process_probe, fleet.home)
 
 
 def _of_project_at(folder: str, records: Sequence[Record]) -> list[Record]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleet.domain.batch import Wish, fanout_branches, parse_pair
@@ -319,7 +318,14 @@ class RunService:
 
     def stop(self, runs: Sequence[Run], *, delete_branch: bool = False) -> list[Run]:
         """Have the agents ended, their workspaces saved and removed; pending prompts are dropped."""
-        stopped = partial(_stopped, delete_branch=delete_branch)
+
+        def stopped(run: Run) -> Run:
+            was_wanted = run.wanted is Wanted.STOP and run.delete_branch
+            # Of a run that has ended nobody settles the turn any more; a prompt left waiting would run
+            # after `undo`.
+            turn = run.prompts if run.has_ended else run.turn
+            return replace(run, turn=turn).want(Wanted.STOP, delete_branch=delete_branch or was_wanted)
+
         seen = [self._runs.update(run.id, stopped) for run in runs]
         self._deps.link.wake()
         return seen
@@ -330,7 +336,11 @@ class RunService:
         Runs that are at work or wanted otherwise by now are left alone, and so are those whose workspace
         is kept for more, unless it is what keeps them that asks. Return the others.
         """
-        seen = [self._runs.update(run.id, partial(_cleaned, also_kept=also_kept)) for run in runs]
+
+        def cleaned(run: Run) -> Run:
+            return run.want(Wanted.CLEAN) if _is_cleanable(run, also_kept=also_kept) else run
+
+        seen = [self._runs.update(run.id, cleaned) for run in runs]
         self._deps.link.wake()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
@@ -455,17 +465,6 @@ def _is_cleanable(run: Run, *, also_kept: bool = False) -> bool:
         return False
     is_done = run.has_ended and not run.has_work and not run.is_removed
     return is_done and run.wanted is Wanted.RUN and run.state is not RunState.BLOCKED and not run.held
-
-
-def _cleaned(run: Run, *, also_kept: bool) -> Run:
-    return run.want(Wanted.CLEAN) if _is_cleanable(run, also_kept=also_kept) else run
-
-
-def _stopped(run: Run, *, delete_branch: bool) -> Run:
-    was_wanted = run.wanted is Wanted.STOP and run.delete_branch
-    # Of a run that has ended nobody settles the turn any more; a prompt left waiting would run after `undo`.
-    turn = run.prompts if run.has_ended else run.turn
-    return replace(run, turn=turn).want(Wanted.STOP, delete_branch=delete_branch or was_wanted)
 
 
 def _with_prompt(run: Run, number: int) -> Run:

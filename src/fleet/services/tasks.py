@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, TaskId, new_task_id
@@ -51,15 +51,14 @@ class Edit:
     @property
     def is_of_measures(self) -> bool:
         """Whether it changes what a task's agent is held to."""
-        return any(value is not None for value in (self.gates, self.budget_usd, self.batch, self.needs))
+        return not self.changes.keys().isdisjoint(("gates", "budget_usd", "batch", "needs"))
 
     @property
-    def names(self) -> list[str]:
-        """What it changes."""
-        return [name.removesuffix("_usd") for name in self.__slots__ if getattr(self, name) is not None]
+    def changes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
 
     def made_to(self, task: Task) -> Task:
-        changes = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
+        changes = self.changes
         check_text(*texts_in(changes.values()))
         refuse_option(self.model or "", "model")
         return check_task(replace(task, **changes))
@@ -174,14 +173,7 @@ class TaskService:
         found = ((dep, self._tasks.peek(dep)) for dep in deps)
         return tuple(dep for dep, task in found if task and task.state is not TaskState.CLOSED)
 
-    def edit(
-        self,
-        name: str,
-        edit: Edit,
-        *,
-        folder: str | None = None,
-        deps: Sequence[str] = (),
-    ) -> Task:
+    def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
         """Change a task; with a folder it moves to another repository, as long as it was never started."""
         if edit.coder:
             self.check_coder(edit.coder)
@@ -193,7 +185,9 @@ class TaskService:
         edited(self.get(name))  # nothing is changed if anything cannot be
         for dep in [self.get(dep).id for dep in deps]:
             self.add_dep(name, dep)
-        changed = self._change(name, edited, "edited", ", ".join(edit.names))
+        changed = self._change(
+            name, edited, "edited", ", ".join(name.removesuffix("_usd") for name in edit.changes)
+        )
         is_live = changed.state is TaskState.IN_PROGRESS and self.run_of(changed) is not None
         if edit.budget_usd is not None and changed.run and is_live:
             # It counts for the agent that is at work, too: that is stopped where it has cost more.
@@ -219,7 +213,11 @@ class TaskService:
             return self._ask_to_close(task, reason)
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
         self._withdraw_questions(task)
-        self._stop_agent(closed)
+        if attempt := self.run_of(closed):  # nobody wants it done any more; its work is saved first
+            self._runs.update(
+                attempt.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP)
+            )
+            self._deps.link.wake()
         return closed
 
     def _ask_to_close(self, task: Task, reason: str) -> Task:
@@ -255,12 +253,6 @@ class TaskService:
             reason="",
             question="",
         )
-
-    def _stop_agent(self, task: Task) -> None:
-        """End what works on a task that nobody wants done any more; its work is saved first."""
-        if run := self.run_of(task):
-            self._runs.update(run.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP))
-            self._deps.link.wake()
 
     def block(self, name: str, reason: str, *, by: str = "") -> Task:
         """Keep a task from being started until somebody reopens it."""
@@ -526,8 +518,5 @@ def _with_dep(task: Task, dep: TaskId, unmet: tuple[TaskId, ...]) -> Task:
 
 
 def _without_dep(task: Task, dep: TaskId) -> Task:
-    return replace(
-        task,
-        deps=tuple(other for other in task.deps if other != dep),
-        unmet=tuple(other for other in task.unmet if other != dep),
-    )
+    deps, unmet = (tuple(one for one in some if one != dep) for some in (task.deps, task.unmet))
+    return replace(task, deps=deps, unmet=unmet)

@@ -16,21 +16,16 @@ def kept_token(file: Path) -> str:
 
     Raises `Conflict` if others can read it.
     """
-    if not file.exists():
-        _make(file)
+    if not file.exists():  # it is put in place whole and at once, unless somebody else is first
+        draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        replace_file(draft, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+        try:
+            with suppress(FileExistsError):
+                os.link(draft, file)
+        finally:
+            draft.unlink()
     token = (read_file(file) or "").strip()
     if not token or file.stat().st_mode & 0o077:
         reason = "others can read it" if token else "it is empty"
         raise Conflict(f"{file} keeps no token: {reason}", hint="delete it, and a new one is made")
     return token
-
-
-def _make(file: Path) -> None:
-    """Put a token in place, whole and at once, unless somebody else has."""
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    replace_file(draft, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
-    try:
-        with suppress(FileExistsError):
-            os.link(draft, file)
-    finally:
-        draft.unlink()

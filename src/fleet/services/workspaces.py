@@ -33,15 +33,13 @@ def run_at(runs: Runs, folder: str) -> Run | None:
     for place in reversed((here, *here.parents)):
         named = _NAMES_RUN.search(place.name)
         run = runs.peek(named[1]) if named else None
-        if run is not None and run.workspace and not run.is_shared and _is_of(place, run):
+        if run is None or not run.workspace or run.is_shared:
+            continue
+        workspace = Path(os.path.realpath(run.workspace))
+        is_beside = place.parent.name in _BESIDE and place.parent.parent == workspace.parent
+        if place == workspace or is_beside:
             return run
     return None
-
-
-def _is_of(place: Path, run: Run) -> bool:
-    workspace = Path(os.path.realpath(run.workspace))
-    is_beside = place.parent.name in _BESIDE and place.parent.parent == workspace.parent
-    return place == workspace or is_beside
 
 
 def is_for_agents(home: Path, folder: str) -> bool:
