@@ -208,12 +208,9 @@ class RunService:
 
     # finding
 
-    def list(self, *, folder: str | None = None, everything: bool = False) -> list[Run]:
+    def list(self, *, everything: bool = False) -> list[Run]:
         """Return runs, oldest first: those that still have a workspace or work, or all of them."""
-        runs = self._runs.find() if everything else self._runs.find("shown", "yes")
-        if folder is None:
-            return runs
-        return [run for run in runs if run.project == folder]
+        return self._runs.find() if everything else self._runs.find("shown", "yes")
 
     def get(self, name: str, *, folder: str = ".") -> Run:
         """Return the newest run of that branch or id, which may be its task's.

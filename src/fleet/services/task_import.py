@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
-from typing import cast
+from typing import Any, cast
 
 from fleet.domain.ids import TaskId
 from fleet.domain.task import Task, TaskState, check_task
@@ -29,10 +29,10 @@ _CHECKED = ("title", "description", "priority", "tier", "budget_usd", "deps")
 _SOUND = Task(id=TaskId(""), title="?", created_at=0.0)  # nothing is wrong with it
 _BLOCKING = ("blocks", "")  # bd's other kinds of dependencies let a task start
 _TIMES = ("created_at", "closed_at")
-_TOLD = (  # what a line may say of a task
-    *("id", "title", "description", "state", "cwd", "coder", "model", "tier", "priority", "deps", "gates"),
-    *("labels", "batch", "needs", "budget_usd", "reason", "close_reason", "dependencies", "status"),
-)
+_TEXTS = ("id", "description", "cwd", "coder", "model", "tier", "batch", "reason")
+_LISTS = ("gates", "labels", "needs")
+_OTHERS = ("title", "state", "status", "priority", "deps", "dependencies", "budget_usd", "close_reason")
+_TOLD = (*_TEXTS, *_LISTS, *_OTHERS)  # what a line may say of a task
 _PASSED_OVER = frozenset(  # of bd's, or what `--json` says of a task here: they mean nothing for a new task
     (
         *("issue_type", "assignee", "owner", "notes", "design", "comments", "acceptance_criteria"),
@@ -109,24 +109,17 @@ def _draft(number: int, line: str) -> Draft:
         nameless = replace(_SOUND, id=TaskId(found[1] if found and is_id(found[1]) else ""))
         return Draft(line=number, task=nameless, problems=(error.message,), is_garbled=True)
     body.check_keys()
+    texts: dict[str, Any] = {name: body.text(name) for name in _TEXTS}
+    lists: dict[str, Any] = {name: body.texts(name) for name in _LISTS}
     task = Task(
-        id=TaskId(body.text("id")),
+        **texts,
+        **lists,
         title=body.text("title", "?"),
         created_at=body.moment("created_at") or 0.0,
-        description=body.text("description"),
-        cwd=body.text("cwd"),
-        coder=body.text("coder"),
-        model=body.text("model"),
-        tier=body.text("tier"),
         priority=body.whole("priority", 2),
         deps=tuple(TaskId(dep) for dep in body.texts("deps") + body.dependencies()),
-        gates=body.texts("gates"),
-        labels=body.texts("labels"),
-        batch=body.text("batch"),
-        needs=body.texts("needs"),
         budget_usd=body.number("budget_usd"),
         state=body.state(),
-        reason=body.text("reason"),
         close_reason=body.text("close_reason") if body.has("close_reason") else None,
         closed_at=body.moment("closed_at"),
     )
