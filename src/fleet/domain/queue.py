@@ -45,6 +45,11 @@ class Ledger:
         kept = {name: at for name, at in self.running.items() if (name, at.host) != (task_id, host)}
         return replace(self, running=kept)
 
+    def settle(self, task_id: str, host: str, usd: float, day: str) -> Ledger:
+        """Return the ledger with a host's reservation for a task, if there is one, replaced by its cost."""
+        at = self.running.get(task_id)
+        return self.release(task_id, host).spend(at, usd, day) if at and at.host == host else self
+
     def without_host(self, host: str) -> Ledger:
         """Return the ledger without the reservations of a host that is gone."""
         return replace(self, running={name: at for name, at in self.running.items() if at.host != host})

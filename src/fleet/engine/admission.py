@@ -34,8 +34,11 @@ class AdmissionControl:
     def limits(self, project: str) -> Limits:
         return self._context.settings_for(project).limits()
 
-    def enter(self, task: Task, coder: str) -> Refusal | None:
-        """Count a task among those under way, or return why it cannot be. To do it twice is to do it once."""
+    def enter(self, task: Task, coder: str, *, anyway: bool = False) -> Refusal | None:
+        """Count a task among those under way, or return why it cannot be. To do it twice is to do it once.
+
+        One whose agent was prompted by a person is counted anyway, be there room or not.
+        """
         spawn, limits = self._spawn_behind(task), self.limits(task.project)
         reservation = self._reservation(task, coder, spawn)
         parents = self.parents_of(task) if spawn else set[str]()
@@ -47,22 +50,12 @@ class AdmissionControl:
                 refusal = None if ledger.running[task.id].host == reservation.host else ELSEWHERE
                 return ledger
             shared = ledger.with_share(reservation, is_part=bool(task.part_of))
-            refusal = refuse(ledger, shared, limits, day_of(time.time()), parents=parents)
+            why_not = refuse(ledger, shared, limits, day_of(time.time()), parents=parents)
+            refusal = None if anyway else why_not
             return ledger if refusal else ledger.admit(task, shared)
 
         self._state.change_ledger(entered)
         return refusal
-
-    def enter_anyway(self, task: Task) -> None:
-        """Count a task among those under way, be there room or not: its agent was prompted by a person."""
-        reservation = self._reservation(task, task.coder_used, self._spawn_behind(task))
-
-        def entered(ledger: Ledger) -> Ledger:
-            if task.id in ledger.running:
-                return ledger
-            return ledger.admit(task, ledger.with_share(reservation, is_part=bool(task.part_of)))
-
-        self._state.change_ledger(entered)
 
     def parents_of(self, task: Task) -> set[str]:
         """Return the tasks whose agents wait for a task; none for what a person asked for."""
@@ -97,16 +90,14 @@ class AdmissionControl:
 
         Return how often in a row agents of this coder have crashed by now.
         """
-        cost = cost_of(run) - task.run_usd
+        cost, host = cost_of(run) - task.run_usd, self._context.host
         cause = run.result.cause if run.result else Cause.NONE
 
         def settled(ledger: Ledger) -> Ledger:
-            reservation = ledger.running.get(task.id)
-            if reservation is None or reservation.host != self._context.host:
-                return ledger
-            freed = ledger.release(task.id, reservation.host).spend(reservation, cost, day_of(time.time()))
-            is_crash = cause is Cause.CRASH
-            return freed if cause in UNTOLD else freed.count_end(reservation.coder, is_crash=is_crash)
+            after = ledger.settle(task.id, host, cost, day_of(time.time()))
+            if after is ledger or cause in UNTOLD:
+                return after
+            return after.count_end(ledger.running[task.id].coder, is_crash=cause is Cause.CRASH)
 
         return self._state.change_ledger(settled).crashes.get(task.coder_used, 0)
 
@@ -125,21 +116,18 @@ class AdmissionControl:
             is_held = task and task.state is TaskState.IN_PROGRESS and task.owner == self._context.host
             # The agent of one that is not held any more may just be ended, and costs until it is.
             if not is_held and not (run and run.has_work):
-                self._drop(name, reservation, task, run)
+                self._drop(name, task, run)
 
-    def _drop(self, name: str, reservation: Reservation, task: Task | None, run: Run | None) -> None:
+    def _drop(self, name: str, task: Task | None, run: Run | None) -> None:
         cost = cost_of(run) - task.run_usd if task and run else 0.0
-
-        def dropped(ledger: Ledger) -> Ledger:
-            freed = ledger.release(name, reservation.host)
-            return freed.spend(reservation, cost, day_of(time.time()))
 
         def charged(newest: Task) -> Task:
             if run is None or newest.run != run.id:
                 return newest
             return replace(newest, spent_usd=newest.spent_usd + cost, run_usd=newest.run_usd + cost)
 
-        self._state.change_ledger(dropped)
+        day = day_of(time.time())
+        self._state.change_ledger(lambda ledger: ledger.settle(name, self._context.host, cost, day))
         if task is not None and cost:
             self._tasks.update(task.id, charged)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleet.domain.attempt import Patience
 from fleet.domain.event import Json
-from fleet.domain.queue import Ledger, day_of
+from fleet.domain.queue import day_of
 from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
 from fleet.files.private import make_private, open_private
@@ -154,14 +154,7 @@ class Claims:
         run = self._runs.peek(task.run) if task.run else None
         cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
         day = day_of(time.time())
-
-        def booked(ledger: Ledger) -> Ledger:
-            reservation = ledger.running.get(task.id)
-            if reservation is None or reservation.host != dead:
-                return ledger
-            return ledger.release(task.id, dead).spend(reservation, cost, day)
-
-        self._state.change_ledger(booked)
+        self._state.change_ledger(lambda ledger: ledger.settle(task.id, dead, cost, day))
         log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
         return True
 

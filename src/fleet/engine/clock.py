@@ -26,18 +26,12 @@ class Clock:
         return monotonic + self._lead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    wait: Wait
-    ends_at: float  # on the monotonic clock
-
-
 class Waits:
     """How long recorded waits still take, counted from when this process first saw each of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, tuple[Wait, float]] = {}  # each, and its end on the monotonic clock
 
     def left(self, key: str, wait: Wait) -> float:
         """Return how many seconds are left of a wait; 0 if it is over.
@@ -45,12 +39,13 @@ class Waits:
         The wall clock may end it early only where a provider named the end, and can never prolong it.
         """
         wall, monotonic = self._clock.wall(), self._clock.monotonic()
-        seen = self._seen.get(key)
-        if seen is None or seen.wait != wait:
+        seen, ends_at = self._seen.get(key, (None, 0.0))
+        if seen != wait:
             if len(self._seen) >= MOST_WAITS:
                 self._seen.clear()
-            seen = self._seen[key] = _Seen(wait=wait, ends_at=monotonic + wait.left(wall))
-        left = seen.ends_at - monotonic
+            ends_at = monotonic + wait.left(wall)
+            self._seen[key] = (wait, ends_at)
+        left = ends_at - monotonic
         if wait.is_stated:
             left = min(left, wait.until - wall)
         return max(0.0, left)

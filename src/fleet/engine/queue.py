@@ -188,7 +188,7 @@ class Queue:
         if run is not None and run.prompts >= task.turn:
             if not run.has_ended or run.has_work:
                 if task.is_held and run.wanted is Wanted.RUN:  # a person has prompted its agent
-                    self._admission.enter_anyway(task)
+                    self._admission.enter(task, task.coder_used, anyway=True)
                     claim = task.claim
                     self._tasks.update(task.id, lambda new: new.let_go() if new.claim == claim else new)
                 return
