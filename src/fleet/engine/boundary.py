@@ -22,6 +22,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
+from fleet.ports.workspace import Place
 from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
 from fleet.records.runs import branch_key
 from fleet.work.registry import kinds
@@ -53,7 +54,7 @@ def _record(context: EngineContext, run: Run, turn: int) -> str:
     try:
         taken = context.member.boundary.take(run.project, str(context.home))
         if not run.is_shared:
-            context.member.boundary.pin(context.place(run), taken)
+            context.member.boundary.pin(Place.of(run), taken)
         # As it is set now: the agent may change that setting, too.
         taken = replace(taken, is_report_only=not context.settings_for("").boundary_hold)
     except (FleetError, OSError) as problem:
@@ -70,7 +71,7 @@ def _record(context: EngineContext, run: Run, turn: int) -> str:
 async def check(context: EngineContext, run: Run, turn: int) -> Run:
     """Return a run with all that changed outside of its workspace in a turn; recovery refs are put back."""
     if turn and run.guard:
-        found = await context.in_git_thread(_look, context, run, turn)
+        found = await context.git_threads.run(_look, context, run, turn)
         added = {one.key: replace(one, turn=turn) for one in found}
 
         def with_found(run: Run) -> Run:
@@ -129,7 +130,7 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
     failed: dict[str, Outside] = {}
     for one in moved:
         try:
-            await context.in_git_thread(context.member.boundary.put_back, run.project, one)
+            await context.git_threads.run(context.member.boundary.put_back, run.project, one)
         except FleetError as problem:
             told = f"{one.new}; cannot be put back: {problem.message}"
             failed[one.key] = replace(one, weight=Weight.HOLD, new=told)

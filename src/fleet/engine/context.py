@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from fleet.ports.merging import Merging
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.transport import Transport
-from fleet.ports.workspace import Place, Workspaces
+from fleet.ports.workspace import Workspaces
 from fleet.records.collection import encode_item
 from fleet.records.runs import Runs
 from fleet.records.tasks import QueueState, Tasks
@@ -48,6 +48,16 @@ Arguments = ParamSpec("Arguments")
 DEFAULT_GRACE_SECONDS = 10.0
 RUN_FILE = "run.json"  # in a run's folder: its record, for the day that the store is damaged
 RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads for calls that would hold the event loop up."""
+
+    async def run(
+        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Answer:
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self, call)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +122,11 @@ class EngineContext:
         self.tasks = Tasks(self.store)
         self.queue_state = QueueState(self.store)
         self.trials = Trials(self.store)
-        self.store_threads = ThreadPoolExecutor(4, thread_name_prefix="store")
-        self.queue_thread = ThreadPoolExecutor(1, thread_name_prefix="queue")
-        self.notice_thread = ThreadPoolExecutor(1, thread_name_prefix="notices")
-        self.beat_thread = ThreadPoolExecutor(1, thread_name_prefix="heartbeat")
-        self.git_threads = ThreadPoolExecutor(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
+        self.store_threads = Threads(4, thread_name_prefix="store")
+        self.queue_thread = Threads(1, thread_name_prefix="queue")
+        self.notice_thread = Threads(1, thread_name_prefix="notices")
+        self.beat_thread = Threads(1, thread_name_prefix="heartbeat")
+        self.git_threads = Threads(2 * (os.cpu_count() or 1) + 2, thread_name_prefix="git")
         self._logs: dict[RunId, RunLog] = {}
 
     @property
@@ -133,7 +143,7 @@ class EngineContext:
         return await self._ask(self.runs.prompt, run_id, number)
 
     async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
-        return await self.in_thread(self.store_threads, self.runs.update, run_id, change)
+        return await self.store_threads.run(self.runs.update, run_id, change)
 
     async def task_of(self, run: Run) -> Task | None:
         return await self._ask(self.tasks.peek, run.task) if run.task else None
@@ -157,7 +167,7 @@ class EngineContext:
         return await self._ask(self.trials.find, "work", self.host)
 
     async def update_trial(self, trial_id: TrialId, change: Callable[[Trial], Trial]) -> Trial:
-        return await self.in_thread(self.store_threads, self.trials.update, trial_id, change)
+        return await self.store_threads.run(self.trials.update, trial_id, change)
 
     async def become(
         self,
@@ -203,28 +213,8 @@ class EngineContext:
     ) -> Answer:
         """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""
         if self.is_sharing:
-            return await self.in_thread(self.store_threads, function, *args, **kwargs)
+            return await self.store_threads.run(function, *args, **kwargs)
         return function(*args, **kwargs)
-
-    async def in_thread(
-        self,
-        thread: Executor,
-        function: Callable[Arguments, Answer],
-        *args: Arguments.args,
-        **kwargs: Arguments.kwargs,
-    ) -> Answer:
-        call = partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(thread, call)
-
-    # git
-
-    async def in_git_thread(
-        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Answer:
-        return await self.in_thread(self.git_threads, function, *args, **kwargs)
-
-    def place(self, run: Run) -> Place:
-        return Place.of(run)
 
     # places and programs
 

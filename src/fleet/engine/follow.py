@@ -21,6 +21,7 @@ from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.log import LineReader, Position, RunLog, shorten
 from fleet.engine.tmux import submit
 from fleet.errors import FleetError, Unavailable
+from fleet.ports.workspace import Place
 
 log = logging.getLogger(__name__)
 
@@ -315,7 +316,7 @@ class Follower:
         self._measured_at = now
         try:
             measure = self._context.member.workspaces_of(run).measure
-            return await self._context.in_git_thread(measure, self._context.place(run))
+            return await self._context.git_threads.run(measure, Place.of(run))
         except FleetError as problem:
             log.info("measure.failed", extra={"run_id": self._run_id, "reason": problem.message})
             return run.diff

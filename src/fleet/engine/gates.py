@@ -132,7 +132,7 @@ async def _try_out(context: EngineContext, trial_id: TrialId) -> None:
             await context.member.shim.stop(str(folder), grace_seconds=0)
         await _end(context, trial, TrialState.IMPOSSIBLE, reason=reason_of(problem))
     try:
-        await context.in_git_thread(context.member.checkouts.discard, str(place))
+        await context.git_threads.run(context.member.checkouts.discard, str(place))
     except FleetError as problem:  # the next supervisor sweeps it up
         log.warning("trial.left_over", extra={"trial_id": trial_id, "reason": problem.message})
 
@@ -141,7 +141,7 @@ async def _attempt(context: EngineContext, trial: Trial, folder: Path) -> Trial:
     """Return the trial when it has ended, or is to begin anew."""
     make_private(folder)
     make = context.member.checkouts.make
-    await context.in_git_thread(
+    await context.git_threads.run(
         make, trial.project, trial.commit, str(folder / "tree"), patches=trial.patches
     )
     tried = await _run_commands(context, trial, folder)

@@ -22,7 +22,7 @@ from fleet.engine.room import is_no_room
 from fleet.engine.steps import reason_of, setup_folder, told_session
 from fleet.errors import FleetError
 from fleet.files.private import open_private
-from fleet.ports.workspace import Changes
+from fleet.ports.workspace import Changes, Place
 from fleet.records.collection import encode_value
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ async def settle(context: EngineContext, run_id: RunId, job: int, failure: str =
     boundary.forget(context, run)
     if run.task is not None:
         inputs = str(context.inputs_folder(run.task))
-        await context.in_git_thread(context.member.checkouts.discard, inputs)
+        await context.git_threads.run(context.member.checkouts.discard, inputs)
     context.forget(run_id)
 
 
@@ -165,7 +165,7 @@ async def _was_never_asked(context: EngineContext, run: Run) -> bool:
     def was_prompted() -> bool:
         return any(body["kind"] == EventKind.PROMPTED for _, body in context.runs.events(run.id))
 
-    return not await context.in_git_thread(was_prompted)
+    return not await context.git_threads.run(was_prompted)
 
 
 async def _end_processes(context: EngineContext, run: Run, turn: int) -> AgentProcess:
@@ -187,7 +187,7 @@ async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
     nothing = Changes(diff=run.diff)
     if not run.has_workspace:
         return nothing, ""
-    place = context.place(run)
+    place = Place.of(run)
 
     def ask_git() -> Changes:
         workspaces = context.member.workspaces_of(run)
@@ -195,7 +195,7 @@ async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
         return workspaces.changes(place)
 
     try:
-        return await context.in_git_thread(ask_git), ""
+        return await context.git_threads.run(ask_git), ""
     except (FleetError, OSError) as problem:
         if is_no_room(problem):
             raise
@@ -231,7 +231,7 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"
     publish = context.member.repositories.publish
     try:
-        await context.in_git_thread(publish, run.project, remote, f"refs/heads/{run.branch}", ref)
+        await context.git_threads.run(publish, run.project, remote, f"refs/heads/{run.branch}", ref)
     except FleetError as problem:
         log.warning("push.failed", extra={"run_id": run.id, "reason": problem.message})
         return ""
@@ -253,4 +253,4 @@ async def _keep_in_folder(context: EngineContext, run_id: RunId, result: Result)
                 file.write(json.dumps({"seq": number, **body}) + "\n")
         draft.replace(path)
 
-    await context.in_git_thread(write_events)
+    await context.git_threads.run(write_events)

@@ -40,6 +40,7 @@ from fleet.errors import (
 )
 from fleet.files.private import make_private
 from fleet.ports.coder import Launch, Turn
+from fleet.ports.workspace import Place
 from fleet.shim.client import Start
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
         make_private(root)
     try:
         make = context.member.workspaces_of(run).make
-        made = context.in_git_thread(make, context.place(run), copy=settings.credential_files)
+        made = context.git_threads.run(make, Place.of(run), copy=settings.credential_files)
         await asyncio.gather(made, asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await context.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
@@ -87,9 +88,9 @@ async def _obtain_base(context: EngineContext, run: Run, remote: str) -> None:
         return
     repositories = context.member.repositories
     is_here = partial(repositories.contains, run.project, run.base_sha, run.base_sha)
-    if remote and not await context.in_git_thread(is_here):
-        await context.in_git_thread(repositories.obtain, run.project, remote, run.base_ref)
-    if not await context.in_git_thread(is_here):
+    if remote and not await context.git_threads.run(is_here):
+        await context.git_threads.run(repositories.obtain, run.project, remote, run.base_ref)
+    if not await context.git_threads.run(is_here):
         raise NotFound(
             f"commit {run.base_sha[:12]}, which it begins from, is neither here nor in {run.base_ref}"
             + (f" of {remote!r}" if remote else ""),
@@ -106,8 +107,8 @@ async def _lay_out_inputs(context: EngineContext, run: Run) -> None:
     make_private(parent)
     for one in task.inputs:
         folder = str(parent / one.name)
-        await context.in_git_thread(checkouts.make, run.project, one.commit, folder)
-        await context.in_git_thread(checkouts.lock, folder)
+        await context.git_threads.run(checkouts.make, run.project, one.commit, folder)
+        await context.git_threads.run(checkouts.lock, folder)
 
 
 def _with_places(context: EngineContext, run: Run) -> Run:
@@ -204,7 +205,7 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
 
 def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Turn:
     settings = context.settings_for(run.project)
-    folders = [*context.member.workspaces_of(run).git_folders(context.place(run))]
+    folders = [*context.member.workspaces_of(run).git_folders(Place.of(run))]
     if run.task is not None:
         folders.append(str(context.task_folder(run.task)))
         if (inputs := context.inputs_folder(run.task)).is_dir():
@@ -304,7 +305,7 @@ async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
     if run.job > job:
         return
     take_away = context.member.workspaces_of(run).remove
-    ref = await context.in_git_thread(take_away, context.place(run), delete_branch=run.delete_branch)
+    ref = await context.git_threads.run(take_away, Place.of(run), delete_branch=run.delete_branch)
 
     def removed(run: Run) -> Run:
         saved_ref = ref or run.saved_ref
@@ -321,7 +322,7 @@ async def restore(context: EngineContext, run_id: RunId, job: int) -> None:
     if run.job > job:
         return
     bring_back = context.member.workspaces_of(run).restore
-    await context.in_git_thread(bring_back, context.place(run), run.saved_ref)
+    await context.git_threads.run(bring_back, Place.of(run), run.saved_ref)
 
     def restored(run: Run) -> Run:
         wanted = Wanted.RUN if run.wanted is Wanted.RESTORE else run.wanted

@@ -12,14 +12,13 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor
 from functools import partial
 
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Wanted
 from fleet.engine import stale_folders
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
-from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
+from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext, Threads
 from fleet.engine.gates import Bench
 from fleet.engine.jobs import Jobs
 from fleet.engine.notices import Notices
@@ -143,7 +142,7 @@ class Supervisor:
             self.stop()
             return
         try:
-            await self._context.in_thread(self._context.queue_thread, self._look_at_work)
+            await self._context.queue_thread.run(self._look_at_work)
             if self._last_pass.has_moved:
                 self._woken.set()
             working = await self._context.working()
@@ -191,7 +190,7 @@ class Supervisor:
 
     async def _checkpoint(self) -> None:
         try:
-            await self._context.in_thread(self._context.queue_thread, self._context.store.checkpoint)
+            await self._context.queue_thread.run(self._context.store.checkpoint)
             self._checkpointed = self._stamp = self._context.store.stamp()
         except FleetError as problem:
             log.error("store.not_at_rest", extra={"reason": problem.message})
@@ -209,7 +208,7 @@ class Supervisor:
                 self._beats.leave()
 
         try:
-            await self._context.in_thread(self._context.beat_thread, leave)
+            await self._context.beat_thread.run(leave)
         except FleetError as problem:  # the database is away: then others take us for dead, at worst
             log.warning("goodbye.failed", extra={"reason": problem.message})
 
@@ -224,7 +223,7 @@ class Supervisor:
 
         while True:
             try:
-                if await self._context.in_thread(self._context.beat_thread, beat):
+                if await self._context.beat_thread.run(beat):
                     self._woken.set()
             except Exception as problem:  # the database is away: others may take us for dead, and we go on
                 log.error("heartbeat.failed", extra={"reason": str(problem)})
@@ -237,14 +236,14 @@ class Supervisor:
             if not written or written.startswith(prefixes):
                 self._woken.set()
 
-    def _do_beside(self, thread: Executor, function: Callable[[], None], event: str) -> asyncio.Future[None]:
+    def _do_beside(self, thread: Threads, function: Callable[[], None], event: str) -> asyncio.Future[None]:
         """Do something beside everything else: what takes its time holds nothing up."""
 
         def log_problem(job: asyncio.Future[None]) -> None:
             if not job.cancelled() and (problem := job.exception()):
                 log.error(event, extra={"reason": str(problem)})
 
-        job = asyncio.ensure_future(self._context.in_thread(thread, function))
+        job = asyncio.ensure_future(thread.run(function))
         job.add_done_callback(log_problem)
         return job
 
