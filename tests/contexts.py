@@ -36,7 +36,6 @@ def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bo
         host=host,
         store=store,
         member=Member(
-            name=host,
             root=home,
             transport=transport,
             shim=LocalShim(transport, script_path(str(home))),

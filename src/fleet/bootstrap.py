@@ -341,7 +341,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         host=host_name(),
         store=store,
         member=Member(
-            name=host_name(),
             root=home,
             transport=transport,
             shim=LocalShim(transport, script_path(str(home))),

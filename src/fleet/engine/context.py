@@ -64,7 +64,6 @@ class Threads(ThreadPoolExecutor):
 class Member:
     """A place where agents run. Today there is one: the machine that the supervisor is on."""
 
-    name: str
     root: Path  # fleet's folder there
     transport: Transport
     shim: Shim

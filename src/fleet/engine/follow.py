@@ -19,7 +19,6 @@ from fleet.domain.watch import Halt, Watch, judge_live, look_within
 from fleet.engine.clock import Stopwatch
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.log import LineReader, Position, RunLog, shorten
-from fleet.engine.tmux import submit
 from fleet.errors import FleetError, Unavailable
 from fleet.ports.workspace import Place
 
@@ -396,7 +395,7 @@ class _Screen:
         self._is_blank = False
         screen = self._context.tmux(run)
         if not self._has_pasted and (run.turn != self._inherited or self._enters or not self._signals):
-            await submit(screen, await self._context.prompt(run.id, run.turn) or "")
+            await screen.submit(await self._context.prompt(run.id, run.turn) or "")
             self._has_pasted, self._enters = True, 1
         elif self._enters < MOST_ENTERS:
             await screen.press_enter()

@@ -13,6 +13,7 @@ from fleet.errors import LaunchFailed
 from fleet.ports.transport import Completed, Transport
 
 COLUMNS, LINES = "200", "50"
+PASTE_SECONDS = 0.3  # for a program to take in what was pasted
 
 # Where these say that nobody is there to look, some agents refuse to come up on a screen.
 _CI_VARIABLES = ("CI", "CONTINUOUS_INTEGRATION", "GITHUB_ACTIONS")
@@ -44,13 +45,16 @@ class Tmux:
     async def exists(self) -> bool:
         return (await self._tmux("has-session", "-t", f"={self._session}")).code == 0
 
-    async def paste(self, text: str) -> None:
-        """Put text into the agent's input box, byte for byte, as a bracketed paste."""
+    async def submit(self, text: str) -> None:
+        """Put text into the agent's input box, byte for byte, as a bracketed paste, and send it off."""
         await self._tmux("load-buffer", "-b", "fleet", "-", stdin=text.encode())
         # -p brackets the paste where the program asked for it; -r keeps line feeds as they are.
         done = await self._tmux("paste-buffer", "-d", "-p", "-r", "-b", "fleet", "-t", self._pane)
         if done.code != 0:
             raise LaunchFailed(f"tmux could not paste: {done.err.decode(errors='replace').strip()}")
+        # Some programs take an Enter that comes with the paste for a line break of the text.
+        await asyncio.sleep(PASTE_SECONDS)
+        await self.press_enter()
 
     async def press_enter(self) -> None:
         await self._tmux("send-keys", "-t", self._pane, "Enter")
@@ -65,11 +69,3 @@ class Tmux:
     async def _tmux(self, *words: str, stdin: bytes = b"") -> Completed:
         # No configuration: a person's key bindings and hooks are theirs, not our agents'.
         return await self._transport.run(["tmux", "-L", self._socket, "-f", "/dev/null", *words], stdin=stdin)
-
-
-async def submit(tmux: Tmux, text: str, pause_seconds: float = 0.3) -> None:
-    """Paste a prompt and send it off."""
-    await tmux.paste(text)
-    # Some programs take an Enter that comes with the paste for a line break of the text.
-    await asyncio.sleep(pause_seconds)
-    await tmux.press_enter()

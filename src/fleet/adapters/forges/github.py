@@ -8,8 +8,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any, cast
+from http.client import HTTPException
+from typing import Any, cast
 
 from fleet.errors import Failed, InvalidInput, Unavailable
 from fleet.ports.forge import Draft, PullRequest
@@ -32,20 +32,31 @@ class GithubForge:
         self._opener = urllib.request.build_opener(_NoRedirects())
 
     def ensure_request(self, draft: Draft) -> PullRequest:
-        owner, name = _owner_and_name(draft.remote_url)
+        remote = _REMOTE.match(draft.remote_url)
+        if not remote:
+            raise InvalidInput(
+                "the remote is no repository of a forge: its URL has no owner and name",
+                hint="name another one with `fleet config set merge.remote NAME`",
+            )
+        owner, name = remote[1], remote[2]
         path = f"/repos/{urllib.parse.quote(owner)}/{urllib.parse.quote(name)}/pulls"
         asked = {"head": f"{owner}:{draft.branch}", "base": draft.into, "state": "open"}
         listing = f"{path}?{urllib.parse.urlencode(asked)}"
-        if url := _first_url(self._call("GET", listing)):
+        if url := self._first_url(listing):
             return PullRequest(branch=draft.branch, url=url, is_new=False)
         wanted = {"title": draft.title, "body": draft.body, "head": draft.branch, "base": draft.into}
         try:
             made = self._call("POST", path, wanted)
         except Failed:
-            if url := _first_url(self._call("GET", listing)):  # somebody else has just opened it
+            if url := self._first_url(listing):  # somebody else has just opened it
                 return PullRequest(branch=draft.branch, url=url, is_new=False)
             raise
         return PullRequest(branch=draft.branch, url=_url_of(made), is_new=True)
+
+    def _first_url(self, listing: str) -> str:
+        found = self._call("GET", listing)
+        listed = cast("list[object]", found) if isinstance(found, list) else []
+        return _url_of(listed[0]) if listed else ""
 
     def _call(self, method: str, path: str, body: Mapping[str, str] | None = None) -> object:
         request = urllib.request.Request(
@@ -82,31 +93,8 @@ class GithubForge:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Follows nobody elsewhere: the token is for this host."""
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
-
-
-def _owner_and_name(remote_url: str) -> tuple[str, str]:
-    found = _REMOTE.match(remote_url)
-    if not found:
-        raise InvalidInput(
-            "the remote is no repository of a forge: its URL has no owner and name",
-            hint="name another one with `fleet config set merge.remote NAME`",
-        )
-    return found[1], found[2]
-
-
-def _first_url(found: object) -> str:
-    listed = cast("list[object]", found) if isinstance(found, list) else []
-    return _url_of(listed[0]) if listed else ""
 
 
 def _url_of(body: object) -> str:
@@ -122,9 +110,7 @@ def _message_in(error: urllib.error.HTTPError) -> str:
         body: object = json.loads(error.read(MOST_BYTES))
     except (OSError, ValueError):
         return ""
-    if not isinstance(body, dict):
-        return ""
-    facts = cast("dict[str, Any]", body)
+    facts = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
     details = facts.get("errors")
     listed = cast("list[object]", details) if isinstance(details, list) else []
     inner = [cast("dict[str, Any]", one).get("message", "") for one in listed if isinstance(one, dict)]

@@ -68,8 +68,14 @@ class LocalTransport:
         self, folder: str, known: dict[str, int], agents: Sequence[ProcessId], *, timeout_seconds: float
     ) -> None:
         watch = _Watch({os.path.join(folder, name): size for name, size in known.items()})  # noqa: PTH118 - polled
+        if not watch.is_same():
+            return
         with contextlib.ExitStack() as stack:
-            if not watch.is_same() or not all(stack.enter_context(_until_gone(one, watch)) for one in agents):
+            for process in agents:
+                if not stack.enter_context(_on_exit(process.pid, watch.happened.set)):
+                    watch.processes.append(process)
+            # Looked at while the handles are held, so that no pid can pass to another in between.
+            if not all(map(_is_alive, agents)):
                 return
             self._watches.add(watch)
             self._woken.set()
@@ -131,16 +137,6 @@ def _size(path: str) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - half the cost of Path, a thousand times a second
     except OSError:
         return 0
-
-
-@contextlib.contextmanager
-def _until_gone(process: ProcessId, watch: _Watch) -> Generator[bool]:
-    """Tell the watch when the process ends; yield False if it already has."""
-    with _on_exit(process.pid, watch.happened.set) as is_told:
-        if not is_told:
-            watch.processes.append(process)
-        # Looked at while the handle is held, so that the pid cannot pass to another in between.
-        yield _is_alive(process)
 
 
 @contextlib.contextmanager

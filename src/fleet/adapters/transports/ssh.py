@@ -187,13 +187,13 @@ class SshTransport:
             watches = list(self._watches)
             try:
                 answer = await self.run(("sh",), stdin=_look_script(watches))
-                seen = _Seen.parse(os.fsdecode(answer.out))
+                sizes, alive = _read_look(os.fsdecode(answer.out))
             except Exception as problem:  # whatever it is, those who wait must not wait in vain
                 for watch in watches:
                     watch.tell(problem)
             else:
                 for watch in watches:
-                    if not watch.is_same(seen):
+                    if not watch.is_same(sizes, alive):
                         watch.tell()
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -280,27 +280,20 @@ class _Command(asyncssh.SSHClientSession[bytes]):
         self._stirred.clear()
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """One look at a member: sizes of files, and the processes that live."""
-
-    sizes: dict[str, int]
-    processes: frozenset[ProcessId]
-
-    @staticmethod
-    def parse(text: str) -> _Seen:
-        sizes: dict[str, int] = {}
-        processes: set[ProcessId] = set()
-        for line in text.split(ANSWER_END):
-            word, _, rest = line.partition(" ")
-            if word == "process":
-                fields = rest.split()
-                # Too few of them: it ended while it was looked at.
-                if len(fields) > 21 and fields[2] not in "ZX":
-                    processes.add(ProcessId(pid=int(fields[0]), start=fields[21], boot=fields[1]))
-            elif word.isdigit():
-                sizes[rest] = int(word)
-        return _Seen(sizes, frozenset(processes))
+def _read_look(text: str) -> tuple[dict[str, int], set[ProcessId]]:
+    """Return sizes of files, and the processes that live."""
+    sizes: dict[str, int] = {}
+    alive: set[ProcessId] = set()
+    for line in text.split(ANSWER_END):
+        word, _, rest = line.partition(" ")
+        if word == "process":
+            fields = rest.split()
+            # Too few of them: it ended while it was looked at.
+            if len(fields) > 21 and fields[2] not in "ZX":
+                alive.add(ProcessId(pid=int(fields[0]), start=fields[21], boot=fields[1]))
+        elif word.isdigit():
+            sizes[rest] = int(word)
+    return sizes, alive
 
 
 @dataclass(eq=False)
@@ -309,9 +302,10 @@ class _Watch:
     processes: tuple[ProcessId, ...]
     happened: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def is_same(self, seen: _Seen) -> bool:
-        sizes_hold = all(seen.sizes.get(path, 0) == size for path, size in self.sizes.items())
-        return sizes_hold and seen.processes.issuperset(self.processes)
+    def is_same(self, sizes: dict[str, int], alive: set[ProcessId]) -> bool:
+        return alive.issuperset(self.processes) and all(
+            sizes.get(path, 0) == size for path, size in self.sizes.items()
+        )
 
     def tell(self, problem: Exception | None = None) -> None:
         if self.happened.done():
