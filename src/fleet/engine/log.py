@@ -21,7 +21,7 @@ from fleet.records.runs import Runs, decode_event, encode_event
 CHUNK = 1 << 20
 LONGEST_LINE = 16 << 20  # what is longer is skipped in the log; it stays in the raw output
 Answer = TypeVar("Answer")
-_Told: TypeAlias = tuple[Event, Mapping[str, Json]]  # as it is known here, and as it is stored
+Body: TypeAlias = Mapping[str, Json]  # an event as it is stored
 
 
 class LineReader:
@@ -117,45 +117,40 @@ class RunLog:
 
     async def add(self, *events: Event, position: Position | None = None) -> None:
         """Append events; those of the agent's output come with the position after them."""
-        told = self._told(events, position)
-        bodies = [body for _, body in told]
-        await self._write(partial(self.runs.append, self.run_id, bodies, expect=self.last))
-        self._take_all(told)
+        bodies = self._bodies(events, position)
+        await self._write(bodies, partial(self.runs.append, self.run_id, bodies, expect=self.last))
 
     async def change(self, change: Callable[[Run], Run], tell: Callable[[Run, Run], Sequence[Event]]) -> Run:
         """Change the run's record, and append what there is to tell of it in the same write."""
-        told: list[_Told] = []
+        bodies: list[Body] = []
 
-        def bodies(before: Run, after: Run) -> list[Mapping[str, Json]]:
-            told[:] = self._told(tell(before, after))
-            return [body for _, body in told]
+        def told(before: Run, after: Run) -> list[Body]:
+            bodies[:] = self._bodies(tell(before, after))
+            return bodies
 
-        run = await self._write(partial(self.runs.change, self.run_id, change, bodies, expect=self.last))
-        self._take_all(told)
-        return run
+        write = partial(self.runs.change, self.run_id, change, told, expect=self.last)
+        return await self._write(bodies, write)
 
-    async def _write(self, write: Callable[[], Answer]) -> Answer:
+    async def _write(self, bodies: Sequence[Body], write: Callable[[], Answer]) -> Answer:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, write)
+            answer = await asyncio.get_running_loop().run_in_executor(self.thread, write)
         except Stale:
             await self._catch_up()
             raise
+        for body in bodies:
+            self._take(self.last + 1, body)
+        return answer
 
-    def _told(self, events: Sequence[Event], position: Position | None = None) -> list[_Told]:
+    def _bodies(self, events: Sequence[Event], position: Position | None = None) -> list[Body]:
         if any(_opens_process(event) for event in events):
             position = Position()
         now, position = time.time(), position or self.position
         hooks: dict[str, Json] = {"hooks": position.hooks} if position.hooks else {}
-        told: list[_Told] = []
+        bodies: list[Body] = []
         for event in events:
             turn = _int(event.data.get("turn")) if event.kind is EventKind.TURN_START else self.turn
-            told.append((event, encode_event(event, at=now, turn=turn, offset=position.out) | hooks))
-        return told
-
-    def _take_all(self, told: Sequence[_Told]) -> None:
-        self.last += len(told)
-        for event, body in told:
-            self._take(event, body)
+            bodies.append(encode_event(event, at=now, turn=turn, offset=position.out) | hooks)
+        return bodies
 
     async def _catch_up(self) -> None:
         """Take in what is stored and not known here yet, a page at a time."""
@@ -164,10 +159,10 @@ class RunLog:
             self.thread, partial(self.runs.event_page, self.run_id, after=self.last)
         ):
             for number, body in page:
-                self.last = number
-                self._take(decode_event(body), body)
+                self._take(number, body)
 
-    def _take(self, event: Event, body: Mapping[str, Json]) -> None:
+    def _take(self, number: int, body: Body) -> None:
+        self.last, event = number, decode_event(body)
         if event.kind is EventKind.TURN_START:
             self.turn = _int(event.data.get("turn"))
             if _opens_process(event):
