@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 
 INLINE = "[[scenario:"
 PASTE_BEGINS, PASTE_ENDS = b"\x1b[200~", b"\x1b[201~"
+OPTIONS = ("session", "resume", "scenario", "role", "model", "hook", "prompt", "tui")
 WRITING = ("edit", "append", "delete", "commit")
+MODES = {"edit": "w", "append": "a"}  # in which steps open the file that they write to
 TELLING = {"think": "thought", "ask": "asked", "deny": "denied", "retry": "retry"}  # steps that only tell
 FAILING: dict[str, Step] = {  # steps that only end the turn, and what they say of the failure
     "login": {"code": 401, "cause": "login"},
@@ -73,21 +75,18 @@ class BadScenario(Exception):
     """The script cannot be played."""
 
 
-class Options:
-    """The command line. argparse alone would take as long to load as everything else here."""
-
-    def __init__(self, words: list[str]) -> None:
-        self.values: dict[str, str] = {}
-        self.is_tui = "--tui" in words
-        rest = iter(word for word in words if word != "--tui")
-        for word in rest:
-            name, _, value = word.partition("=")
-            if name not in ("--session", "--resume", "--scenario", "--role", "--model", "--hook", "--prompt"):
-                raise BadScenario(f"unknown option {word!r}")
-            self.values[name] = value if "=" in word else next(rest, "")
-
-    def __getitem__(self, name: str) -> str:
-        return self.values.get(f"--{name}", "")
+def read_options(words: list[str]) -> dict[str, str]:
+    """Read the command line. argparse alone would take as long to load as everything else here."""
+    options: dict[str, str] = dict.fromkeys(OPTIONS, "")
+    rest = iter(words)
+    for word in rest:
+        name, _, value = word.removeprefix("--").partition("=")
+        if name not in OPTIONS or not word.startswith("--"):
+            raise BadScenario(f"unknown option {word!r}")
+        if "=" not in word:
+            value = "yes" if name == "tui" else next(rest, "")
+        options[name] = value
+    return options
 
 
 class Session:
@@ -203,6 +202,8 @@ class Player:
             ((name, value),) = step.items()
             if name in WRITING and self.role == "reviewer":
                 self.say_event("denied", f"{name}: a reviewer changes nothing")
+            elif name in MODES:
+                self.write(value, MODES[name])
             elif name in TELLING:
                 self.say_event(TELLING[name], value)
             elif name in FAILING:
@@ -246,12 +247,6 @@ class Player:
 
     def do_say(self, value: Json) -> None:
         self.last_word = self.say_event("said", value)
-
-    def do_edit(self, value: Json) -> None:
-        self.write(value, "w")
-
-    def do_append(self, value: Json) -> None:
-        self.write(value, "a")
 
     def write(self, value: Json, mode: str) -> None:
         path = self.inside(self.field(value, "path"))
@@ -436,7 +431,7 @@ def play_turn(player: Player, prompt: str, scenario: str) -> bool:
     return ending["ok"] is True
 
 
-def open_session(options: Options) -> Session:
+def open_session(options: dict[str, str]) -> Session:
     session = Session(options["resume"] or options["session"] or os.urandom(8).hex(), session_folder())
     if options["resume"] and not session.load():
         leave(f"no session {session.name!r} to resume", 1)
@@ -448,7 +443,7 @@ def leave(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def run_headless(options: Options) -> int:
+def run_headless(options: dict[str, str]) -> int:
     session = open_session(options)
     tell_line({"event": "session", "session": session.name, "model": options["model"]})
     player = Player(session, options["role"], tell_line, approve=lambda: False)
@@ -547,7 +542,7 @@ class Screen:
         return self.terminal.key() == b"y"
 
 
-def run_tui(options: Options) -> int:
+def run_tui(options: dict[str, str]) -> int:
     session, terminal = open_session(options), Terminal()
     screen = Screen(terminal, json.loads(options["hook"] or "[]"))
     player = Player(session, options["role"], screen.tell, screen.approve)
@@ -576,8 +571,8 @@ def main() -> int:
         if "--help" in sys.argv[1:]:
             print(__doc__)
             return 0
-        options = Options(sys.argv[1:])
-        return run_tui(options) if options.is_tui else run_headless(options)
+        options = read_options(sys.argv[1:])
+        return run_tui(options) if options["tui"] else run_headless(options)
     except BadScenario as problem:
         leave(str(problem), 64)
 
