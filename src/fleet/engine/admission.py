@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from fleet.domain.cause import Cause
 from fleet.domain.ids import TaskId
-from fleet.domain.queue import Ledger, Limits, Reach, Refusal, Reservation, day_of, refuse
+from fleet.domain.queue import Ledger, Reach, Refusal, Reservation, day_of, refuse
 from fleet.domain.run import Run
-from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
 from fleet.domain.wait import Wait
 from fleet.engine.clock import Waits
@@ -31,17 +30,25 @@ class AdmissionControl:
         self._state = context.queue_state
         self._lineage = Lineage(context.store)
 
-    def limits(self, project: str) -> Limits:
-        return self._context.settings_for(project).limits()
-
     def enter(self, task: Task, coder: str, *, anyway: bool = False) -> Refusal | None:
         """Count a task among those under way, or return why it cannot be. To do it twice is to do it once.
 
         One whose agent was prompted by a person is counted anyway, be there room or not.
         """
-        spawn, limits = self._spawn_behind(task), self.limits(task.project)
-        reservation = self._reservation(task, coder, spawn)
+        is_asked_for = bool(task.origin or task.part_of)  # by an agent, it may be
+        spawn = self._lineage.spawn_behind(task.id) if is_asked_for else None
         parents = self.parents_of(task) if spawn else set[str]()
+        limits = self._context.settings_for(task.project).limits()
+        shared_budget = spawn if spawn and spawn.budget_usd > 0 else None
+        reservation = Reservation(
+            coder=coder,
+            project=task.project,
+            host=self._context.host,
+            batch=task.batch,
+            reserved_usd=round(max(0.0, limits.budget_of(task) - task.spent_usd), 6),
+            shared_budget=shared_budget.id if shared_budget else "",
+            shared_budget_usd=shared_budget.budget_usd if shared_budget else 0.0,
+        )
         refusal: Refusal | None = None
 
         def entered(ledger: Ledger) -> Ledger:
@@ -60,22 +67,6 @@ class AdmissionControl:
     def parents_of(self, task: Task) -> set[str]:
         """Return the tasks whose agents wait for a task; none for what a person asked for."""
         return self._lineage.parents_of(task.id) if task.origin or task.part_of else set()
-
-    def _spawn_behind(self, task: Task) -> Spawn | None:
-        return self._lineage.spawn_behind(task.id) if task.origin or task.part_of else None
-
-    def _reservation(self, task: Task, coder: str, spawn: Spawn | None) -> Reservation:
-        left = self.limits(task.project).budget_of(task) - task.spent_usd
-        shared = spawn if spawn and spawn.budget_usd > 0 else None
-        return Reservation(
-            coder=coder,
-            project=task.project,
-            host=self._context.host,
-            batch=task.batch,
-            reserved_usd=round(max(0.0, left), 6),
-            shared_budget=shared.id if shared else "",
-            shared_budget_usd=shared.budget_usd if shared else 0.0,
-        )
 
     def share_of(self, task: Task) -> float | None:
         """Return what a task that is under way was given of a shared budget; None if it needs none."""

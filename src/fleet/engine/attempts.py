@@ -137,7 +137,7 @@ class Attempts:
 
     def _money_left(self, task: Task) -> float:
         """Return what a run at a task may cost; 0 sets no limit. Raises `OverLimit` if nothing is left."""
-        budget = self._admission.limits(task.project).budget_of(task)
+        budget = self._context.settings_for(task.project).limits().budget_of(task)
         if budget and task.spent_usd >= budget:
             raise OverLimit(f"its budget is spent (${task.spent_usd:.2f} of ${budget:.2f})")
         share = self._admission.share_of(task)
