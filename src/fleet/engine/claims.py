@@ -23,6 +23,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.errors import Conflict, Stale
 from fleet.files.private import make_private, open_private
 from fleet.ports.store import Record, Store, find_all
+from fleet.records.collection import rewrite
 from fleet.records.runs import Runs
 from fleet.records.tasks import QueueState, Tasks
 
@@ -38,17 +39,16 @@ def take_name(store: Store, host: str, home_id: str) -> None:
 
     Two homes of one name would take each other's runs for their own and start their agents again.
     """
-    record = store.get(HOST, host)
-    if record is None:
-        try:
-            store.put(Record(kind=HOST, key=host, body={"home": home_id}))
-        except Stale:
-            take_name(store, host, home_id)
-    elif record.body["home"] != home_id:
-        raise Conflict(
-            f"another home shares this database as host {host!r}",
-            hint="use that one, or name this one with FLEET_HOST",
-        )
+
+    def taken(record: Record | None) -> dict[str, Json] | None:
+        if record is not None and record.body["home"] != home_id:
+            raise Conflict(
+                f"another home shares this database as host {host!r}",
+                hint="use that one, or name this one with FLEET_HOST",
+            )
+        return None if record else {"home": home_id}
+
+    rewrite(store, HOST, host, taken)
 
 
 def home_id_of(home: Path) -> str:
@@ -78,15 +78,12 @@ class Heartbeats:
 
     def beat(self) -> None:
         """Say that we live. Often enough is thrice a lease."""
-        while True:
-            record = self._store.get(HEARTBEAT, self._me) or Record(kind=HEARTBEAT, key=self._me, body={})
-            beats = record.body.get("beats", 0)
-            body: dict[str, Json] = {"beats": (beats if isinstance(beats, int) else 0) + 1, "at": time.time()}
-            try:
-                self._store.put(replace(record, body=body))
-            except Stale:
-                continue
-            return
+
+        def one_more(record: Record | None) -> dict[str, Json]:
+            beats = record.body.get("beats", 0) if record else 0
+            return {"beats": (beats if isinstance(beats, int) else 0) + 1, "at": time.time()}
+
+        rewrite(self._store, HEARTBEAT, self._me, one_more)
 
     def dead(self) -> list[str]:
         """Return those whose heart has not beaten for a whole lease, as far as we have watched."""
