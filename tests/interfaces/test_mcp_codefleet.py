@@ -451,8 +451,7 @@ def test_the_stages_of_a_known_workflow_get_other_coders_and_its_variables_value
     flag = talk.refuse("create_workflow", coders={"": "scripted:--yolo"}, variables={"what": "x"}, **wish)
     assert "begins with a dash" in flag["details"]
     wrong = talk.refuse("create_workflow", coders={"pour": 1}, **wish)
-    assert wrong["details"] == "'pour' in the argument 'coders' is a whole number, not a text"
-    assert wrong["hint"] == "give a text"
+    assert wrong["details"] == "coders['pour'] must be a string, got an integer"
 
 
 def test_a_workflow_whose_result_leaves_work_out_is_begun_with_a_warning(talk: Talk, shared: System) -> None:

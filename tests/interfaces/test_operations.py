@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import click
 import pytest
 
@@ -81,7 +83,7 @@ def test_the_tool_takes_every_field_of_the_operation(op: str) -> None:
         assert field.tool or f"{op}.{name}" in NOT_IN_TOOLS
     bounded = {
         name: (schema.get("minimum"), schema.get("maximum"))
-        for name, schema in tool.takes.items()
+        for name, schema in cast("Any", tool.input_schema.get("properties", {})).items()
         if name in operation.fields
     }
     assert bounded == {

@@ -22,9 +22,9 @@ class Call:
     The caller is identified when something needs to know: most requests only read.
     """
 
-    def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller], *, origin: str = "") -> None:
+    def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller]) -> None:
         self.fleet = fleet
-        self.origin = origin  # id of the spawn that what is started belongs to
+        self.origin = ""  # id of the spawn that what is started belongs to
         self.base = ""  # commit that `base_ref`, or HEAD, is in the caller's folder, where that was checked
         self._identify = identify
 
@@ -80,48 +80,44 @@ class Call:
 
 
 def admit(
-    operation: Operation,
-    fleet: Fleet,
-    identify: Callable[[Fleet], Caller],
+    call: Call,
+    access: str,
+    values: dict[str, Any],
     *,
     reopen: Callable[[str | None], Fleet],
     from_conversation: bool,
-) -> Call:
-    """Check that the caller may carry an operation out; return the call to do it with.
+    keeps_budget: bool = False,
+) -> None:
+    """Check that the caller may do what takes these values; set what was checked in them, and in the call.
 
     What an agent starts is charged to its budget and counted in its depth, and a total budget is shared by
     everything that is started: both are recorded as a spawn. `reopen` opens the fleet of another folder
     with no variable of the caller's environment: an agent has no say in the settings its work is judged by.
     """
-    call = Call(fleet, identify)
-    if operation.meta.access == "read" and not from_conversation:
-        return call
+    if access == "read" and not from_conversation:
+        return
     from fleet.domain.spawn import Access  # takes as long to load as the rest of `fleet list`
 
-    access = Access(operation.meta.access)
-    budget: float = getattr(operation, "budget_usd", None) or 0.0
-    is_recorded = (
-        from_conversation or call.caller.run is not None or (budget > 0 and not operation.meta.keeps_budget)
-    )
-    folder: str | None = getattr(operation, "repo_path", None) if is_recorded else None
-    admitted = fleet.spawns.admit(
+    budget: float = values.get("budget_usd") or 0.0
+    is_recorded = from_conversation or call.caller.run is not None or (budget > 0 and not keeps_budget)
+    folder: str | None = values.get("repo_path") if is_recorded else None
+    admitted = call.fleet.spawns.admit(
         call.caller,
-        access,
+        Access(access),
         folder=folder,
-        base=getattr(operation, "base_ref", None) or "HEAD",
+        base=values.get("base_ref") or "HEAD",
         budget_usd=budget,
         is_recorded=is_recorded,
     )
     if admitted.folder:  # the one that was checked, so that nobody asks git a second time
-        operation.repo_path = admitted.folder  # type: ignore[attr-defined]
+        values["repo_path"] = admitted.folder
         call.base = admitted.base
-        if getattr(operation, "base_ref", ""):
-            operation.base_ref = admitted.base  # type: ignore[attr-defined]
+        if values.get("base_ref"):
+            values["base_ref"] = admitted.base
     call.origin = admitted.spawn
     if run := call.caller.run:
         place = None if run.is_shared else (folder and admitted.folder) or run.project
         call.fleet = reopen(place)
-    return call
 
 
 def perform(operation: Operation, call: Call) -> tuple[Any, list[Next]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from math import isfinite
 
 from fleet.errors import InvalidInput
-from fleet.operations.spec import MISSING, Field, Operation
+from fleet.operations.fields import Field
+from fleet.operations.spec import Operation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Any, TypeVar
 
     Op = TypeVar("Op", bound=Operation)
@@ -40,19 +41,29 @@ def read(
 
     `spell` gives a field's name as the caller knows it. Raises `InvalidInput`.
     """
+    needs = [name for name, field in operation.fields.items() if field.is_required]
+    return operation(**check(operation.fields, given, needs, spell=spell, longest_text=longest_text))
+
+
+def check(
+    fields: Mapping[str, Field],
+    given: Mapping[str, Any],
+    needs: Collection[str],
+    *,
+    spell: Callable[[Field], str] = lambda field: field.name,
+    longest_text: int | None = LONGEST_TEXT,
+) -> dict[str, Any]:
+    """Return the values that were given, without those that are None. Raises `InvalidInput`."""
     for name in given:
-        if name not in operation.fields:
-            raise InvalidInput(f"unknown argument {name[:80]!r}", hint=_did_you_mean(name, operation))
+        if name not in fields:
+            raise InvalidInput(f"unknown argument {name[:80]!r}", hint=_did_you_mean(name, fields))
     values: dict[str, Any] = {}
-    for name, field in operation.fields.items():
-        value = given.get(name)
-        if value is None:
-            if field.default is MISSING:
-                raise InvalidInput(f"missing argument {spell(field)!r}", hint=f"it must be {wanted(field)}")
-            values[name] = field.default
-        else:
+    for name, field in fields.items():
+        if (value := given.get(name)) is not None:
             values[name] = _checked(field, value, spell(field), longest_text)
-    return operation(**values)
+        elif name in needs:
+            raise InvalidInput(f"missing argument {spell(field)!r}", hint=f"it must be {wanted(field)}")
+    return values
 
 
 def of_text(field: Field, text: str, spelled: str) -> Any:
@@ -96,13 +107,15 @@ def _checked(field: Field, value: Any, spelled: str, longest_text: int | None) -
             is_high = field.maximum is not None and not value <= field.maximum
             if is_low or is_high or not isfinite(value):
                 raise InvalidInput(f"{spelled} must be {wanted(field)}, got {value}")
-        case "strings":
+        case "strings" | "objects":
             if len(value) > MOST_ITEMS:
                 raise InvalidInput(f"{spelled} has {len(value)} entries; the limit is {MOST_ITEMS}")
+            one, kind = ("a string", str) if field.kind == "strings" else ("an object", dict)
             for index, item in enumerate(value):
-                if not isinstance(item, str):
-                    raise InvalidInput(f"{spelled}[{index}] must be a string, got {_kind_of(item)}")
-                _check_text(field, item, f"{spelled}[{index}]", longest_text)
+                if not isinstance(item, kind):
+                    raise InvalidInput(f"{spelled}[{index}] must be {one}, got {_kind_of(item)}")
+                if isinstance(item, str):
+                    _check_text(field, item, f"{spelled}[{index}]", longest_text)
             return tuple(value)
         case "table" if field.texts:
             for name, item in value.items():
@@ -137,8 +150,8 @@ def _kind_of(value: Any) -> str:
     return next((name for name, types in _KINDS.values() if isinstance(value, types)), "something else")
 
 
-def _did_you_mean(name: str, operation: type[Operation]) -> str:
+def _did_you_mean(name: str, fields: Mapping[str, Field]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name[:80], operation.fields, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(operation.fields) or 'none'}"
+    close = get_close_matches(name[:80], fields, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(fields) or 'none'}"

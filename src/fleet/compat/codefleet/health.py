@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fleet.compat.codefleet.tools import tool
 from fleet.domain.event import Json
-from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import tools_for
 from fleet.interfaces.mcp.tool import Answer, Call
+from fleet.operations.fields import flag, string, strings, table
 
 NAMED = ("codex", "gemini", "claude")  # that codefleet knows
 
@@ -42,7 +42,7 @@ GUIDE: dict[str, Json] = {
 @tool(
     "Health check",
     {},
-    gives={"ok": schema.flag(), "version": schema.text(), "default_executor": schema.text()},
+    gives={"ok": flag(), "version": string(), "default_executor": string()},
 )
 def healthcheck(call: Call) -> Answer:
     """Whether git, the coders' CLIs and their logins are there, and the defaults."""
@@ -92,7 +92,7 @@ def healthcheck(call: Call) -> Answer:
     }
 
 
-@tool("Executor guide", {}, gives={"executors": schema.table(), "routing": schema.texts()})
+@tool("Executor guide", {}, gives={"executors": table(), "routing": strings()})
 def executor_guide(call: Call) -> Answer:
     """Which coder is good for what, and which tool to use when."""
     from fleet.work.workflow.service import WorkflowService

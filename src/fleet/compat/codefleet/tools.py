@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleet.domain.event import Json
-from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.operations import SHORT
-from fleet.interfaces.mcp.schema import Schema
-from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
+from fleet.operations.fields import integer, objects, string, strings
 
-LISTED = {"statuses": schema.texts(), "limit": schema.integer(minimum=1, maximum=200, default=25)}
+LISTED = {"statuses": strings(), "limit": integer(minimum=1, maximum=200, default=25)}
 
 
-def tool(
-    title: str, takes: Mapping[str, Schema], **options: Any
-) -> Callable[[Callable[[Call], Answer]], Tool]:
+def tool(title: str, takes: Fields, **options: Any) -> Callable[[Callable[[Call], Answer]], Tool]:
     """Make a tool of the function that follows: its name is the tool's, its docstring the description."""
 
     def made(handle: Callable[[Call], Answer]) -> Tool:
@@ -28,8 +25,8 @@ def tool(
     return made
 
 
-def gives_list(items: str) -> dict[str, Schema]:
-    return {items: schema.objects(), "count": schema.integer(), "summary": schema.text()}
+def gives_list(items: str) -> Fields:
+    return {items: objects(), "count": integer(), "summary": string()}
 
 
 def page(items: str, lines: Sequence[dict[str, Json]], call: Call) -> Answer:

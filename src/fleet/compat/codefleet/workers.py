@@ -10,19 +10,19 @@ from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page
 from fleet.domain.event import Json
 from fleet.domain.prompt_task import OVER
 from fleet.domain.spawn import Access
-from fleet.interfaces.mcp import schema
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
 from fleet.interfaces.mcp.operations import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
 from fleet.operations.common import UsageCount
+from fleet.operations.fields import flag, integer, number, string, strings, table
 from fleet.operations.spec import iso_time
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.services.prompt_tasks import PromptTaskDetail
 
-WORKER = {"worker_id": schema.text("id or task_name")}
-STATUS = {"worker_id": schema.text(), "status": schema.text()}
+WORKER = {"worker_id": string("id or task_name")}
+STATUS = {"worker_id": string(), "status": string()}
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
@@ -32,21 +32,21 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 @tool(
     "Start a worker",
     {
-        "repo_path": REPO,
-        "task_name": schema.text(),
-        "prompt": schema.text(),
-        "base_ref": schema.text(default="HEAD"),
-        "executor": schema.text(),
-        "model": schema.text("any, or cheap, standard, premium"),
-        "reasoning_effort": schema.text(),
-        "timeout_seconds": schema.number(minimum=0),
-        "budget_usd": schema.number(minimum=0),
-        "profile": schema.text(),
-        "tags": schema.texts(),
-        "metadata": schema.table(),
-        "extra_args": schema.texts("for the CLI"),
-        "extra_codex_args": schema.texts(),
-        "parent_worker_id": schema.text(),
+        **REPO,
+        "task_name": string(),
+        "prompt": string(),
+        "base_ref": string(default="HEAD"),
+        "executor": string(),
+        "model": string("any, or cheap, standard, premium"),
+        "reasoning_effort": string(),
+        "timeout_seconds": number(minimum=0),
+        "budget_usd": number(minimum=0),
+        "profile": string(),
+        "tags": strings(),
+        "metadata": table(),
+        "extra_args": strings("for the CLI"),
+        "extra_codex_args": strings(),
+        "parent_worker_id": string(),
     },
     needs=("repo_path", "task_name", "prompt"),
     gives=STATUS,
@@ -118,8 +118,8 @@ def list_workers(call: Call) -> Answer:
     "Collect a worker's result",
     {
         **WORKER,
-        "include_logs": schema.flag(),
-        "log_tail_lines": schema.integer(minimum=1, maximum=1000, default=80),
+        "include_logs": flag(),
+        "log_tail_lines": integer(minimum=1, maximum=1000, default=80),
     },
     needs=("worker_id",),
     gives=STATUS,
@@ -153,12 +153,12 @@ def cancel_worker(call: Call) -> Answer:
     "Clean up after a worker",
     {
         **WORKER,
-        "remove_branch": schema.flag(default=True),
-        "remove_worktree_dir": schema.flag(default=True),
-        "discard_branch": schema.flag("also unmerged, if `fleet undo` can restore it"),
+        "remove_branch": flag(default=True),
+        "remove_worktree_dir": flag(default=True),
+        "discard_branch": flag("also unmerged, if `fleet undo` can restore it"),
     },
     needs=("worker_id",),
-    gives={"worktree_removed": schema.flag(), "branch_removed": schema.flag(), "errors": schema.texts()},
+    gives={"worktree_removed": flag(), "branch_removed": flag(), "errors": strings()},
     access=Access.OWN,
     is_destructive=True,
     is_idempotent=True,

@@ -10,9 +10,8 @@ from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
-from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.operations import as_operation_call
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
+from fleet.operations.fields import choice, flag, integer, number, objects, string, strings, texts_by_name
 from fleet.operations.spec import seconds_of
 from fleet.work.workflow.operations import (
     STATES,
@@ -32,8 +31,8 @@ from fleet.work.workflow.operations import (
     WorkflowView,
 )
 
-WORKFLOW = {"workflow_id": schema.text("id or name")}
-STATUS = {"workflow_id": schema.text(), "status": schema.text()}
+WORKFLOW = {"workflow_id": string("id or name")}
+STATUS = {"workflow_id": string(), "status": string()}
 ACTIONS: Mapping[str, type[OfWorkflow]] = {
     "approve": ApproveStage,
     "reject": RejectStage,
@@ -51,22 +50,22 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
 def _asked(call: Call, operation: type[OfWorkflow], **given: Any) -> WorkflowView:
     """Carry out an operation on the workflow that a call names."""
     request = operation(workflow_id=call.text("workflow_id"), **given)
-    return cast("WorkflowView", request(as_operation_call(call))[0])
+    return cast("WorkflowView", request(call)[0])
 
 
 @tool(
     "Start a workflow",
     {
-        "name": schema.text(),
-        "repo_path": REPO,
-        "task_prompt": schema.text(),
-        "stages": schema.objects(),
-        "workflow": schema.text("a known one, instead of stages"),
-        "coders": schema.texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
-        "variables": schema.texts_by_name("for {vars.NAME}"),
-        "base_ref": schema.text(default="HEAD"),
-        "timeout_seconds": schema.number("of each stage that has none", minimum=0),
-        "budget_usd": schema.number("of all together; 0: no limit", minimum=0),
+        "name": string(),
+        **REPO,
+        "task_prompt": string(),
+        "stages": objects(),
+        "workflow": string("a known one, instead of stages"),
+        "coders": texts_by_name('CODER[:MODEL] by stage; under "" for all others'),
+        "variables": texts_by_name("for {vars.NAME}"),
+        "base_ref": string(default="", tool_default="HEAD"),
+        "timeout_seconds": number("of each stage that has none", minimum=0),
+        "budget_usd": number("of all together; 0: no limit", minimum=0),
     },
     needs=("name", "repo_path", "task_prompt"),
     gives=STATUS,
@@ -80,7 +79,7 @@ def create_workflow(call: Call) -> Answer:
     doer|reviewer. Or name a known workflow, such as write-review-refine."""
     given: dict[str, Any] = {**call.arguments}
     request = RunWorkflow(prompt=given.pop("task_prompt"), **given)
-    begun, _ = request(as_operation_call(call))
+    begun, _ = request(call)
     return {**_workflow(begun), "warnings": [*begun.warnings]}
 
 
@@ -95,7 +94,7 @@ def list_workflows(call: Call) -> Answer:
     """Workflows, newest first."""
     wanted = call.words_of("statuses", ["pending", *STATES])
     names = ("workflow_id", "name", "status", "needs_person", "repo_path", "progress", "summary_line")
-    found, _ = ListWorkflows(all=True)(as_operation_call(call))
+    found, _ = ListWorkflows(all=True)(call)
     told = [_workflow(one) for one in found if not wanted or _state(one) in wanted]
     return page("workflows", [{name: one[name] for name in names} for one in told], call)
 
@@ -115,7 +114,7 @@ def cancel_workflow(call: Call) -> Answer:
 
 @tool(
     "Collect a workflow's result",
-    {**WORKFLOW, "include_all_stages": schema.flag(), "include_logs": schema.flag("as resources")},
+    {**WORKFLOW, "include_all_stages": flag(), "include_logs": flag("as resources")},
     needs=("workflow_id",),
     gives=STATUS,
     has_ended=_has_ended,
@@ -143,7 +142,7 @@ def collect_workflow_result(call: Call) -> Answer:
     "Clean up after a workflow",
     WORKFLOW,
     needs=("workflow_id",),
-    gives={"workflow_id": schema.text(), "stages_cleaned": schema.integer(), "errors": schema.texts()},
+    gives={"workflow_id": string(), "stages_cleaned": integer(), "errors": strings()},
     access=Access.OWN,
     is_destructive=True,
     is_idempotent=True,
@@ -151,7 +150,7 @@ def collect_workflow_result(call: Call) -> Answer:
 def cleanup_workflow(call: Call) -> Answer:
     """Delete the branches of an ended workflow whose work is in its result or merged."""
     name = _asked(call, ShowWorkflow).id
-    cleaned, _ = CleanUpWorkflow(workflow_id=name)(as_operation_call(call))
+    cleaned, _ = CleanUpWorkflow(workflow_id=name)(call)
     return {
         "workflow_id": name,
         "stages_cleaned": len(cleaned.deleted),
@@ -163,9 +162,9 @@ def cleanup_workflow(call: Call) -> Answer:
     "Control a workflow",
     {
         **WORKFLOW,
-        "action": schema.choice(*ACTIONS),
-        "stage": schema.text("name or index"),
-        "words": schema.text(),
+        "action": choice([*ACTIONS]),
+        "stage": string("name or index"),
+        "words": string(),
     },
     needs=("workflow_id", "action"),
     gives=STATUS,

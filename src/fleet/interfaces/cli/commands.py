@@ -416,12 +416,19 @@ def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tu
 
         return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
 
+    call, meta = Call(fleet, identify), request.meta
     try:
-        call = admit(request, fleet, identify, reopen=reopened, from_conversation=False)
+        admit(
+            call,
+            meta.access,
+            vars(request),
+            reopen=reopened,
+            from_conversation=False,
+            keeps_budget=meta.keeps_budget,
+        )
     except (BadConfig, StoreUnusable):
         if not is_repair:
             raise
-        call = Call(fleet, identify)
     return perform(request, call)
 
 

@@ -11,8 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from fleet.errors import FleetError, StoreUnusable
-from fleet.interfaces.mcp.hints import hint_here
-from fleet.interfaces.mcp.operations import hint_text
+from fleet.interfaces.mcp.hints import hint_with_tools
 
 if TYPE_CHECKING:
     from fleet.interfaces.mcp.calls import CallHandler, Peer
@@ -60,7 +59,8 @@ def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
         if isinstance(error, StoreUnusable):
             handler.leave(fleet)
         # Which tools the client has is not known here: what a hint names is for a shell.
-        told = f"{error.message}; {hint_here(hint_text(error, ()), ())}" if error.hint else error.message
+        hint = hint_with_tools(error, ())
+        told = f"{error.message}; {hint}" if hint else error.message
         raise MCPError(types.INVALID_PARAMS, clean(told)) from error
     finally:
         told = {"method": asker.method, "on": clean(asker.on[:200]), "error": failed}

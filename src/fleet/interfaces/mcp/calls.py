@@ -7,17 +7,18 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
-from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.hints import RELEASING, hint_here
+from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_with_tools
 from fleet.interfaces.mcp.operations import hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.operations.call import admit
+from fleet.operations.reading import check
 
 if TYPE_CHECKING:
     from fleet.domain.question import Question
@@ -198,15 +199,12 @@ class ToolCall:
         """Pass on what the person in the conversation said. Whoever answers first is heard."""
 
         def passed_on() -> None:
-            from fleet.operations import call as shared
             from fleet.operations.questions import AnswerQuestion
 
             call = self._call
             assert call
             check_access(call.caller, Access.PERSON)
-            answered, _ = AnswerQuestion(question_id=name, answer=text)(
-                shared.Call(call.fleet, lambda _: call.caller)
-            )
+            answered, _ = AnswerQuestion(question_id=name, answer=text)(call)
             self._replied = answered.id
 
         return self._in_words(passed_on)
@@ -221,32 +219,23 @@ class ToolCall:
     def _admitted(self) -> Call:
         """Check the arguments and the caller; return the call that can be dealt with."""
         _check_size(self._given)
-        schema.check(self._given, self._tool.arguments, self._tool.needs)
-        folder = cast("str", self._given.get("repo_path", "."))
-        fleet = self._fleet = self._handler.fleet(folder)
-        caller = self._caller = self._handler.identify(fleet, self._peer)
+        tool, handler = self._tool, self._handler
+        arguments = check(tool.arguments, self._given, tool.needs)
+        if "base_ref" in tool.takes:
+            arguments.setdefault("base_ref", tool.takes["base_ref"].default)
+        folder: str = arguments.get("repo_path", ".")
+        fleet = self._fleet = handler.fleet(folder)
+        caller = self._caller = handler.identify(fleet, self._peer)
         _check_folder(folder)
-        given = self._admit(fleet, caller, folder)
-        if caller.run:  # no setting of its environment, and of no folder that it can write
-            place = cast("str", given.arguments.get("repo_path", caller.run.project))
-            return replace(given, fleet=self._handler.fleet(None if caller.run.is_shared else place, {}))
-        return given
-
-    def _admit(self, fleet: Fleet, caller: Caller, folder: str) -> Call:
-        """Return the call, with the repository that was checked in the place of the one that was named."""
-        given = dict(self._given)
-        admitted = fleet.spawns.admit(
-            caller,
-            self._tool.access,
-            folder=folder if "repo_path" in given else None,
-            base=cast("str", given.get("base_ref", "HEAD")),
-            budget_usd=cast("float", given.get("budget_usd", 0.0)),
+        call = Call(fleet, caller, arguments, tool.offered)
+        admit(
+            call,
+            tool.access,
+            arguments,
+            reopen=lambda place: handler.fleet(place, {}),
+            from_conversation=True,
         )
-        if admitted.folder:
-            given["repo_path"] = admitted.folder
-            if "base_ref" in self._tool.takes and "workflow" not in given:
-                given["base_ref"] = admitted.base
-        return Call(fleet=fleet, caller=caller, arguments=given, origin=admitted.spawn)
+        return call
 
     def _in_words(self, do: Callable[[], T]) -> T | Refusal:
         try:
@@ -255,8 +244,9 @@ class ToolCall:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
                 self._handler.leave(fleet)
-            # A hint of the tool itself names tools already; of what comes before it, commands.
-            hint = hint_text(error, ())
+            is_of_tool = self._call is not None  # what comes before names commands
+            tools = self._tool.offered
+            hint = hint_with_tools(error, tools) if is_of_tool else hint_text(error.hint_parts, ())
             refusal = Refusal(error=type(error).__name__, details=error.message, hint=hint)
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 
 from fleet.errors import FleetError
 from fleet.interfaces.mcp.operations import hint_text
-from fleet.interfaces.mcp.tool import Answer, Call
 
 TOOLS: Mapping[str, str] = {
     "answer": "answer_question",
@@ -67,17 +65,7 @@ def hint_here(hint: str, tools: Collection[str]) -> str:
     )
 
 
-def in_these_words(handle: Callable[[Call], Answer], tools: Collection[str]) -> Callable[[Call], Answer]:
-    """Have what a tool refuses name tools."""
-
-    def handled(call: Call) -> Answer:
-        try:
-            return handle(replace(call, tools=tools))
-        except FleetError as error:
-            error.hint_parts = tuple(
-                hint_here(part, tools) if isinstance(part, str) else part for part in error.hint_parts
-            )
-            error.hint = hint_text(error, tools)
-            raise
-
-    return handled
+def hint_with_tools(error: FleetError, tools: Collection[str]) -> str:
+    """Return the hint of an error with tools instead of commands."""
+    parts = (hint_here(part, tools) if isinstance(part, str) else part for part in error.hint_parts)
+    return hint_text(tuple(parts), tools)

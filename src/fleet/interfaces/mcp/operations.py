@@ -10,30 +10,18 @@ from typing import Any, cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
-from fleet.errors import Argument, FleetError, HintPart, Next
-from fleet.interfaces.mcp.tool import Answer, Call, Tool
+from fleet.errors import Argument, HintPart, Next
+from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
 from fleet.interfaces.shell_syntax import path_of, shell_command
-from fleet.operations import call as shared
+from fleet.operations.fields import MISSING, choice, integer, objects
 from fleet.operations.reading import read
 from fleet.operations.registry import NOUNS, operation_named, operations_of
-from fleet.operations.spec import MISSING, Field, Operation, Shape
+from fleet.operations.spec import Operation, Shape
 
-Schema = dict[str, Json]
 SHORT = 300  # characters of a text in a list
-PAGE: dict[str, Schema] = {
-    "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": 25},
-    "offset": {"type": "integer", "minimum": 0},
-}
-_TYPES = {
-    "string": "string",
-    "moment": "string",
-    "integer": "integer",
-    "number": "number",
-    "flag": "boolean",
-    "table": "object",
-    "shape": "object",
-    "shapes": "array",
-    "strings": "array",
+PAGE: Fields = {
+    "limit": integer(minimum=1, maximum=200, default=25),
+    "offset": integer(minimum=0, default=0),
 }
 
 
@@ -45,7 +33,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         given = {name: value for name, value in call.arguments.items() if name in operation.fields}
         usual = {field.name: field.tool_default for field in offered if field.tool_default is not MISSING}
         request = read(operation, {**usual, **given})
-        output, follow_ups = request(as_operation_call(call))
+        output, follow_ups = request(call)
         spell = partial(as_call, tools=call.tools)
         answer = _page(operation, output, call) if meta.is_list else output.to_json(spell)
         if follow_ups:
@@ -58,7 +46,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         description=meta.brief or meta.summary,
         handle=handle,
         takes={
-            **{field.name: schema_of(field) for field in offered},
+            **{field.name: field for field in offered},
             **(PAGE if meta.is_list and meta.access == "read" else {}),
         },
         needs=tuple(
@@ -66,17 +54,13 @@ def tool_for(operation: type[Operation]) -> Tool:
             for field in offered
             if field.tool_required or (field.is_required and field.tool_default is MISSING)
         ),
-        gives=_output_schema(operation),
+        gives=_told_of(operation),
         access=Access(meta.access),
         is_destructive=meta.is_destructive,
         is_idempotent=meta.is_idempotent,
         reaches_out=meta.reaches_out,
         has_ended=_is_settled(meta.output) if meta.can_wait else None,
     )
-
-
-def as_operation_call(call: Call) -> shared.Call:
-    return shared.Call(call.fleet, lambda _: call.caller, origin=call.origin)
 
 
 def tools_for(name: str, nouns: Iterable[str], *, own: Collection[str] = ()) -> tuple[Tool, ...]:
@@ -98,7 +82,7 @@ def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
     first = tools[sharing[0].meta.verb]
     if {tool.access for tool in tools.values()} != {first.access}:
         raise TypeError(f"the operations of the tool {first.name!r} need different access")
-    takes = {name: schema for tool in tools.values() for name, schema in tool.takes.items()}
+    takes = {name: field for tool in tools.values() for name, field in tool.takes.items()}
     needs = [name for name in takes if all(name in tool.needs for tool in tools.values())]
 
     def handle(call: Call) -> Answer:
@@ -107,7 +91,7 @@ def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
     return replace(
         first,
         handle=handle,
-        takes={**takes, "action": {"type": "string", "enum": [*tools]}},
+        takes={**takes, "action": choice([*tools])},
         needs=(*needs, "action"),
         is_destructive=any(tool.is_destructive for tool in tools.values()),
         is_idempotent=all(tool.is_idempotent for tool in tools.values()),
@@ -115,39 +99,14 @@ def _joint_tool(sharing: Sequence[type[Operation]]) -> Tool:
     )
 
 
-def schema_of(field: Field) -> Schema:
-    """Return the JSON Schema of a field, in as few words as an agent needs."""
-    about = field.help if field.brief is None else field.brief
-    if field.flags:  # each of the choices has a help of its own
-        about = ""
-    told: Schema = {}
-    if field.kind in ("strings", "shapes", "objects"):
-        told = {"type": "array", "items": {"type": "string" if field.kind == "strings" else "object"}}
-    elif field.kind in _TYPES:
-        told = {"type": _TYPES[field.kind]}
-    if field.texts:
-        told["additionalProperties"] = {"type": "string"}
-    if about:
-        told["description"] = about
-    if field.choices:
-        told["enum"] = [*field.choices]
-    if field.minimum is not None:
-        told["minimum"] = field.minimum
-    if field.maximum is not None:
-        told["maximum"] = field.maximum
-    usual = field.default if field.tool_default is MISSING else field.tool_default
-    if isinstance(usual, str | int | float) and usual and not field.tool_required:
-        told["default"] = usual
-    return told
-
-
-def _output_schema(operation: type[Operation]) -> Mapping[str, Schema]:
+def _told_of(operation: type[Operation]) -> Fields:
+    """Return what a tool tells of its output: of a list its items, else the key fields."""
     meta = operation.meta
     if meta.is_list:
-        return {meta.items: {"type": "array", "items": {"type": "object"}}, "count": {"type": "integer"}}
+        return {meta.items: objects(), "count": integer()}
     shown = operation_named(meta.follow).meta.output if meta.follow else meta.output
     return {
-        name: schema_of(field) if field.kind in ("strings", "shapes") else {"type": _TYPES[field.kind]}
+        name: field
         for name, field in shown.fields.items()
         if field.key and not field.optional and field.kind != "json"
     }
@@ -209,7 +168,7 @@ def _undeclared(op: str) -> str:
     return TOOLS.get(path_of(op), "")
 
 
-def hint_text(error: FleetError, tools: Collection[str]) -> str:
+def hint_text(parts: Iterable[HintPart], tools: Collection[str]) -> str:
     """Return the hint of an error with its follow-ups as tools, or as commands for a shell."""
 
     def told(part: HintPart) -> str:
@@ -220,4 +179,4 @@ def hint_text(error: FleetError, tools: Collection[str]) -> str:
         call = cast("dict[str, Any]", as_call(part, tools))
         return f"`{call['tool']}`" if "tool" in call else f"`{call['shell']}` in a shell"
 
-    return "".join(map(told, error.hint_parts))
+    return "".join(map(told, parts))

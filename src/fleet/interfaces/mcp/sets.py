@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import cast
 
 from fleet.errors import InvalidInput
-from fleet.interfaces.mcp.hints import in_these_words
 from fleet.interfaces.mcp.operations import tools_for
 from fleet.interfaces.mcp.tool import Tool
 from fleet.work.registry import KINDS
@@ -49,9 +48,7 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
 def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
     """Return the tools of sets, by name."""
     found = {tool.name: tool for name in names for tool in _tools_in(name)}
-    return {
-        name: replace(tool, handle=in_these_words(tool.handle, found.keys())) for name, tool in found.items()
-    }
+    return {name: replace(tool, offered=found.keys()) for name, tool in found.items()}
 
 
 def _tools_in(name: str) -> tuple[Tool, ...]:

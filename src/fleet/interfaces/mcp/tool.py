@@ -4,50 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
-from fleet.errors import InvalidInput, Refused
-from fleet.interfaces.mcp import schema
-from fleet.interfaces.mcp.schema import Schema
+from fleet.errors import InvalidInput
+from fleet.operations import call as operations
+from fleet.operations.fields import MISSING, Field, number, string
 
 if TYPE_CHECKING:
     from fleet.domain.spawn import Caller
     from fleet.services.fleet import Fleet
 
-Answer = dict[str, Json]
-Item = TypeVar("Item")
+Answer: TypeAlias = dict[str, Json]
+Schema: TypeAlias = dict[str, Json]
+Fields: TypeAlias = Mapping[str, Any]  # of `Field`s: to a type checker, their functions return values
 
 LONGEST_WAIT = 600
-WAIT = {"wait_seconds": schema.number("wait so long for it to end", minimum=0, maximum=LONGEST_WAIT)}
-REPO: Schema = schema.text("folder in a git repository")
+WAIT: Fields = {"wait_seconds": number("wait so long for it to end", minimum=0, maximum=LONGEST_WAIT)}
+REPO: Fields = {"repo_path": string("folder in a git repository")}
+_TYPES = {
+    **{kind: kind for kind in ("string", "integer", "number")},
+    **{"moment": "string", "flag": "boolean", "table": "object", "shape": "object"},
+    **dict.fromkeys(("strings", "shapes", "objects"), "array"),
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(operations.Call):
     """One call of a tool: whose it is, with which arguments."""
 
-    fleet: Fleet
-    caller: Caller
-    arguments: Mapping[str, Json]
-    origin: str = ""  # the spawn that what it starts comes from
-    tools: Collection[str] = ()  # those that the client was told of
+    def __init__(
+        self, fleet: Fleet, caller: Caller, arguments: dict[str, Any], tools: Collection[str]
+    ) -> None:
+        super().__init__(fleet, lambda _: caller)
+        self.arguments = arguments  # checked
+        self.tools = tools  # those that the client was told of
 
     def text(self, name: str, usual: str = "") -> str:
-        return cast("str", self.arguments.get(name, usual))
+        return self.arguments.get(name, usual)
 
     def number(self, name: str, usual: float = 0) -> float:
-        return cast("float", self.arguments.get(name, usual))
+        return self.arguments.get(name, usual)
 
     def count(self, name: str, usual: int = 0) -> int:
-        return cast("int", self.arguments.get(name, usual))
+        return self.arguments.get(name, usual)
 
     def flag(self, name: str, usual: bool = False) -> bool:
-        return cast("bool", self.arguments.get(name, usual))
+        return self.arguments.get(name, usual)
 
     def words(self, name: str) -> tuple[str, ...]:
-        return tuple(cast("list[str]", self.arguments.get(name, [])))
+        return self.arguments.get(name, ())
 
     def words_of(self, name: str, known: Collection[str]) -> tuple[str, ...]:
         """Return words, all of which are known; raise `InvalidInput` for another."""
@@ -57,29 +63,8 @@ class Call:
                 raise InvalidInput(f"{name} has {word[:80]!r} in it", hint=f"there are {', '.join(known)}")
         return words
 
-    def texts_by_name(self, name: str) -> dict[str, str]:
-        return cast("dict[str, str]", self.arguments.get(name, {}))
-
     def table(self, name: str) -> dict[str, Json]:
-        return cast("dict[str, Json]", self.arguments.get(name, {}))
-
-    @property
-    def run(self) -> str:
-        """The id of the run whose agent calls; "" for a person."""
-        return self.caller.run.id if self.caller.run else ""
-
-    def require_own(self, name: str) -> None:
-        """Raise `Refused` if an agent is to change what it has not started."""
-        self.fleet.spawns.require_own(self.caller, name)
-
-    def require_repository(self, project: str) -> None:
-        """Raise `Refused` if work may not go on in a repository."""
-        self.fleet.spawns.require_repository(self.caller, project)
-
-    def refuse_agent(self, what: str, *, given: object) -> None:
-        """Raise `Refused` if an agent asks for what would let it out of its own bounds."""
-        if given and self.caller.run:
-            raise Refused(f"an agent cannot name {what}", hint="leave it out, or ask a person for it")
+        return self.arguments.get(name, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +73,32 @@ class Tool:
     title: str
     description: str
     handle: Callable[[Call], Answer]
-    takes: Mapping[str, Schema]
-    gives: Mapping[str, Schema]
+    takes: Fields
+    gives: Fields
     needs: tuple[str, ...] = ()
     access: Access = Access.READ
     is_destructive: bool = False
     is_idempotent: bool = False
     reaches_out: bool = False  # it sets agents to work, or runs commands that somebody has named
     has_ended: Callable[[Mapping[str, Json]], bool] | None = None  # it can be waited for
+    offered: Collection[str] = ()  # the tools that its client was told of
+
+    def __post_init__(self) -> None:
+        for name, field in self.arguments.items():
+            field.name = name
 
     @property
-    def arguments(self) -> Mapping[str, Schema]:
+    def arguments(self) -> Mapping[str, Field]:
         return {**self.takes, **(WAIT if self.has_ended else {})}
 
     @property
     def input_schema(self) -> Schema:
-        return schema.whole(self.arguments, self.needs)
+        return _whole({name: schema_of(field) for name, field in self.arguments.items()}, self.needs)
 
     @property
     def output_schema(self) -> Schema:
-        return schema.whole(self.gives, ())  # what is required would cost a kilobyte, and is all of it
+        # What is required would cost a kilobyte, and is all of it.
+        return _whole({name: schema_of(field, is_output=True) for name, field in self.gives.items()})
 
     @property
     def annotations(self) -> Mapping[str, bool]:
@@ -121,7 +112,36 @@ class Tool:
         return told | {"openWorldHint": self.reaches_out or self.access is Access.START}
 
 
-def page(items: list[Item], offset: int, limit: int) -> tuple[list[Item], Json]:
-    """Return part of a list, and where the next part begins; None at its end."""
-    after = offset + limit
-    return items[offset:after], after if after < len(items) else None
+def _whole(properties: Mapping[str, Schema], required: Collection[str] = ()) -> Schema:
+    """Return the schema of an object."""
+    told: Schema = {"type": "object"}
+    if properties:
+        told["properties"] = dict(properties)
+    if required:
+        told["required"] = list(required)
+    return told
+
+
+def schema_of(field: Field, *, is_output: bool = False) -> Schema:
+    """Return the JSON Schema of a field, in as few words as an agent needs."""
+    told: Schema = {"type": _TYPES[field.kind]} if field.kind in _TYPES else {}
+    is_array = told.get("type") == "array"
+    if is_array:
+        told["items"] = {"type": "string" if field.kind == "strings" else "object"}
+    about = field.help if field.brief is None else field.brief
+    if about and not field.flags and (is_array or not is_output):  # flags: each choice has its own help
+        told["description"] = about
+    if is_output:
+        return told
+    if field.texts:
+        told["additionalProperties"] = {"type": "string"}
+    if field.choices:
+        told["enum"] = [*field.choices]
+    if field.minimum is not None:
+        told["minimum"] = field.minimum
+    if field.maximum is not None:
+        told["maximum"] = field.maximum
+    usual = field.default if field.tool_default is MISSING else field.tool_default
+    if isinstance(usual, str | int | float) and usual and not field.tool_required:
+        told["default"] = usual
+    return told
