@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from fleet.errors import Next
@@ -102,12 +103,20 @@ class KindOfWork(ABC, Generic[WorkT]):
     id_prefix: ClassVar[str]  # of ids that a person sees; a part is named after its whole instead
     asking: ClassVar[tuple[str, str] | None] = None  # index entry of the work with decisions due
 
-    @abstractmethod
     def collection(self, store: Store) -> Collection[WorkT]:
-        """Its records. Those with a notice to send are indexed as `untold` by their host."""
+        """Its records: `Races` in `records.py` of a race.
 
-    @abstractmethod
-    def reconciler(self, context: EngineContext) -> Reconciler[WorkT]: ...
+        By their host, those with work for the supervisor are indexed as `work`, and those with a notice to
+        send as `untold`.
+        """
+        return self._part("records", f"{self.name.capitalize()}s")(store)
+
+    def reconciler(self, context: EngineContext) -> Reconciler[WorkT]:
+        """`RaceReconciler` in `reconciler.py` of a race."""
+        return self._part("reconciler", f"{self.name.capitalize()}Reconciler")(context)
+
+    def _part(self, module: str, name: str) -> Any:
+        return getattr(import_module(f"{type(self).__module__.removesuffix('.kind')}.{module}"), name)
 
     @abstractmethod
     def branches(self, store: Store, work: WorkT) -> tuple[str, ...]:

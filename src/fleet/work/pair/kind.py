@@ -10,27 +10,14 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.engine.context import EngineContext
     from fleet.ports.store import Store
     from fleet.work.pair.model import Pair
-    from fleet.work.pair.reconciler import PairReconciler
-    from fleet.work.pair.records import Pairs
 
 
 class PairKind(KindOfWork["Pair"]):
     name = "pair"
     id_prefix = "p-"
     asking = ("state", "undecided")
-
-    def collection(self, store: Store) -> Pairs:
-        from fleet.work.pair.records import Pairs
-
-        return Pairs(store)
-
-    def reconciler(self, context: EngineContext) -> PairReconciler:
-        from fleet.work.pair.reconciler import PairReconciler
-
-        return PairReconciler(context)
 
     def branches(self, store: Store, work: Pair) -> tuple[str, ...]:
         from fleet.records.tasks import Tasks

@@ -7,26 +7,13 @@ from typing import TYPE_CHECKING
 from fleet.work.spec import KindOfWork
 
 if TYPE_CHECKING:
-    from fleet.engine.context import EngineContext
     from fleet.ports.store import Store
     from fleet.work.sprint.model import Sprint
-    from fleet.work.sprint.reconciler import SprintReconciler
-    from fleet.work.sprint.records import Sprints
 
 
 class SprintKind(KindOfWork["Sprint"]):
     name = "sprint"
     id_prefix = "s-"
-
-    def collection(self, store: Store) -> Sprints:
-        from fleet.work.sprint.records import Sprints
-
-        return Sprints(store)
-
-    def reconciler(self, context: EngineContext) -> SprintReconciler:
-        from fleet.work.sprint.reconciler import SprintReconciler
-
-        return SprintReconciler(context)
 
     def branches(self, store: Store, work: Sprint) -> tuple[str, ...]:
         """Its own branch, once every phase has passed."""

@@ -10,27 +10,14 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.engine.context import EngineContext
     from fleet.ports.store import Store
     from fleet.work.train.model import Train
-    from fleet.work.train.reconciler import TrainReconciler
-    from fleet.work.train.records import Trains
 
 
 class TrainKind(KindOfWork["Train"]):
     name = "train"
     id_prefix = "m-"
     asking = ("state", "halted")
-
-    def collection(self, store: Store) -> Trains:
-        from fleet.work.train.records import Trains
-
-        return Trains(store)
-
-    def reconciler(self, context: EngineContext) -> TrainReconciler:
-        from fleet.work.train.reconciler import TrainReconciler
-
-        return TrainReconciler(context)
 
     def branches(self, store: Store, work: Train) -> tuple[str, ...]:
         """None: what it merged is in its target."""

@@ -10,27 +10,14 @@ from fleet.errors import Next
 from fleet.work.spec import Due, KindOfWork, Notice
 
 if TYPE_CHECKING:
-    from fleet.engine.context import EngineContext
     from fleet.ports.store import Store
     from fleet.work.workflow.model import Workflow
-    from fleet.work.workflow.reconciler import WorkflowReconciler
-    from fleet.work.workflow.records import Workflows
 
 
 class WorkflowKind(KindOfWork["Workflow"]):
     name = "workflow"
     id_prefix = "w-"
     asking = ("asking", "yes")
-
-    def collection(self, store: Store) -> Workflows:
-        from fleet.work.workflow.records import Workflows
-
-        return Workflows(store)
-
-    def reconciler(self, context: EngineContext) -> WorkflowReconciler:
-        from fleet.work.workflow.reconciler import WorkflowReconciler
-
-        return WorkflowReconciler(context)
 
     def branches(self, store: Store, work: Workflow) -> tuple[str, ...]:
         """Several only where the last stage ran once for each of several items."""
