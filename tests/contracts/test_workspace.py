@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fleet.adapters.workspaces.command import git as our_git
-from fleet.adapters.workspaces.index import may_have_flags
+from fleet.adapters.workspaces.indexes import may_have_flags
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.refs import delete_own_ref, has_ref, read_ref
 from fleet.adapters.workspaces.repository import GitRepositories, check_branch_name

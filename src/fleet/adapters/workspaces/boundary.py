@@ -13,7 +13,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.adapters.workspaces import filters
+from fleet.adapters.workspaces import filters, indexes
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
 from fleet.adapters.workspaces.commits import (
     is_known_ancestor,
@@ -23,14 +23,6 @@ from fleet.adapters.workspaces.commits import (
     write_commit,
 )
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
-from fleet.adapters.workspaces.index import (
-    clear_flags,
-    may_have_flags,
-    missing_objects,
-    put_entries,
-    scratch_index,
-    write_tree,
-)
 from fleet.adapters.workspaces.refs import SHA, all_refs, read_ref, replace_packed
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.status import STATUS, status_records
@@ -174,7 +166,7 @@ class GitBoundary:
         common = common_git_dir(project)
         if read_ref(common, found.name) == found.old:
             return
-        if missing_objects(common, None, [found.old]):
+        if indexes.missing_objects(common, None, [found.old]):
             raise GitFailed("cat-file", f"{found.old} is not there any more")
         git_patiently("update-ref", "--no-deref", "-m", "fleet: put back", found.name, found.old, cwd=common)
 
@@ -349,13 +341,13 @@ def _whole_index(project: str, common: Path) -> Generator[dict[str, str]]:
     except OSError:
         content = b""
     id_bytes = 32 if "objectformat = sha256" in read_text(common / "config").lower() else 20
-    if not content or not may_have_flags(content, id_bytes=id_bytes):
+    if not content or not indexes.may_have_flags(content, id_bytes=id_bytes):
         yield {}
         return
-    with scratch_index({}) as env:
+    with indexes.scratch_index({}) as env:
         copy = Path(env["GIT_INDEX_FILE"])
         copy.write_bytes(content)
-        clear_flags(Path(project), env, copy, id_bytes=id_bytes)
+        indexes.clear_flags(Path(project), env, copy, id_bytes=id_bytes)
         yield env
 
 
@@ -399,11 +391,11 @@ def _write_kept(
     for name, data in blobs:
         sha = git("hash-object", "-w", "--stdin", "--no-filters", cwd=common, input=data).decode().strip()
         lines.append(f"100644 {sha}\t{name}")
-    with scratch_index({}) as env:
+    with indexes.scratch_index({}) as env:
         if before:  # so that all of it is in the last tree
             git("read-tree", before, cwd=common, env=env)
-        put_entries(common, env, lines)
-        tree = write_tree(common, env)
+        indexes.put_entries(common, env, lines)
+        tree = indexes.write_tree(common, env)
     wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
     found = [one.sha for one in read_commits(common, {}, *wanted) if one]
     commit = write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")

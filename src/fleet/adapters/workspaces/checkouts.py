@@ -7,15 +7,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from fleet.adapters.workspaces import folders
 from fleet.adapters.workspaces.command import git, joined, names_in
-from fleet.adapters.workspaces.folders import (
-    BUSY,
-    delete_tree,
-    in_our_words,
-    is_behind_link,
-    is_inside,
-    write_whole,
-)
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.trial import Patch
 
@@ -28,21 +21,23 @@ class GitCheckouts:
         made = folder / ".git" / MADE
         if made.exists():
             return
-        with in_our_words("making a checkout"):
-            delete_tree(folder)
+        with folders.in_our_words("making a checkout"):
+            folders.delete_tree(folder)
             folder.parent.mkdir(parents=True, exist_ok=True)
             git("init", "--quiet", "--template=", path, cwd=folder.parent)
             info = folder / ".git" / "objects" / "info"
             info.mkdir(exist_ok=True)
-            write_whole(info / "alternates", f"{common_git_dir(repository) / 'objects'}\n", durable=False)
-            with BUSY:
+            folders.write_whole(
+                info / "alternates", f"{common_git_dir(repository) / 'objects'}\n", durable=False
+            )
+            with folders.BUSY:
                 git("checkout", "--quiet", "--detach", commit, "--", cwd=folder)
                 for patch in patches:
                     _apply(folder, patch)
-            write_whole(made, "", durable=False)
+            folders.write_whole(made, "", durable=False)
 
     def lock(self, path: str) -> None:
-        with in_our_words("locking a checkout"):
+        with folders.in_our_words("locking a checkout"):
             for folder, _, files in os.walk(path, topdown=False):
                 for entry in (*(Path(folder, name) for name in files), Path(folder)):
                     mode = entry.lstat().st_mode
@@ -50,8 +45,8 @@ class GitCheckouts:
                         entry.chmod(stat.S_IMODE(mode) & ~0o222)
 
     def discard(self, path: str) -> None:
-        with in_our_words("removing a checkout"):
-            delete_tree(Path(path))
+        with folders.in_our_words("removing a checkout"):
+            folders.delete_tree(Path(path))
 
 
 def _apply(folder: Path, patch: Patch) -> None:
@@ -59,8 +54,8 @@ def _apply(folder: Path, patch: Patch) -> None:
     listed = git("ls-tree", "-r", "-z", "--name-only", "--full-tree", patch.commit, cwd=folder)
     there = {*names_in(listed)}
     for name in patch.paths:
-        if is_inside(name) and not is_behind_link(folder, name):
-            delete_tree(folder / name)
+        if folders.is_inside(name) and not folders.is_behind_link(folder, name):
+            folders.delete_tree(folder / name)
     kept = [name for name in patch.paths if name in there or any(one.startswith(f"{name}/") for one in there)]
     if kept:
         wanted = joined(f":(literal){name}" for name in kept)

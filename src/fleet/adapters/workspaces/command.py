@@ -10,7 +10,7 @@ import time
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypedDict, Unpack
 
 from fleet.adapters.workspaces.locks import held_locks, vary
 from fleet.errors import FleetError, GitFailed, NoRoom, Unavailable
@@ -54,21 +54,21 @@ _DISK_FULL = r"No space left on device|Disk quota exceeded"
 _PATIENCE_SECONDS = 20.0
 
 
-def git(
-    *args: str,
-    cwd: str | os.PathLike[str],
-    env: Mapping[str, str] | None = None,
-    input: bytes | None = None,
-    timeout: float = 600,
-    umask: int = -1,
-) -> bytes:
+class _Options(TypedDict, total=False):
+    env: Mapping[str, str] | None
+    input: bytes | None
+    timeout: float
+    umask: int
+
+
+def git(*args: str, cwd: str | os.PathLike[str], **options: Unpack[_Options]) -> bytes:
     """Run git to its end and return what it printed.
 
     Raises `GitFailed` with git's own reason, `NoRoom` when the disk is full, `Unavailable`
     when there is no git. Locks held by the calling thread are inherited: should we be killed,
     they stay taken until git, too, has ended.
     """
-    return run_git(*args, cwd=cwd, env=env, input=input, timeout=timeout, umask=umask).stdout
+    return run_git(*args, cwd=cwd, **options).stdout
 
 
 def run_git(
@@ -149,23 +149,27 @@ def _program() -> str | None:
     return _found[path] or None
 
 
-def git_patiently(
-    *args: str,
-    cwd: str | os.PathLike[str],
-    env: Mapping[str, str] | None = None,
-    input: bytes | None = None,
-) -> bytes:
+def git_patiently(*args: str, cwd: str | os.PathLike[str], **options: Unpack[_Options]) -> bytes:
     """Do as `git` does, again and again while another process has what it needs locked."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     pause = 0.005
     while True:
         try:
-            return git(*args, cwd=cwd, env=env, input=input)
+            return git(*args, cwd=cwd, **options)
         except GitFailed as exc:
             if time.monotonic() > deadline or not re.search(_CONTENTION, exc.reason):
                 raise
         time.sleep(vary(pause))
         pause = min(pause * 2, 0.2)
+
+
+def git_can(*args: str, cwd: str | os.PathLike[str], **options: Unpack[_Options]) -> bool:
+    """Tell whether git does something without failing."""
+    try:
+        git(*args, cwd=cwd, **options)
+    except GitFailed:
+        return False
+    return True
 
 
 def is_loss(problem: GitFailed) -> bool:

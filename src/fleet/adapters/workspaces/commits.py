@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.folders import read_text
-from fleet.adapters.workspaces.index import DURABLE
+from fleet.adapters.workspaces.indexes import DURABLE
 from fleet.adapters.workspaces.refs import SHA
 from fleet.domain.run import Commit
 from fleet.errors import GitFailed

@@ -49,9 +49,8 @@ def brought_forward(folder: Path, common: Path, ref: str, commit: str, *, before
 
 def free_tree(folder: Path, common: Path) -> None:
     """Take the lock away that somebody of us has left when he was killed; his draft says what is there."""
-    index = _index_of(folder)
     with in_our_words(f"unlocking {folder}"):
-        if _is_ours(lock_of(index)):
+        if _is_ours(lock_of(_index_of(folder))):
             with _locked(folder, common) as tree:
                 tree.put_in_place()
 
@@ -62,7 +61,7 @@ def _refuse_changed(tree: _Tree, ref: str, commit: str, *, before: str) -> None:
             f"{tree.folder} has changes that are not committed, and {ref} is checked out in it",
             hint=f"commit them or put them aside with `git stash` in {tree.folder}",
         )
-    if unknown := tree.unknown(tree.added(before, commit)):
+    if unknown := tree.in_the_way(before, commit):
         named = ", ".join(map(repr, unknown[:_MOST_NAMED]))
         more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
         raise Conflict(
@@ -88,23 +87,20 @@ class _Tree:
     def __init__(self, folder: Path, index: Path) -> None:
         self.folder = folder
         self._index = index
-        self._draft = index.with_name("fleet-index")
-        self._env = {"GIT_INDEX_FILE": str(self._draft)}
+        self.draft = index.with_name("fleet-index")
+        self._env = {"GIT_INDEX_FILE": str(self.draft)}
 
     def draw_up(self, *, anew: bool = True) -> None:
         """Begin with the index as it is; or with the draft of somebody who was killed, if there is one."""
-        remove_file(lock_of(self._draft))
-        if self._index.exists() and (anew or not self._draft.exists()):
-            half = self._draft.with_name(f"{self._draft.name}.new")
+        remove_file(lock_of(self.draft))
+        if self._index.exists() and (anew or not self.draft.exists()):
+            half = self.draft.with_name(f"{self.draft.name}.new")
             shutil.copy(self._index, half)
-            half.replace(self._draft)
+            half.replace(self.draft)
 
     def put_in_place(self) -> None:
-        if self._draft.exists():
-            self._draft.replace(self._index)
-
-    def drop_draft(self) -> None:
-        remove_file(self._draft)
+        if self.draft.exists():
+            self.draft.replace(self._index)
 
     def branch(self) -> str:
         found = run_git("symbolic-ref", "--quiet", "HEAD", cwd=self.folder, codes=(0, 1))
@@ -118,14 +114,11 @@ class _Tree:
         index = run_git(*quiet, "--cached", since, "--", cwd=self.folder, env=self._env, codes=(0, 1))
         return bool(trees.returncode or index.returncode)
 
-    def added(self, before: str, after: str) -> list[str]:
-        """Return the paths that one commit has not and another has."""
+    def in_the_way(self, before: str, after: str) -> list[str]:
+        """Return what git does not know, and is where a commit has files: git overwrites what it ignores."""
         only = ("-r", "-z", "--name-only", "--no-renames", "--diff-filter=A")
-        return names_in(git("diff-tree", *only, before, after, "--", cwd=self.folder))
-
-    def unknown(self, paths: Iterable[str]) -> list[str]:
-        """Return what is in the way of paths and unknown to git, which itself overwrites what it ignores."""
-        met = dict.fromkeys(name for path in paths for name in self._met(path))
+        added = names_in(git("diff-tree", *only, before, after, "--", cwd=self.folder))
+        met = dict.fromkeys(name for path in added for name in self._met(path))
         if not met:
             return []
         named = (f":(literal,top){name}" for name in met)
@@ -161,7 +154,7 @@ def _locked(folder: Path, common: Path) -> Generator[_Tree]:
             tree.draw_up(anew=not is_ours)
             yield tree
         finally:
-            tree.drop_draft()
+            remove_file(tree.draft)
             remove_file(lock)
 
 

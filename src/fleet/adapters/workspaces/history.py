@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.commits import later_date, read_commits, read_objects, write_commit
-from fleet.adapters.workspaces.index import put_entries, scratch_index, tree_lines, write_tree
+from fleet.adapters.workspaces.indexes import put_entries, scratch_index, tree_lines, write_tree
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import NotFound

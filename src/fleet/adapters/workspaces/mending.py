@@ -14,24 +14,10 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from fleet.adapters.workspaces.command import git, names_in
+from fleet.adapters.workspaces import indexes
+from fleet.adapters.workspaces.command import git, git_can, names_in
 from fleet.adapters.workspaces.commits import commits_made_in, point, read_commits
 from fleet.adapters.workspaces.folders import is_behind_link, read_text, remove_file
-from fleet.adapters.workspaces.index import (
-    GITLINK,
-    copy_index,
-    index_lines,
-    is_readable_index,
-    missing_objects,
-    put_entries,
-    renew_index,
-    scratch_index,
-    skip_worktree,
-    stage,
-    take_from_tree,
-    tree_lines,
-    write_tree,
-)
 from fleet.adapters.workspaces.refs import read_ref
 from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
@@ -55,7 +41,6 @@ def _mend_head(site: Site, git_dir: Path) -> None:
     One whose trees git cannot list, or not the commits that it builds on, is as good as gone. The files are
     in the workspace all the same.
     """
-    env = in_worktree(git_dir)
     stands_on = read_text(git_dir / "HEAD").strip()
     ref = stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "HEAD"
     lost = stands_on if ref == "HEAD" else read_ref(site.common, ref)
@@ -65,37 +50,29 @@ def _mend_head(site: Site, git_dir: Path) -> None:
     found = next((sha for sha in (*logged, site.place.base_sha) if _is_usable(site, sha)), "")
     if not found:
         return
-    point(site.common, env, ref, to=found, before=lost, why="fleet: the commit is gone")
-    renew_index(site.path, environment(git_dir, site.path), git_dir / "index")
+    why = "fleet: the commit is gone"
+    point(site.common, in_worktree(git_dir), ref, to=found, before=lost, why=why)
+    indexes.renew_index(site.path, environment(git_dir, site.path), git_dir / "index")
     log.warning("workspace.commit_gone", extra={"run_id": site.place.run, "was": lost, "now": found})
 
 
 def _is_usable(site: Site, sha: str) -> bool:
     [commit] = read_commits(site.common, {}, sha)
-    if commit is None or not has_history(site, sha):
-        return False
-    try:
-        tree_lines(site.common, sha)
-    except GitFailed:
-        return False
-    return True
+    is_listable = commit and git_can("ls-tree", "-r", "-z", "--full-tree", sha, cwd=site.common)
+    return bool(is_listable) and has_history(site, sha)
 
 
 def has_history(site: Site, sha: str) -> bool:
     """Tell whether every commit is there that one builds on, back to the run's base."""
-    try:
-        git("rev-list", "--count", sha, f"^{site.place.base_sha}", cwd=site.common)
-    except GitFailed:
-        return False
-    return True
+    return git_can("rev-list", "--count", sha, f"^{site.place.base_sha}", cwd=site.common)
 
 
 def _mend_index(site: Site, git_dir: Path) -> None:
     """Write what is gone of the index again from the files on disk, and its trees."""
     index, own = git_dir / "index", environment(git_dir, site.path)
-    if not index.exists() or not is_readable_index(site.path, own):
+    if not index.exists() or not indexes.is_readable_index(site.path, own):
         return
-    draft = copy_index(index)
+    draft = indexes.copy_index(index)
     env = {**own, "GIT_INDEX_FILE": str(draft)}
     try:
         if gone := without_object(site, env, omitted=False):
@@ -104,14 +81,16 @@ def _mend_index(site: Site, git_dir: Path) -> None:
             extra = {"run_id": site.place.run, "files": sorted(gone)[:20]}
             log.warning("workspace.staged_gone", extra=extra)
         # Its trees are written through an index that does not remember having written them.
-        with scratch_index(own) as scratch:
-            put_entries(site.path, scratch, index_lines(site.path, {**own, "GIT_INDEX_FILE": str(index)}))
-            write_tree(site.path, scratch)
+        with indexes.scratch_index(own) as scratch:
+            indexes.put_entries(
+                site.path, scratch, indexes.index_lines(site.path, {**own, "GIT_INDEX_FILE": str(index)})
+            )
+            indexes.write_tree(site.path, scratch)
         shutil.copy2(index, draft)
         if omitted := without_object(site, env, omitted=True):
             # They are not to be on disk: the index has them as HEAD does, and does not have them deleted.
-            stage(site.path, env, delete=omitted)
-            skip_worktree(site.path, env, take_from_tree(site.path, env, "HEAD", omitted))
+            indexes.stage(site.path, env, delete=omitted)
+            indexes.skip_worktree(site.path, env, indexes.take_from_tree(site.path, env, "HEAD", omitted))
             draft.rename(index)
     finally:
         remove_file(draft)
@@ -123,21 +102,23 @@ def without_object(site: Site, env: Mapping[str, str], *, omitted: bool) -> set[
     for line in names_in(git("ls-files", "-t", "--stage", "-z", cwd=site.path, env=env)):
         how, _, name = line.partition("\t")
         tag, mode, sha, number = how.split(" ")
-        if (tag == "S") == omitted and mode != GITLINK and number == "0":
+        if (tag == "S") == omitted and mode != indexes.GITLINK and number == "0":
             entries.append((sha, name))
-    missing = missing_objects(site.path, env, (sha for sha, _ in entries))
+    missing = indexes.missing_objects(site.path, env, (sha for sha, _ in entries))
     return {name for sha, name in entries if sha in missing}
 
 
 def _stage_again(site: Site, git_dir: Path, env: Mapping[str, str], names: Collection[str]) -> None:
     here = [name for name in sorted(names) if _is_file(site.path, name)]
     try:
-        stage(site.path, env, add=here, delete=names)  # first deleted: else git trusts the file's time
+        indexes.stage(
+            site.path, env, add=here, delete=names
+        )  # first deleted: else git trusts the file's time
     except GitFailed as exc:
         log.warning("workspace.filter_failed", extra={"run_id": site.place.run, "reason": exc.reason})
         objects = {"GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
         with raw_environment(site, git_dir, objects) as raw:
-            stage(site.path, {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}, add=here, delete=names)
+            indexes.stage(site.path, {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}, add=here, delete=names)
 
 
 def _is_file(root: Path, name: str) -> bool:

@@ -56,18 +56,19 @@ class GitMerging:
 
     def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
         common = common_git_dir(repository)
-        unrelated = _unrelated(common, pairs)
-        related = [pair for pair in dict.fromkeys(pairs) if pair not in unrelated]
+        commits = dict.fromkeys(commit for pair in pairs for commit in pair)
+        related = list(dict.fromkeys(pairs))
+        if commits and not _merge_base(common, *commits):  # what all have in common, each two have
+            related = [pair for pair in related if _merge_base(common, *pair)]
         attributes = {ours: _attributes_of(common, ours) for ours in {ours for ours, _ in related}}
         groups: dict[Attributes, list[tuple[str, str]]] = {}
         for pair in related:
             groups.setdefault(attributes[pair[0]], []).append(pair)
-        told = {
-            pair: found
-            for files, group in groups.items()
-            for pair, found in zip(group, _merge_trees(common, files, group), strict=True)
-        }
-        return [Clash(reason=UNRELATED) if pair in unrelated else _clash(told[pair]) for pair in pairs]
+        clashes: dict[tuple[str, str], Clash | None] = {}
+        for files, group in groups.items():
+            for pair, told in zip(group, _merge_trees(common, files, group), strict=True):
+                clashes[pair] = None if told.is_clean else Clash(paths=told.paths, reason=told.reason)
+        return [clashes.get(pair, Clash(reason=UNRELATED)) for pair in pairs]
 
     def protected_changes(
         self, repository: str, ours: str, theirs: str, gates: Sequence[str]
@@ -132,9 +133,8 @@ class GitMerging:
     def push(self, repository: str, remote: str, branch: str) -> None:
         ref = f"refs/heads/{branch}"
         try:
-            git(
-                "push", "--quiet", "--no-verify", "--", remote, f"{ref}:{ref}", cwd=common_git_dir(repository)
-            )
+            how = ("--quiet", "--no-verify", "--", remote)
+            git("push", *how, f"{ref}:{ref}", cwd=common_git_dir(repository))
         except GitFailed as exc:
             if "[rejected]" not in exc.reason:
                 raise
@@ -142,8 +142,13 @@ class GitMerging:
             raise Conflict(f"others have pushed to {branch!r} of {remote!r}", hint=hint) from exc
 
     def leftover_markers(self, repository: str, commit: str, *, since: Sequence[str]) -> tuple[str, ...]:
-        common = common_git_dir(repository)
-        found = [_marked(common, before, commit) for before in since]
+        found: list[set[str]] = []
+        for before in since:
+            check = ("diff-tree", "-p", "--check", before, commit, "--")
+            told = run_git(*check, cwd=common_git_dir(repository), codes=range(4)).stdout
+            lines = told.decode(errors="backslashreplace").splitlines()
+            marked = (line.removesuffix(_MARKER) for line in lines if line.endswith(_MARKER))
+            found.append({line.rpartition(":")[0] for line in marked})
         return tuple(sorted(set[str].intersection(*found))) if found else ()
 
 
@@ -182,32 +187,19 @@ def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[_T
                 blamed += words[at + 1 : last]
             at = last + 2
         at += 1
+        named: dict[str, None] = {}
         # A folder whose files went several ways is in the way, though no path of it is unmerged.
-        named = dict.fromkeys(_without_side(path, pair) for path in paths or blamed)
+        for path in paths or blamed:
+            # git adds whose it is to a file that a folder is in the way of.
+            name, _, side = path.rpartition("~")
+            named[name if name and side.partition("_")[0] in pair else path] = None
         yield _Told(is_clean=status == "1", tree=tree, paths=tuple(named))
-
-
-def _without_side(path: str, pair: tuple[str, str]) -> str:
-    """Return a path as people know it: git adds whose it is to a file that a folder is in the way of."""
-    name, _, side = path.rpartition("~")
-    return name if name and side.partition("_")[0] in pair else path
-
-
-def _clash(told: _Told) -> Clash | None:
-    return None if told.is_clean else Clash(paths=told.paths, reason=told.reason)
 
 
 def _merge_base(common: Path, *commits: str) -> str:
     """Return the best commit that all of them have in common; "" if there is none."""
     found = run_git("merge-base", "--octopus", *commits, cwd=common, codes=(0, 1))
     return found.stdout.decode().strip()
-
-
-def _unrelated(common: Path, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    commits = dict.fromkeys(commit for pair in pairs for commit in pair)
-    if not commits or _merge_base(common, *commits):  # what all have in common, each two have
-        return set()
-    return {pair for pair in dict.fromkeys(pairs) if not _merge_base(common, *pair)}
 
 
 # `.gitattributes`: merge-tree itself sees the topmost one at most, `git merge` all that are checked out
@@ -262,13 +254,3 @@ def _rebased_in(folder: str) -> set[str]:
     git_dir = Path(folder, named) if named else own
     notes = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
     return {read_text(note).strip() for note in notes}
-
-
-# markers
-
-
-def _marked(common: Path, before: str, after: str) -> set[str]:
-    codes = (0, 1, 2, 3)
-    checked = run_git("diff-tree", "-p", "--check", before, after, "--", cwd=common, codes=codes)
-    lines = checked.stdout.decode(errors="backslashreplace").splitlines()
-    return {line.removesuffix(_MARKER).rpartition(":")[0] for line in lines if line.endswith(_MARKER)}

@@ -18,7 +18,7 @@ from pathlib import Path
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import is_known_ancestor, point, read_commits
 from fleet.adapters.workspaces.folders import delete_tree, read_text, remove_file, write_whole
-from fleet.adapters.workspaces.index import DURABLE
+from fleet.adapters.workspaces.indexes import DURABLE
 from fleet.adapters.workspaces.locks import lock_of
 from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
 from fleet.adapters.workspaces.worktrees import Site

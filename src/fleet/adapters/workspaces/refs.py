@@ -22,39 +22,26 @@ def read_ref(common: Path, ref: str) -> str:
         told = read_text(common / ref).strip()
     except OSError:  # an agent has made something else of it
         return ""
-    found = told or dict(_packed(common)).get(ref, "")
+    found = told or _packed(common).get(ref, "")
     return found if SHA.fullmatch(found) else ""
 
 
 def has_ref(common: Path, ref: str) -> bool:
     """Tell whether there is such a ref, whatever it names."""
-    return os.path.lexists(common / ref) or _is_packed(common, ref)
+    return os.path.lexists(common / ref) or ref in _packed(common)
 
 
 def branches_of(common: Path) -> set[str]:
     """Return the name of every branch."""
-    top = str(common / HEADS)
-    loose = {
-        os.path.join(folder, name)[len(top) :].lstrip("/")  # noqa: PTH118 - there may be thousands
-        for folder, _, names in os.walk(top)
-        for name in names
-        if not name.endswith(".lock")
-    }
-    return loose | {ref.removeprefix(HEADS) for ref, _ in _packed(common) if ref.startswith(HEADS)}
+    refs = (*_loose(common, "refs/heads"), *_packed(common))
+    return {ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS)}
 
 
 def all_refs(common: Path) -> dict[str, str]:
     """Return every ref, with what its file or its line says: a commit, or another ref."""
     # Files first: packing writes the line, then deletes the file.
-    found: dict[str, str] = {}
-    top = f"{common}/"
-    for folder, _, names in os.walk(f"{top}refs"):
-        for name in names:
-            if not name.endswith(".lock"):
-                path = f"{folder}/{name}"
-                if told := read_text(Path(path)).strip():
-                    found[path[len(top) :]] = told
-    return {**dict(_packed(common)), **found}
+    loose = {ref: told for ref in _loose(common, "refs") if (told := read_text(common / ref).strip())}
+    return {**_packed(common), **loose}
 
 
 def replace_packed(common: Path, ref: str, sha: str) -> None:
@@ -72,7 +59,7 @@ def delete_own_ref(common: Path, ref: str) -> bool:
     try:
         os.close(os.open(lock, NEW_FILE, 0o666))
     except FileNotFoundError:  # not even its folder is there
-        return not _is_packed(common, ref)
+        return ref not in _packed(common)
     except OSError:
         return False
     try:
@@ -88,15 +75,17 @@ def delete_own_ref(common: Path, ref: str) -> bool:
 
 
 def _is_being_packed(common: Path, ref: str) -> bool:
-    return (common / "packed-refs.lock").exists() or _is_packed(common, ref)
+    return (common / "packed-refs.lock").exists() or ref in _packed(common)
 
 
-def _is_packed(common: Path, ref: str) -> bool:
-    return any(name == ref for name, _ in _packed(common))
+def _loose(common: Path, under: str) -> Iterator[str]:
+    """Return the refs that are files."""
+    top = f"{common}/"
+    for folder, _, names in os.walk(f"{top}{under}"):
+        yield from (f"{folder}/{name}"[len(top) :] for name in names if not name.endswith(".lock"))
 
 
-def _packed(common: Path) -> Iterator[tuple[str, str]]:
-    for line in read_text(common / "packed-refs").split("\n"):
-        if line and line[0] not in "#^":
-            sha, _, ref = line.partition(" ")
-            yield ref, sha
+def _packed(common: Path) -> dict[str, str]:
+    """Return the refs that are lines, and what these say."""
+    lines = (line for line in read_text(common / "packed-refs").split("\n") if line and line[0] not in "#^")
+    return {ref: sha for sha, _, ref in (line.partition(" ") for line in lines)}

@@ -11,25 +11,9 @@ import logging
 import os
 from contextlib import suppress
 
+from fleet.adapters.workspaces import folders, recovery
 from fleet.adapters.workspaces.command import git, git_patiently
-from fleet.adapters.workspaces.folders import (
-    BUSY,
-    below,
-    free,
-    in_our_words,
-    move,
-    read_text,
-    remove_file,
-    rename_free,
-    write_whole,
-)
 from fleet.adapters.workspaces.locks import break_abandoned, hold, lock_of
-from fleet.adapters.workspaces.recovery import (
-    bring_back_ref,
-    kept_snapshot,
-    read_every_object,
-    reading_aside,
-)
 from fleet.adapters.workspaces.refs import delete_own_ref, read_ref
 from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
 from fleet.adapters.workspaces.trees import is_untouched
@@ -46,7 +30,7 @@ _TRIES = 3
 def remove(site: Site, *, delete_branch: bool) -> str:
     """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
     saved: Saved | None = None
-    with in_our_words("finishing a removal"):
+    with folders.in_our_words("finishing a removal"):
         _take_back(site)
     if not os.path.lexists(site.trash):
         git_dir = site.git_dir()
@@ -57,7 +41,7 @@ def remove(site: Site, *, delete_branch: bool) -> str:
         except NotFound:
             with suppress(OSError):
                 site.path.rmdir()  # which only does something where a make was killed right after it made it
-            remove_file(site.run_lock)
+            folders.remove_file(site.run_lock)
             return ""
     _finish(site, saved.manifest if saved else None, delete_branch=delete_branch)
     return site.saved_ref
@@ -69,14 +53,14 @@ def _save_and_move(site: Site) -> Saved | None:
         saved = save_all(site)
         if not site.has_folder():
             return saved
-        with in_our_words("moving the workspace away"):
+        with folders.in_our_words("moving the workspace away"):
             site.trash.parent.mkdir(parents=True, exist_ok=True)
             if saved and saved.is_of_files:
                 _make_room(site)
             site.moving.touch()
             site.path.rename(site.trash)
             if saved is None or is_untouched(site.trash, saved.stamps, saved.folder_times):
-                remove_file(site.moving)
+                folders.remove_file(site.moving)
                 return saved
             _take_back(site)
     raise Conflict(
@@ -91,19 +75,19 @@ def _take_back(site: Site) -> None:
         return
     if os.path.lexists(site.trash) and not os.path.lexists(site.path):
         site.trash.rename(site.path)
-    remove_file(site.moving)
+    folders.remove_file(site.moving)
 
 
 def _make_room(site: Site) -> None:
     """Move away what was set aside before, and what a restore that was completed did not want back."""
     for name in ("files", "modules"):
         if os.path.lexists(older := site.kept / name):
-            rename_free(older, site.kept.with_name(f"{site.place.run}-older") / name)
+            folders.rename_free(older, site.kept.with_name(f"{site.place.run}-older") / name)
 
 
 def finish_pending(site: Site) -> None:
     """Finish a removal that was killed; do nothing if there is none."""
-    with in_our_words("finishing a removal"):
+    with folders.in_our_words("finishing a removal"):
         _take_back(site)
     if os.path.lexists(site.trash):
         _finish(site, None, delete_branch=False)
@@ -116,24 +100,24 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
     """
     git_dir = site.git_dir()
     if saved is None:
-        bring_back_ref(site)  # somebody may have moved it since it was written
-    with in_our_words("removing the workspace"):
+        recovery.bring_back_ref(site)  # somebody may have moved it since it was written
+    with folders.in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
             _keep_rest(site, saved or read_snapshot(site, site.saved_ref).manifest)
         if git_dir and site.is_ours(git_dir):
             forget(site, git_dir)
     _delete_refs(site, delete_branch=delete_branch)
     if os.path.lexists(site.trash):
-        rename_free(site.trash, site.done)
+        folders.rename_free(site.trash, site.done)
 
 
 def _keep_rest(site: Site, manifest: Manifest) -> None:
     """Move out of the trash what the snapshot does not hold."""
     for name in manifest.aside:
-        source, target = below(site.trash, name), below(site.kept_files, name)
+        source, target = folders.below(site.trash, name), folders.below(site.kept_files, name)
         # What is kept already was not put back yet by a restore that was cut off.
         if os.path.lexists(source) and not os.path.lexists(target):
-            move(source, target)
+            folders.move(source, target)
 
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
@@ -142,18 +126,18 @@ def _delete_refs(site: Site, *, delete_branch: bool) -> None:
     with hold(site.repository_lock):
         if intent.exists():  # by one who held the lock that we hold, and is dead
             begun = intent.stat().st_mtime_ns
-            for lock in (site.common / f"{name}.lock" for name in read_text(intent).splitlines()):
+            for lock in (site.common / f"{name}.lock" for name in folders.read_text(intent).splitlines()):
                 if lock.exists() and lock.stat().st_mtime_ns >= begun:
-                    remove_file(lock)
+                    folders.remove_file(lock)
         break_abandoned(lock_of(site.common / "packed-refs"))
-        write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
+        folders.write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             if delete_branch:
                 _delete_branch(site)
             _delete_base_refs(site)
-            remove_file(site.run_lock)
+            folders.remove_file(site.run_lock)
         finally:
-            remove_file(intent)
+            folders.remove_file(intent)
 
 
 def _delete_base_refs(site: Site) -> None:
@@ -171,7 +155,7 @@ def _delete_base_refs(site: Site) -> None:
             site.undeleted.touch()
         return
     for mark in waiting:
-        remove_file(mark)
+        folders.remove_file(mark)
 
 
 def _delete_branch(site: Site) -> None:
@@ -198,8 +182,8 @@ def empty_trash(site: Site) -> None:
     except OSError:
         removed = []
     for path in (*removed, *(site.common / "fleet").glob("*.gone")):
-        with BUSY:
-            free(path)
+        with folders.BUSY:
+            folders.free(path)
 
 
 # what is there of a removed workspace: looked up, never assumed
@@ -207,11 +191,11 @@ def empty_trash(site: Site) -> None:
 
 def find_remains(site: Site) -> Remains:
     """Look for the snapshot, read every object of it, and look for the files that were set aside."""
-    ref, copy = read_ref(site.common, site.saved_ref), kept_snapshot(site)
+    ref, copy = read_ref(site.common, site.saved_ref), recovery.kept_snapshot(site)
     sha, damage = copy or ref, ""
     try:
         if sha:
-            read_every_object(site, sha, env=reading_aside(site))
+            recovery.read_every_object(site, sha, env=recovery.reading_aside(site))
     except GitFailed as exc:
         damage = exc.reason
     set_aside = _aside_names(site)
@@ -241,4 +225,6 @@ def _aside_names(site: Site) -> tuple[str, ...]:
 
 
 def _is_kept(site: Site, name: str) -> bool:
-    return os.path.lexists(below(site.kept_files, name)) or os.path.lexists(below(site.trash, name))
+    return os.path.lexists(folders.below(site.kept_files, name)) or os.path.lexists(
+        folders.below(site.trash, name)
+    )

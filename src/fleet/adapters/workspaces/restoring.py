@@ -9,52 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from fleet.adapters.workspaces import folders, indexes, recovery, worktrees
 from fleet.adapters.workspaces.command import git, git_patiently, joined, run_git
 from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.copying import copy_named, copy_repeated, remember
-from fleet.adapters.workspaces.folders import (
-    BUSY,
-    below,
-    free,
-    in_our_words,
-    move,
-    move_whole,
-    read_text,
-    remove_file,
-    rename_free,
-    write_whole,
-)
-from fleet.adapters.workspaces.index import (
-    copy_index,
-    faithful,
-    put_entries,
-    scratch_index,
-    skip_worktree,
-    tree_lines,
-    write_tree,
-)
-from fleet.adapters.workspaces.recovery import (
-    bring_back_objects,
-    bring_back_ref,
-    kept_snapshot,
-    reading_aside,
-)
 from fleet.adapters.workspaces.removal import finish_pending
 from fleet.adapters.workspaces.snapshots import Manifest, Snapshot, read_snapshot
 from fleet.adapters.workspaces.trees import raw_environment
-from fleet.adapters.workspaces.worktrees import (
-    READY,
-    RESTORING,
-    Site,
-    attach,
-    check_out,
-    clear_way,
-    environment,
-    has_link_alone,
-    look_up_branch,
-    mark_ready,
-    unlock_refs,
-)
+from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Conflict, GitFailed, NotFound
 
 log = logging.getLogger(__name__)
@@ -70,15 +32,15 @@ _REFUSED = re.compile(r"120000 .*\t(?:.*/)?\.gitmodules", re.IGNORECASE | re.DOT
 def restore(site: Site, ref: str) -> None:
     """Bring the workspace back; a killed restore is continued, a repeated one does nothing."""
     if ref == site.saved_ref:
-        bring_back_ref(site)
+        recovery.bring_back_ref(site)
     try:
         finish_pending(site)
         _restore(site, ref)
     except (GitFailed, NotFound):
-        if not kept_snapshot(site):
+        if not recovery.kept_snapshot(site):
             raise
         # The repository may have lost objects that the copy has.
-        bring_back_objects(site)
+        recovery.bring_back_objects(site)
         finish_pending(site)
         _restore(site, ref)
 
@@ -87,28 +49,28 @@ def _restore(site: Site, ref: str) -> None:
     snapshot = read_snapshot(site, ref)
     git_dir = site.git_dir()
     stands = git_dir if site.has_folder() else None
-    if stands and read_text(stands / READY) == snapshot.sha:
+    if stands and folders.read_text(stands / worktrees.READY) == snapshot.sha:
         return
-    if not stands or read_text(stands / RESTORING) != snapshot.sha:
-        foreign = not git_dir and os.path.lexists(site.path) and not has_link_alone(site)
+    if not stands or folders.read_text(stands / worktrees.RESTORING) != snapshot.sha:
+        foreign = not git_dir and os.path.lexists(site.path) and not worktrees.has_link_alone(site)
         if foreign or (stands and site.was_used(stands)):
             hint = "move it away, then run `fleet undo` again"
             raise Conflict(f"{str(site.path)!r} is there already", hint=hint)
-        clear_way(site, git_dir)
+        worktrees.clear_way(site, git_dir)
         stands = _bring_files(site, snapshot)
     _finish(site, stands, snapshot)
 
 
 def _finish(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
-    with in_our_words("bringing the workspace back"):
+    with folders.in_our_words("bringing the workspace back"):
         _bring_rest(site, git_dir, snapshot.manifest)
-        mark_ready(git_dir, snapshot.sha)
+        worktrees.mark_ready(git_dir, snapshot.sha)
 
 
 def finish_cut_off(site: Site) -> None:
     """Put back what a restore that was killed has still to put back, before the workspace is saved again."""
     git_dir = site.git_dir()
-    sha = read_text(git_dir / RESTORING).strip() if git_dir else ""
+    sha = folders.read_text(git_dir / worktrees.RESTORING).strip() if git_dir else ""
     if git_dir and sha and site.has_folder():
         _finish(site, git_dir, read_snapshot(site, sha))
 
@@ -117,7 +79,7 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     """Bring back branch, worktree, index and files: all that can be thrown away and done again."""
     manifest = snapshot.manifest
     _ready_branch(site, manifest)
-    git_dir = attach(site, tip="", head=_head(site, manifest), name=manifest.worktree)
+    git_dir = worktrees.attach(site, tip="", head=_head(site, manifest), name=manifest.worktree)
     if manifest.is_raw:
         _check_out_raw(site, git_dir, snapshot)
     else:
@@ -125,29 +87,29 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     repository = Path(site.place.repository)
     remember(git_dir, copy_named(repository, site.path, manifest.copied))
     copy_repeated(repository, site.path, manifest.repeated)
-    write_whole(git_dir / RESTORING, snapshot.sha)
+    folders.write_whole(git_dir / worktrees.RESTORING, snapshot.sha)
     return git_dir
 
 
 def _check_out_raw(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     """Write every file byte for byte, then make the index as it was; only large files go through filters."""
-    manifest, env = snapshot.manifest, environment(git_dir, site.path)
-    how = (*faithful(site.path.parent), *_UNPROTECTED)
+    manifest, env = snapshot.manifest, worktrees.environment(git_dir, site.path)
+    how = (*indexes.faithful(site.path.parent), *_UNPROTECTED)
     index = git_dir / "fleet-index"
-    with BUSY:
-        with raw_environment(site, git_dir, reading_aside(site)) as raw:
+    with folders.BUSY:
+        with raw_environment(site, git_dir, recovery.reading_aside(site)) as raw:
             raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
             links = _read_tree(site, snapshot.tree, (*how, "read-tree", "--reset", "-u"), raw_env)
-        remove_file(index)
+        folders.remove_file(index)
         for name, target in links.items():
-            below(site.path, name).symlink_to(target)
+            folders.below(site.path, name).symlink_to(target)
         _read_tree(site, manifest.index, (*how, "read-tree", "--reset"), env)
         if names := joined(manifest.filtered):
             command = ("checkout-index", "--force", "-z", "--stdin")
             git(*how, *command, cwd=site.path, env=env, input=names, umask=_UMASK)
         if manifest.absent:
             _leave_out(site, manifest.absent)
-            skip_worktree(site.path, env, manifest.absent)
+            indexes.skip_worktree(site.path, env, manifest.absent)
         # So that git need not read every file when it is first asked what has changed.
         # A filter that fails is the user's; what it cannot read is on disk all the same.
         run_git(*how, "update-index", "-q", "--refresh", cwd=site.path, env=env, codes=range(256))
@@ -164,12 +126,12 @@ def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, 
     except GitFailed as exc:
         if "invalid path" not in exc.reason:
             raise
-    lines = tree_lines(site.path, tree, env=env)
+    lines = indexes.tree_lines(site.path, tree, env=env)
     refused = [line for line in lines if _REFUSED.fullmatch(line)]
-    with scratch_index(env) as scratch:
+    with indexes.scratch_index(env) as scratch:
         rest = (line for line in lines if line not in refused)
-        put_entries(site.path, scratch, rest, settings=_UNPROTECTED)
-        git(*command, write_tree(site.path, scratch), cwd=site.path, env=env, umask=_UMASK)
+        indexes.put_entries(site.path, scratch, rest, settings=_UNPROTECTED)
+        git(*command, indexes.write_tree(site.path, scratch), cwd=site.path, env=env, umask=_UMASK)
     entries = (line.partition("\t") for line in refused)
     return {
         name: os.fsdecode(git("cat-file", "blob", how.split(" ")[2], cwd=site.path, env=env))
@@ -180,9 +142,9 @@ def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, 
 def _leave_out(site: Site, names: Sequence[str]) -> None:
     """Delete files that a sparse checkout had left out, and the folders that are empty without them."""
     for name in names:
-        path = below(site.path, name)
+        path = folders.below(site.path, name)
         with suppress(NotADirectoryError, IsADirectoryError):  # a file or a folder of the agent's is there
-            remove_file(path)
+            folders.remove_file(path)
         with suppress(OSError):  # not empty
             if path.is_dir():
                 path.rmdir()
@@ -193,21 +155,21 @@ def _leave_out(site: Site, names: Sequence[str]) -> None:
 def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     """Restore a snapshot of an earlier version: files that git found unchanged are as git checks them out."""
     trees = (snapshot.manifest.index, snapshot.tree)
-    check_out(git_dir, site.path, trees[0], umask=_UMASK)
-    index = copy_index(git_dir / "index")
-    with BUSY, raw_environment(site, git_dir, reading_aside(site)) as raw:
+    worktrees.check_out(git_dir, site.path, trees[0], umask=_UMASK)
+    index = indexes.copy_index(git_dir / "index")
+    with folders.BUSY, raw_environment(site, git_dir, recovery.reading_aside(site)) as raw:
         # Only what differs from the index is written, and byte for byte. The index stays as it was.
         env = {**raw, "GIT_INDEX_FILE": str(index)}
-        how = faithful(site.path.parent)
+        how = indexes.faithful(site.path.parent)
         git(*how, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
-    remove_file(index)
+    folders.remove_file(index)
 
 
 def _ready_branch(site: Site, manifest: Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
-    unlock_refs(site)
-    branch = look_up_branch(site)
-    remove_file(site.undeleted)
+    worktrees.unlock_refs(site)
+    branch = worktrees.look_up_branch(site)
+    folders.remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\n"
     if branch is None and manifest.tip:
         wish += f"create {site.branch_ref} {manifest.tip}\n"
@@ -235,31 +197,31 @@ def _head(site: Site, manifest: Manifest) -> str:
 def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
     """Bring back what the tree does not hold. Each step may be repeated."""
     for name in manifest.folders:
-        below(site.path, name).mkdir(parents=True, exist_ok=True)
+        folders.below(site.path, name).mkdir(parents=True, exist_ok=True)
     for name in manifest.aside:
         _put_back(site, name)
     if site.kept_modules.is_dir():
         if os.path.lexists(modules := git_dir / "modules"):
             # A restore that was killed has put them back already, and had only to delete them here.
-            free(site.kept_modules)
+            folders.free(site.kept_modules)
         else:
-            move_whole(site.kept_modules, modules)
+            folders.move_whole(site.kept_modules, modules)
     if not any(names for _, _, names in os.walk(site.kept_files)):  # else one of them was not put back
-        free(site.kept_files)
+        folders.free(site.kept_files)
     # Folders after what is in them: some cannot be written to any more.
     for name, mode in sorted(manifest.modes.items(), reverse=True):
-        path = below(site.path, name)
+        path = folders.below(site.path, name)
         if os.path.lexists(path) and not path.is_symlink():
             path.chmod(mode)
 
 
 def _put_back(site: Site, name: str) -> None:
-    kept, target = below(site.kept_files, name), below(site.path, name)
+    kept, target = folders.below(site.kept_files, name), folders.below(site.path, name)
     if not os.path.lexists(kept):
         if not os.path.lexists(target):
             log.warning("workspace.kept_missing", extra={"run_id": site.place.run, "file": name})
         return
     if os.path.lexists(target):
         # Tracked files of a folder that is a repository of its own as well: it has them, too.
-        free(rename_free(target, site.done))
-    move(kept, target)
+        folders.free(folders.rename_free(target, site.done))
+    folders.move(kept, target)

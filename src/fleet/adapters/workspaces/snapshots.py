@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fleet.adapters.workspaces import indexes, worktrees
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import (
     CommitObject,
@@ -33,15 +34,6 @@ from fleet.adapters.workspaces.commits import (
 )
 from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
-from fleet.adapters.workspaces.index import (
-    DURABLE,
-    clear_flags,
-    copy_index,
-    fill_index,
-    is_readable_index,
-    stage,
-    write_tree,
-)
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.mending import has_history, mend, without_object
 from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
@@ -49,16 +41,7 @@ from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
 from fleet.adapters.workspaces.status import Status, read_names, read_status
 from fleet.adapters.workspaces.survey import Opened, close_left_open, open_folders, survey
 from fleet.adapters.workspaces.trees import Stamp, TreeWriter, compare, is_below, raw_environment
-from fleet.adapters.workspaces.worktrees import (
-    READY,
-    Site,
-    environment,
-    has_link_alone,
-    in_worktree,
-    linked_git_dir,
-    worktrees_inside,
-    write_git_dir,
-)
+from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Conflict, GitFailed, InvalidInput, NotFound
 
 log = logging.getLogger(__name__)
@@ -120,11 +103,11 @@ def usable_git_dir(site: Site) -> Path | None:
     git_dir = site.git_dir()
     if git_dir and site.is_ours(git_dir):
         return git_dir if site.was_used(git_dir) else None
-    if not git_dir and (lost := linked_git_dir(site)):
-        if has_link_alone(site):  # a make or restore that was killed: its files are still to come
+    if not git_dir and (lost := worktrees.linked_git_dir(site)):
+        if worktrees.has_link_alone(site):  # a make or restore that was killed: its files are still to come
             return None
         with hold(site.repository_lock):
-            return write_git_dir(site, site.branch_ref, lost.name, READY)
+            return worktrees.write_git_dir(site, site.branch_ref, lost.name, worktrees.READY)
     if git_dir or any(site.path.iterdir()):
         raise Conflict(
             f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is"
@@ -223,7 +206,7 @@ def _look(site: Site, env: Mapping[str, str]) -> _Known:
 
 def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved | None:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
-    known = _look(site, in_worktree(git_dir) if git_dir else {})
+    known = _look(site, worktrees.in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
     if known.previous and _says_it_all(site, known.previous, head, git_dir):
         return None
@@ -255,12 +238,12 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
     """Keep all files, and all commits; those `may_lack` what was deleted and is not on disk any more."""
     close_left_open(git_dir)
     index, objects = git_dir / "fleet-index", writing_aside(site)
-    env = {**environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
+    env = {**worktrees.environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
     left = recall(git_dir)
     copied = find_unchanged(Path(site.place.repository), site.path, left)
     absent = _copy_index(site, git_dir, env, index)
     if may_lack and absent and (gone := without_object(site, env, omitted=True)):
-        stage(site.path, env, delete=gone)
+        indexes.stage(site.path, env, delete=gone)
         absent = [name for name in absent if name not in gone]
     opened = Opened(git_dir)
     try:
@@ -340,16 +323,16 @@ def _only_tip(site: Site, git_dir: Path) -> str:
 def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) -> list[str]:
     """Make a copy of the index that sees every file; return names that a sparse checkout leaves out."""
     try:
-        copy_index(git_dir / "index")
+        indexes.copy_index(git_dir / "index")
         if any(git_dir.glob("sharedindex.*")):
             git("update-index", "--no-split-index", cwd=site.path, env=env)
-        return clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
+        return indexes.clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
     except FileNotFoundError:
         pass  # the agent deleted it
     except GitFailed:
-        if is_readable_index(site.path, env):
+        if indexes.is_readable_index(site.path, env):
             raise
-    fill_index(site.path, env, index)
+    indexes.fill_index(site.path, env, index)
     return []
 
 
@@ -360,8 +343,8 @@ def _index_tree(
     if head and not status.staged:
         return head.tree
     hidden = [name for name in status.added if name in private]
-    stage(site.path, env, delete=[*status.conflicts, *hidden])
-    return write_tree(site.path, env)
+    indexes.stage(site.path, env, delete=[*status.conflicts, *hidden])
+    return indexes.write_tree(site.path, env)
 
 
 def _manifest_of_commits(site: Site, git_dir: Path | None, known: _Known, index: str) -> Manifest:
@@ -418,8 +401,8 @@ def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: 
         with raw_environment(site, git_dir, writing_aside(site)) as raw:
             index_file = str(git_dir / "fleet-raw" / "index")
             env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": index_file}
-            stage(git_dir, env, add=names, settings=DURABLE)
-            unfinished = write_tree(git_dir, env)
+            indexes.stage(git_dir, env, add=names, settings=indexes.DURABLE)
+            unfinished = indexes.write_tree(git_dir, env)
         parents.append(_side_commit(site, known, unfinished, "fleet: unfinished business of a workspace\n"))
     return parents
 
@@ -432,7 +415,7 @@ def _not_reached(
     And those that cannot be anybody's parents: git cannot follow them to the run's base.
     """
     # git forgets the worktrees inside of it, and what their HEADs lead to, when they are moved away with it.
-    folders = [*([git_dir] if git_dir else ()), *worktrees_inside(site)]
+    folders = [*([git_dir] if git_dir else ()), *worktrees.worktrees_inside(site)]
     made = [sha for folder in folders for sha in commits_made_in(folder)]
     try:
         return unreachable_heads(site.common, made, reached), []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, names_in, run_git
-from fleet.adapters.workspaces.index import GITLINK, faithful
+from fleet.adapters.workspaces.indexes import GITLINK, faithful
 
 STATUS = ("status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=dirty")
 _NO_FILE = "000000"

@@ -29,25 +29,16 @@ class GitTraces:
     def of_repository(self, repository: str) -> list[Trace]:
         try:
             common = common_git_dir(repository)
-            refs = _refs(common)
+            listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
         except (FleetError, OSError):
             return []
-        standing = _standing(common)
+        refs = {
+            ref: sha for sha, _, ref in (line.partition(" ") for line in os.fsdecode(listed).splitlines())
+        }
+        folders = [folder for folder in (common / "worktrees").glob("*") if folder.is_dir()]
+        standing = {run: folder for folder in folders if (run := read_text(folder / OWNER).strip())}
         runs = {ref.rpartition("/")[2] for ref in refs if ref.startswith((_BASE, _SAVED))} | standing.keys()
         return [_trace(repository, common, refs, run, standing.get(run)) for run in sorted(runs)]
-
-
-def _refs(common: Path) -> dict[str, str]:
-    listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
-    lines = (line.partition(" ") for line in os.fsdecode(listed).splitlines())
-    return {ref: sha for sha, _, ref in lines}
-
-
-def _standing(common: Path) -> dict[str, Path]:
-    """Return the git folders of the worktrees that runs own."""
-    folders = (common / "worktrees").glob("*")
-    owned = ((read_text(folder / OWNER).strip(), folder) for folder in folders if folder.is_dir())
-    return {run: folder for run, folder in owned if run}
 
 
 def _trace(repository: str, common: Path, refs: dict[str, str], run: str, git_dir: Path | None) -> Trace:

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from fleet.adapters.workspaces.command import git, joined, stream_git
 from fleet.adapters.workspaces.folders import delete_tree, free, free_name
-from fleet.adapters.workspaces.index import DURABLE, Entry, list_tree, stage, write_tree
+from fleet.adapters.workspaces.indexes import DURABLE, Entry, list_tree, stage, write_tree
 from fleet.adapters.workspaces.recovery import reading_aside
 from fleet.adapters.workspaces.status import Status
 from fleet.adapters.workspaces.survey import LARGEST_SAVED, MOST_SAVED, Survey

@@ -10,27 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.adapters.workspaces import commits, indexes
 from fleet.adapters.workspaces.command import git, is_loss
-from fleet.adapters.workspaces.commits import (
-    CommitObject,
-    is_ancestor,
-    point,
-    read_commits,
-    unfinished_commits,
-    unreachable_heads,
-    was_made_in,
-    write_commit,
-)
+from fleet.adapters.workspaces.commits import CommitObject
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
-from fleet.adapters.workspaces.index import (
-    clear_flags,
-    copy_index,
-    fill_index,
-    is_readable_index,
-    stage,
-    write_tree,
-)
 from fleet.adapters.workspaces.locks import lock_of
 from fleet.adapters.workspaces.mending import mend
 from fleet.adapters.workspaces.recovery import publishing, writing_to
@@ -51,9 +35,13 @@ _UNFINISHED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckoutState:
-    """Where a worktree stands, and where its branch does."""
+class _Leftovers:
+    """What is uncommitted, where the worktree stands, and where its branch does."""
 
+    site: Site
+    git_dir: Path
+    status: Status
+    copied: set[str]  # files that are, or repeat, what was copied into the workspace, and are no one's work
     head: CommitObject | None
     tip: CommitObject | None
     on_branch: bool
@@ -88,19 +76,22 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
     if status.staged_only:
         # Committing what is on disk would leave nothing that leads to it.
         save(site)
-    is_dirty = bool(status.uncommitted() - _copies(site, git_dir, status))
-    on_branch = site.is_on_branch(git_dir)
+    known = recall(git_dir)
+    copied = {*known, *find_copies(site.path, (*status.untracked, *status.added), known)}
+    is_dirty, on_branch = bool(status.uncommitted() - copied), site.is_on_branch(git_dir)
     if on_branch and not is_dirty:
         return ""
-    head, tip = read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
-    checkout = _CheckoutState(head=head, tip=tip, on_branch=on_branch)
+    head, tip = commits.read_commits(site.common, in_worktree(git_dir), "HEAD", site.branch_ref)
+    left = _Leftovers(
+        site=site, git_dir=git_dir, status=status, copied=copied, head=head, tip=tip, on_branch=on_branch
+    )
     if on_branch:
-        return _commit_or_save(site, git_dir, status, checkout, message)
+        return _commit_or_save(left, message)
     # The agent is not on its branch any more.
-    if head is None or tip is None or is_ancestor(site.common, tip.sha, head.sha):
-        if is_dirty or (head is not None and was_made_in(git_dir, head.sha)):
-            return _commit_or_save(site, git_dir, status, checkout, message)
-    elif is_dirty or not is_ancestor(site.common, head.sha, tip.sha):
+    if head is None or tip is None or commits.is_ancestor(site.common, tip.sha, head.sha):
+        if is_dirty or (head is not None and commits.was_made_in(git_dir, head.sha)):
+            return _commit_or_save(left, message)
+    elif is_dirty or not commits.is_ancestor(site.common, head.sha, tip.sha):
         ref = save(site)
         log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
     return ""
@@ -145,31 +136,31 @@ def _status(site: Site, git_dir: Path) -> Status:
     index = git_dir / "index"
     if index.exists():
         try:
-            clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
+            indexes.clear_flags(site.path, env, index, id_bytes=len(site.place.base_sha) // 2)
             return read_status(site.path, env)
         except GitFailed:
-            if is_readable_index(site.path, env):
+            if indexes.is_readable_index(site.path, env):
                 raise
     # The agent broke its index. What was staged is in its files as well.
-    fill_index(site.path, env, index)
+    indexes.fill_index(site.path, env, index)
     return read_status(site.path, env)
 
 
-def _commit_or_save(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str) -> str:
+def _commit_or_save(left: _Leftovers, message: str) -> str:
     """Commit everything, or save it if another branch has taken the place of the deleted one."""
     try:
-        return _commit(site, git_dir, status, checkout, message)
+        return _commit(left, message)
     except GitFailed as exc:
-        if checkout.tip or "cannot create" not in exc.reason:
+        if left.tip or "cannot create" not in exc.reason:
             raise
-        extra = {"run_id": site.place.run, "saved_ref": save(site), "reason": exc.reason}
+        extra = {"run_id": left.site.place.run, "saved_ref": save(left.site), "reason": exc.reason}
         log.warning("workspace.branch_blocked", extra=extra)
         return ""
 
 
-def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState, message: str) -> str:
+def _commit(left: _Leftovers, message: str) -> str:
     """Commit everything on top of where the agent stood, and put branch and worktree there."""
-    parent = checkout.head or checkout.tip
+    site, git_dir, parent = left.site, left.git_dir, left.head or left.tip
     before = parent.sha if parent else site.place.base_sha
     objects = git_dir / "fleet-objects"
     delete_tree(objects)
@@ -177,16 +168,16 @@ def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState,
     commit = ""
     with _locked_index(git_dir) as index, ExitStack() as stack:
         stack.callback(delete_tree, objects)
-        tree = _stage_all(site, git_dir, status, index, aside)
+        tree = _stage_all(left, {**aside, "GIT_INDEX_FILE": str(index)})
         if parent is None or tree != parent.tree:
             parents = (before, *read_text(git_dir / "MERGE_HEAD").split())
-            commit = write_commit(site.common, tree, parents, message, env=aside)
+            commit = commits.write_commit(site.common, tree, parents, message, env=aside)
             stack.enter_context(publishing(site, objects, commit, parents))
-        _move_branch(site, git_dir, checkout, commit or before)
+        _move_branch(left, commit or before)
         index.rename(git_dir / "index")
     # What was in progress has ended; what nothing else remembers of it goes to a snapshot before.
-    noted = unfinished_commits(git_dir)
-    if unfinished_files(git_dir) or unreachable_heads(site.common, noted, [commit or before]):
+    noted = commits.unfinished_commits(git_dir)
+    if unfinished_files(git_dir) or commits.unreachable_heads(site.common, noted, [commit or before]):
         ref = save(site)
         log.info("workspace.unfinished_saved", extra={"run_id": site.place.run, "saved_ref": ref})
     for name in _UNFINISHED:
@@ -194,27 +185,25 @@ def _commit(site: Site, git_dir: Path, status: Status, checkout: _CheckoutState,
     return commit
 
 
-def _stage_all(site: Site, git_dir: Path, status: Status, index: Path, objects: Mapping[str, str]) -> str:
-    env = {**environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
-    copied = _copies(site, git_dir, status)
+def _stage_all(left: _Leftovers, how: Mapping[str, str]) -> str:
+    site, status = left.site, left.status
+    env = {**environment(left.git_dir, site.path), **how}
     wanted = (*status.changed, *status.submodules, *status.untracked)
-    hidden = [name for name in status.added if name in copied]
-    refused = stage(
-        site.path,
-        env,
-        add=[name for name in wanted if name not in copied],
-        delete=[*status.deleted, *hidden],
-    )
-    if refused:
-        _note_refused(git_dir, [*status.nested, *refused])
+    add = [name for name in wanted if name not in left.copied]
+    hidden = [name for name in status.added if name in left.copied]
+    if refused := indexes.stage(site.path, env, add=add, delete=[*status.deleted, *hidden]):
+        _note_refused(left.git_dir, [*status.nested, *refused])
         log.warning("workspace.names_refused", extra={"run_id": site.place.run, "files": refused[:20]})
-    return write_tree(site.path, env)
+    return indexes.write_tree(site.path, env)
 
 
-def _copies(site: Site, git_dir: Path, status: Status) -> set[str]:
-    """Return the files that are, or repeat, what was copied into the workspace and is no one's work."""
-    copied = recall(git_dir)
-    return {*copied, *find_copies(site.path, (*status.untracked, *status.added), copied)}
+def _move_branch(left: _Leftovers, target: str) -> None:
+    tip = left.tip.sha if left.tip else ""
+    common, ref, env = left.site.common, left.site.branch_ref, in_worktree(left.git_dir)
+    if target != tip:
+        commits.point(common, env, ref, to=target, before=tip, why="fleet: save left-over changes")
+    if not left.on_branch:
+        git("symbolic-ref", "-m", "fleet: back to its branch", "HEAD", ref, cwd=common, env=env)
 
 
 @contextmanager
@@ -225,17 +214,7 @@ def _locked_index(git_dir: Path) -> Generator[Path]:
         ours.touch()
         lock_of(index).hardlink_to(ours)
     try:
-        yield copy_index(index)
+        yield indexes.copy_index(index)
     finally:
         for file in (draft, lock_of(draft), lock_of(index), ours):
             remove_file(file)
-
-
-def _move_branch(site: Site, git_dir: Path, checkout: _CheckoutState, target: str) -> None:
-    tip = checkout.tip.sha if checkout.tip else ""
-    env = in_worktree(git_dir)
-    if target != tip:
-        point(site.common, env, site.branch_ref, to=target, before=tip, why="fleet: save left-over changes")
-    if not checkout.on_branch:
-        why = ("-m", "fleet: back to its branch")
-        git("symbolic-ref", *why, "HEAD", site.branch_ref, cwd=site.common, env=env)

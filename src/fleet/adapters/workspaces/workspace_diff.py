@@ -15,7 +15,7 @@ from fleet.adapters.workspaces.commits import log_commits, read_commits, was_mad
 from fleet.adapters.workspaces.copying import find_copies, recall
 from fleet.adapters.workspaces.folders import read_text, remove_file
 from fleet.adapters.workspaces.history import PLAIN, PREFIXES, parse_numstat
-from fleet.adapters.workspaces.index import scratch_index, stage, take_from_tree
+from fleet.adapters.workspaces.indexes import scratch_index, stage, take_from_tree
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree

@@ -24,20 +24,9 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from fleet.adapters.workspaces import folders
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.filters import overrides
-from fleet.adapters.workspaces.folders import (
-    BUSY,
-    NEW_FILE,
-    delete_tree,
-    free,
-    free_name,
-    move_whole,
-    read_text,
-    remove_file,
-    rename_free,
-    write_whole,
-)
 from fleet.adapters.workspaces.locks import hold, lock_of
 from fleet.adapters.workspaces.refs import has_ref
 from fleet.adapters.workspaces.repository import common_git_dir
@@ -84,11 +73,11 @@ class Site:
         found = self._find_git_dir()
         if found and not self._belongs_here(found):
             with suppress(OSError):
-                write_whole(found / COMMON, "../..\n")
+                folders.write_whole(found / COMMON, "../..\n")
         return found
 
     def _belongs_here(self, git_dir: Path) -> bool:
-        named = read_text(git_dir / COMMON).removesuffix("\n")
+        named = folders.read_text(git_dir / COMMON).removesuffix("\n")
         try:
             return bool(named) and os.path.realpath(git_dir / named) == str(self.common)
         except (OSError, ValueError):  # no path at all
@@ -99,18 +88,18 @@ class Site:
         # Where the usual name was taken, git and we put something after it.
         others = folder.glob(f"{glob.escape(_name_in_git(self.path.name))}*")
         for found in chain([folder / self.path.name], others):
-            if read_text(found / "gitdir").removesuffix("\n") == str(self.link):
+            if folders.read_text(found / "gitdir").removesuffix("\n") == str(self.link):
                 return found
         return None
 
     def is_ours(self, git_dir: Path) -> bool:
-        if owner := read_text(git_dir / OWNER).strip():
+        if owner := folders.read_text(git_dir / OWNER).strip():
             return owner == self.place.run
         # The agent deleted it: its folder has the run's name, and the run once made a workspace.
         return self.is_on_branch(git_dir) or has_ref(self.common, self.base_ref)
 
     def is_on_branch(self, git_dir: Path) -> bool:
-        return read_text(git_dir / "HEAD").strip() == f"ref: {self.branch_ref}"
+        return folders.read_text(git_dir / "HEAD").strip() == f"ref: {self.branch_ref}"
 
     def was_used(self, git_dir: Path) -> bool:
         """Tell whether an agent may have worked here."""
@@ -121,7 +110,10 @@ class Site:
 
 def worktrees_inside(site: Site) -> list[Path]:
     """Return the git folders of the worktrees that an agent made inside its workspace."""
-    links = {found.parent: read_text(found).strip() for found in (site.common / "worktrees").glob("*/gitdir")}
+    links = {
+        found.parent: folders.read_text(found).strip()
+        for found in (site.common / "worktrees").glob("*/gitdir")
+    }
     inside = {folder: link for folder, link in links.items() if link.startswith(f"{site.path}/")}
     return [folder for folder, link in inside.items() if link != str(site.link)]
 
@@ -183,9 +175,9 @@ def stands(site: Site, git_dir: Path | None) -> bool:
 
 def mark_ready(git_dir: Path, snapshot: str = "") -> None:
     """Say that the workspace has been made, or brought back from a snapshot."""
-    write_whole(git_dir / READY, snapshot)
+    folders.write_whole(git_dir / READY, snapshot)
     for mark in (RESTORING, MAKING):
-        remove_file(git_dir / mark)
+        folders.remove_file(git_dir / mark)
 
 
 def clear_way(site: Site, git_dir: Path | None) -> None:
@@ -198,15 +190,15 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
         )
     if git_dir:
         if os.path.lexists(site.path):
-            free(rename_free(site.path, site.done))
+            folders.free(folders.rename_free(site.path, site.done))
         forget(site, git_dir)
     elif has_link_alone(site):
-        delete_tree(site.path)
+        folders.delete_tree(site.path)
     elif os.path.lexists(site.path):
         if not site.has_folder() or site.path.is_symlink() or linked_git_dir(site) is None:
             raise _occupied(site)
         # Its git folder was deleted, by whomever. An agent may have worked here: keep it all.
-        rename_free(site.path, site.kept.with_name(f"{site.place.run}-unlinked"))
+        folders.rename_free(site.path, site.kept.with_name(f"{site.place.run}-unlinked"))
 
 
 def has_link_alone(site: Site) -> bool:
@@ -219,7 +211,7 @@ def has_link_alone(site: Site) -> bool:
 
 def linked_git_dir(site: Site) -> Path | None:
     """Return where the folder's link leads; None if it is no workspace of the repository."""
-    linked = read_text(site.link).removeprefix("gitdir: ").strip() if site.link.is_file() else ""
+    linked = folders.read_text(site.link).removeprefix("gitdir: ").strip() if site.link.is_file() else ""
     found = Path(linked)
     return found if found.parent == site.common / "worktrees" else None
 
@@ -243,7 +235,7 @@ def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
 
 def _start_branch(site: Site, tip: str) -> None:
     unlock_refs(site)
-    remove_file(site.undeleted)
+    folders.remove_file(site.undeleted)
     wish = f"update {site.base_ref} {site.place.base_sha}\ncreate {site.branch_ref} {tip}\n"
     try:
         git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
@@ -283,8 +275,8 @@ def unlock_refs(site: Site) -> None:
     died_early = lock_of(own).exists()
     died_late = own.exists() and not branch.exists()
     if died_early or died_late:
-        remove_file(lock_of(branch))
-        remove_file(lock_of(own))
+        folders.remove_file(lock_of(branch))
+        folders.remove_file(lock_of(own))
 
 
 def _attach_by_git(site: Site, head: str) -> Path:
@@ -294,8 +286,8 @@ def _attach_by_git(site: Site, head: str) -> Path:
     git_dir = site.git_dir()
     if git_dir is None:
         raise GitFailed("worktree add", f"it made no worktree at {site.path}")
-    write_whole(git_dir / OWNER, site.place.run)
-    write_whole(git_dir / MAKING, "")
+    folders.write_whole(git_dir / OWNER, site.place.run)
+    folders.write_whole(git_dir / MAKING, "")
     return git_dir
 
 
@@ -306,7 +298,7 @@ def write_git_dir(site: Site, head: str, name: str, mark: str = MAKING) -> Path:
     only after the link that leads to it, so `git worktree prune` never takes it for stale.
     """
     draft = site.common / "fleet" / f"{site.place.run}.draft"
-    delete_tree(draft)
+    folders.delete_tree(draft)
     draft.mkdir(parents=True)
     head_line = f"ref: {head}" if head.startswith("refs/") else head
     files = {"HEAD": head_line, COMMON: "../..", "gitdir": str(site.link), OWNER: site.place.run, mark: ""}
@@ -315,7 +307,7 @@ def write_git_dir(site: Site, head: str, name: str, mark: str = MAKING) -> Path:
     folder = site.common / "worktrees"
     folder.mkdir(parents=True, exist_ok=True)
     site.path.mkdir(parents=True, exist_ok=True)
-    git_dir = free_name(folder / _name_in_git(name))
+    git_dir = folders.free_name(folder / _name_in_git(name))
     if not os.path.lexists(site.link):
         write_link(site, git_dir)
     draft.rename(git_dir)
@@ -328,15 +320,15 @@ def _name_in_git(name: str) -> str:
 
 def write_link(site: Site, git_dir: Path) -> None:
     draft = site.path / ".git.new"
-    remove_file(draft)
-    with os.fdopen(os.open(draft, NEW_FILE, 0o666), "wb") as file:
+    folders.remove_file(draft)
+    with os.fdopen(os.open(draft, folders.NEW_FILE, 0o666), "wb") as file:
         file.write(os.fsencode(f"gitdir: {git_dir}\n"))
     draft.rename(site.link)
 
 
 def check_out(git_dir: Path, path: Path, tree: str = "HEAD", *, umask: int = -1) -> None:
     """Fill a worktree that has no files yet."""
-    with BUSY:
+    with folders.BUSY:
         git("read-tree", "--reset", "-u", tree, cwd=path, env=environment(git_dir, path), umask=umask)
 
 
@@ -346,7 +338,7 @@ def forget(site: Site, git_dir: Path) -> None:
     The git folders of its submodules are kept: commits may be in them that are nowhere else.
     """
     if (modules := git_dir / "modules").is_dir():
-        move_whole(modules, free_name(site.kept_modules))
+        folders.move_whole(modules, folders.free_name(site.kept_modules))
     gone = site.common / "fleet" / f"{site.place.run}.gone"
     with hold(site.repository_lock):
         shutil.rmtree(gone, ignore_errors=True)

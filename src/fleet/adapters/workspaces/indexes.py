@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from fleet.adapters.workspaces.command import git, joined, names_in, run_git
+from fleet.adapters.workspaces.command import git, git_can, joined, names_in, run_git
 from fleet.adapters.workspaces.folders import remove_file
 from fleet.adapters.workspaces.locks import lock_of
 from fleet.errors import GitFailed
@@ -190,11 +190,7 @@ def copy_index(index: Path) -> Path:
 
 def is_readable_index(path: Path, env: Mapping[str, str]) -> bool:
     """Whether git can read the index. It may fail at other things: "unable to write new index file", say."""
-    try:
-        git("ls-files", "-z", cwd=path, env=env)
-    except GitFailed:
-        return False
-    return True
+    return git_can("ls-files", "-z", cwd=path, env=env)
 
 
 def fill_index(path: Path, env: Mapping[str, str], index: Path) -> None:
