@@ -10,11 +10,10 @@ from fleet import plugins
 from fleet.adapters.transports.local import LocalTransport
 from fleet.adapters.workspaces.boundary import GitBoundary
 from fleet.adapters.workspaces.checkouts import GitCheckouts
-from fleet.adapters.workspaces.git import GitWorkspaces
+from fleet.adapters.workspaces.git import GitWorkspaces, UserCheckout
 from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.merging import GitMerging
 from fleet.adapters.workspaces.repository import GitRepositories
-from fleet.adapters.workspaces.shared import UserCheckout
 from fleet.bootstrap import SettingsCache
 from fleet.engine.context import EngineContext, Member
 from fleet.ports.store import Store

@@ -387,15 +387,8 @@ def _write_kept(
 ) -> str:
     """Make a commit of blobs that keeps commits, too, and point a ref to it; return it."""
     before = read_ref(common, ref)
-    lines: list[str] = []
-    for name, data in blobs:
-        sha = git("hash-object", "-w", "--stdin", "--no-filters", cwd=common, input=data).decode().strip()
-        lines.append(f"100644 {sha}\t{name}")
-    with indexes.scratch_index({}) as env:
-        if before:  # so that all of it is in the last tree
-            git("read-tree", before, cwd=common, env=env)
-        indexes.put_entries(common, env, lines)
-        tree = indexes.write_tree(common, env)
+    lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in blobs]
+    tree = indexes.edit_tree(common, {}, lines, base=before)  # so that all of it is in the last tree
     wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
     found = [one.sha for one in read_commits(common, {}, *wanted) if one]
     commit = write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")

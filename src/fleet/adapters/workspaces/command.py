@@ -118,7 +118,6 @@ def _start(
     try:
         return subprocess.Popen(
             ("git", *_ALWAYS, *args),
-            executable=_program(),
             cwd=cwd,
             env={**inherited, **_FORCED, **(env or {})},
             stdin=stdin,
@@ -132,21 +131,6 @@ def _start(
         if not Path(cwd).is_dir():
             raise GitFailed("…", f"{os.fspath(cwd)} is not there any more") from exc
         raise Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`") from exc
-
-
-_found: dict[str, str] = {}  # where git is, by what PATH was
-
-
-def _program() -> str | None:
-    """Return where git is, so that not every call has to look through the folders of PATH."""
-    path = os.environ.get("PATH", os.defpath)
-    known = _found.get(path, "")
-    if known and os.access(known, os.X_OK):
-        return known
-    from shutil import which  # takes a while to load
-
-    _found[path] = which("git", path=path) or ""
-    return _found[path] or None
 
 
 def git_patiently(*args: str, cwd: str | os.PathLike[str], **options: Unpack[_Options]) -> bytes:

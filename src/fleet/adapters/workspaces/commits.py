@@ -55,16 +55,17 @@ def read_objects(
 
 def read_commits(folder: Path, env: Mapping[str, str], *names: str) -> list[CommitObject | None]:
     """Return the commits that names stand for, None for each that stands for nothing."""
-    objects = read_objects(folder, names, env)
-    return [_parse(found[0], found[2]) if found and found[1] == "commit" else None for found in objects]
-
-
-def _parse(sha: str, content: bytes) -> CommitObject:
-    head, _, message = content.partition(b"\n\n")
-    lines = [line.split(" ", 1) for line in os.fsdecode(head).splitlines() if " " in line]
-    trees = [value for key, value in lines if key == "tree"]
-    parents = tuple(value for key, value in lines if key == "parent")
-    return CommitObject(sha=sha, tree=trees[0], parents=parents, message=os.fsdecode(message))
+    commits: list[CommitObject | None] = []
+    for found in read_objects(folder, names, env):
+        if found is None or found[1] != "commit":
+            commits.append(None)
+            continue
+        head, _, message = found[2].partition(b"\n\n")
+        lines = [line.split(" ", 1) for line in os.fsdecode(head).splitlines() if " " in line]
+        [tree, *_] = (value for key, value in lines if key == "tree")
+        parents = tuple(value for key, value in lines if key == "parent")
+        commits.append(CommitObject(sha=found[0], tree=tree, parents=parents, message=os.fsdecode(message)))
+    return commits
 
 
 def log_commits(folder: str | Path, base: str, tip: str) -> tuple[Commit, ...]:

@@ -7,7 +7,6 @@ reaches a snapshot only if the agent changed it.
 from __future__ import annotations
 
 import filecmp
-import hashlib
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from fleet.adapters.workspaces.command import git, names_in
-from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, write_whole
+from fleet.adapters.workspaces.folders import digest, in_our_words, is_inside, read_text, write_whole
 from fleet.adapters.workspaces.worktrees import COPIED
 from fleet.errors import InvalidInput
 
@@ -87,8 +86,8 @@ def _copy(repository: Path, workspace: Path, sources: Mapping[str, str]) -> Mapp
                 shutil.copyfileobj(file, copy, 1 << 20)
                 os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
             made = target.stat()
-            digest = _digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
-            copied[name] = Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=digest)
+            identity = digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
+            copied[name] = Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=identity)
     return copied
 
 
@@ -110,10 +109,11 @@ def recall(git_dir: Path | None) -> Mapping[str, Copied]:
     return {name: file for name, file in copied.items() if is_inside(name) and ".git" not in name.split("/")}
 
 
-def find_copies(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> set[str]:
-    """Return those names that are copied files, or have the content of one: moved or copied by the agent."""
-    names = list(names)
-    return {name for name in names if name in copied} | find_repeated(workspace, names, copied).keys()
+def without_copies(git_dir: Path, workspace: Path, names: Collection[str]) -> list[str]:
+    """Leave out copied files, and those that have the content of one: moved or copied by the agent."""
+    copied = recall(git_dir)
+    hidden = {*copied, *find_repeated(workspace, names, copied)}
+    return [name for name in names if name not in hidden]
 
 
 def find_repeated(workspace: Path, names: Iterable[str], copied: Mapping[str, Copied]) -> dict[str, str]:
@@ -130,7 +130,7 @@ def find_repeated(workspace: Path, names: Iterable[str], copied: Mapping[str, Co
 def _digest_of_size(path: Path, sizes: Collection[int]) -> str:
     """Return the digest of a file that has one of the sizes; "-" of any other."""
     try:
-        return _digest(path) if _size(path) in sizes else "-"
+        return digest(path) if _size(path) in sizes else "-"
     except OSError:
         return "-"
 
@@ -212,8 +212,3 @@ def _leaves(name: str) -> InvalidInput:
         f"{name!r} cannot be copied into a workspace: it leads out of the repository",
         hint="name files relative to the repository's top folder",
     )
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

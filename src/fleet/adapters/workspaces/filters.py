@@ -7,7 +7,6 @@ filter that differs is overridden. The files themselves are not copied: they can
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.adapters.workspaces.command import git, run_git
-from fleet.adapters.workspaces.folders import remove_file, write_whole
+from fleet.adapters.workspaces.folders import digest, remove_file, write_whole
 from fleet.files.private import make_private
 
 _ENTRIES = ("config", "--list", "--includes", "--show-origin", "-z")
@@ -92,8 +91,7 @@ def overrides(path: Path, git_dir: Path) -> dict[str, str]:
 
 def _hash(name: str) -> str:
     try:
-        with Path(name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest(name)
     except OSError:
         return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -59,6 +60,11 @@ def read_text(path: Path) -> str:
         return ""
     with os.fdopen(descriptor, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
+
+
+def digest(path: str | Path) -> str:
+    with open(path, "rb") as file:  # noqa: PTH123 - either kind of path
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_inside(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The Workspaces port on git worktrees."""
+"""The Workspaces port, on git worktrees and on the user's own checkout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from fleet.adapters.workspaces import (
     workspace_diff,
     worktrees,
 )
-from fleet.adapters.workspaces.command import is_loss
+from fleet.adapters.workspaces.command import git, is_loss
+from fleet.adapters.workspaces.commits import log_commits
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
 from fleet.adapters.workspaces.worktrees import site_of
 from fleet.domain.run import Diff
-from fleet.errors import GitFailed, UnusableRepository
+from fleet.errors import Conflict, GitFailed, UnusableRepository
 from fleet.ports.workspace import Changes, Place
 
 
@@ -39,7 +40,8 @@ class GitWorkspaces:
                 # Somebody deleted the folder of a finished workspace. Its commits are still there.
                 snapshots.save(site)
             worktrees.clear_way(site, git_dir)
-            git_dir = worktrees.attach(site, tip=place.base_sha)
+            worktrees.claim_branch(site, place.base_sha)
+            git_dir = worktrees.attach(site)
             worktrees.check_out(git_dir, site.path)
             if Path(place.repository).resolve() != site.common:  # a bare repository has no files to copy
                 copying.remember(git_dir, copying.copy_files(Path(place.repository), site.path, copy))
@@ -93,3 +95,49 @@ class GitWorkspaces:
         with hold(site.run_lock), in_our_words("bringing the workspace back"):
             restoring.restore(site, ref)
         removal.empty_trash(site)
+
+
+class UserCheckout:
+    """For agents that are to work where the user does: whatever one leaves is the user's to look at.
+
+    Nothing is made here, committed, put aside or removed.
+    """
+
+    def make(self, place: Place, *, copy: Sequence[str]) -> None:
+        """Make sure that what will be found changed was changed by the agent."""
+        if git("status", "--porcelain", "--untracked-files=normal", cwd=place.repository).strip():
+            raise Conflict(
+                f"{place.repository} has changes that are not committed, and an agent was to work there",
+                hint="commit them or put them aside, then have the stage done again",
+            )
+        if git("rev-parse", "HEAD", cwd=place.repository).decode().strip() != place.base_sha:
+            raise Conflict(f"{place.repository} was moved to another commit meanwhile", hint="try again")
+
+    def git_folders(self, place: Place) -> tuple[str, ...]:
+        return ()
+
+    def save_uncommitted(self, place: Place, message: str) -> str:
+        return ""
+
+    def changes(self, place: Place) -> Changes:
+        files = _files(place)
+        made = log_commits(place.repository, place.base_sha, "HEAD")
+        return Changes(commits=made, files=tuple(sorted(files)), diff=workspace_diff.total(files))
+
+    def measure(self, place: Place) -> Diff:
+        return workspace_diff.total(_files(place))
+
+    def save(self, place: Place) -> str:
+        return ""
+
+    def remove(self, place: Place, *, delete_branch: bool = False) -> str:
+        return ""
+
+    def restore(self, place: Place, ref: str) -> None:
+        raise Conflict(f"{place.repository} is your own checkout: there is nothing to bring back")
+
+
+def _files(place: Place) -> dict[str, tuple[int, int]]:
+    """Return how many lines differ from the base; untracked files are there without their lines."""
+    fresh = dict.fromkeys(workspace_diff.untracked_files(place.repository), (0, 0))
+    return {**fresh, **workspace_diff.count_lines(place.repository, place.base_sha)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, run_git
 from fleet.adapters.workspaces.commits import later_date, read_commits, read_objects, write_commit
-from fleet.adapters.workspaces.indexes import put_entries, scratch_index, tree_lines, write_tree
+from fleet.adapters.workspaces.indexes import edit_tree, tree_lines, write_blob
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import Change, ChangeKind
 from fleet.errors import NotFound
@@ -25,7 +25,7 @@ class GitHistory:
         common = common_git_dir(repository)
         tree = git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}", cwd=common)
         told = git("diff-tree", "-r", "-z", "--raw", "--numstat", *PLAIN, base, commit, "--", cwd=common)
-        return Comparison(tree=tree.decode().strip(), changes=_parse(told))
+        return Comparison(tree=tree.decode().strip(), changes=_read_changes(told))
 
     def texts(self, repository: str, commit: str, paths: Collection[str]) -> dict[str, str]:
         names = [path for path in paths if "\n" not in path]  # the others cannot be asked for this way
@@ -57,12 +57,9 @@ class GitHistory:
     def write(self, repository: str, parent: str, files: Mapping[str, str | None], message: str) -> str:
         common = common_git_dir(repository)
         gone = [name for name, text in files.items() if text is None]
-        made: list[str] = []
-        for name, text in files.items():
-            if text is not None:
-                blob = git("hash-object", "-w", "--stdin", cwd=common, input=text.encode()).decode().strip()
-                made.append(f"100644 {blob}\t{name}")
-        return _commit(common, parent, gone, made, message)
+        made = {name: write_blob(common, text.encode()) for name, text in files.items() if text is not None}
+        lines = [f"100644 {blob}\t{name}" for name, blob in made.items()]
+        return _commit(common, parent, gone, lines, message)
 
     def restore(self, repository: str, parent: str, source: str, paths: Sequence[str], message: str) -> str:
         common = common_git_dir(repository)
@@ -75,16 +72,14 @@ def _commit(common: Path, parent: str, gone: Iterable[str], lines: Iterable[str]
     if before is None:
         raise NotFound(f"there is no commit {parent!r} in {common}")
     nothing = "0" * len(before.tree)
-    with scratch_index({"GIT_DIR": str(common)}) as env:
-        git("read-tree", parent, cwd=common, env=env)
-        put_entries(common, env, [*(f"0 {nothing}\t{name}" for name in gone), *lines])
-        tree = write_tree(common, env)
+    removals = (f"0 {nothing}\t{name}" for name in gone)
+    tree = edit_tree(common, {"GIT_DIR": str(common)}, [*removals, *lines], base=parent)
     if tree == before.tree:
         return parent
     return write_commit(common, tree, (parent,), message, date=later_date(common, parent))
 
 
-def _parse(out: bytes) -> tuple[Change, ...]:
+def _read_changes(out: bytes) -> tuple[Change, ...]:
     """Read what `--raw` and `--numstat` say of each path, one list after the other."""
     fields = iter(out.split(b"\0"))
     raw: dict[str, list[str]] = {}

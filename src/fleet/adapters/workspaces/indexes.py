@@ -103,11 +103,9 @@ def index_lines(folder: Path, env: Mapping[str, str]) -> list[str]:
     return names_in(git("ls-files", "--stage", "-z", cwd=folder, env=env))
 
 
-def put_entries(
-    folder: Path, env: Mapping[str, str], lines: Iterable[str], *, settings: tuple[str, ...] = ()
-) -> None:
+def put_entries(folder: Path, env: Mapping[str, str], lines: Iterable[str]) -> None:
     """Have lines of mode, object and name in the index that `env` names; mode 0 deletes."""
-    git(*settings, "update-index", "-z", "--index-info", cwd=folder, env=env, input=joined(lines))
+    git("update-index", "-z", "--index-info", cwd=folder, env=env, input=joined(lines))
 
 
 def take_from_tree(folder: Path, env: Mapping[str, str], tree: str, names: Iterable[str]) -> list[str]:
@@ -139,6 +137,26 @@ def _drop_conflicts(folder: Path, env: Mapping[str, str]) -> None:
     merged = [f"{how}\t{name}" for how, _, name in entries if name in unmerged and how.endswith(" 0")]
     nothing = "0" * len(entries[0][0].split(" ")[1])
     put_entries(folder, env, [*(f"0 {nothing}\t{name}" for name in unmerged), *merged])
+
+
+def edit_tree(
+    folder: Path,
+    env: Mapping[str, str],
+    lines: Iterable[str],
+    *,
+    base: str = "",
+    settings: tuple[str, ...] = (),
+) -> str:
+    """Write a tree that has lines as `put_entries` takes them, beside what another tree has."""
+    with scratch_index(env) as scratch:
+        if base:
+            git("read-tree", base, cwd=folder, env=scratch)
+        git(*settings, "update-index", "-z", "--index-info", cwd=folder, env=scratch, input=joined(lines))
+        return write_tree(folder, scratch)
+
+
+def write_blob(folder: Path, content: bytes) -> str:
+    return git("hash-object", "-w", "--stdin", "--no-filters", cwd=folder, input=content).decode().strip()
 
 
 def missing_objects(folder: Path, env: Mapping[str, str] | None, objects: Iterable[str]) -> set[str]:

@@ -81,11 +81,8 @@ def _mend_index(site: Site, git_dir: Path) -> None:
             extra = {"run_id": site.place.run, "files": sorted(gone)[:20]}
             log.warning("workspace.staged_gone", extra=extra)
         # Its trees are written through an index that does not remember having written them.
-        with indexes.scratch_index(own) as scratch:
-            indexes.put_entries(
-                site.path, scratch, indexes.index_lines(site.path, {**own, "GIT_INDEX_FILE": str(index)})
-            )
-            indexes.write_tree(site.path, scratch)
+        lines = indexes.index_lines(site.path, {**own, "GIT_INDEX_FILE": str(index)})
+        indexes.edit_tree(site.path, own, lines)
         shutil.copy2(index, draft)
         if omitted := without_object(site, env, omitted=True):
             # They are not to be on disk: the index has them as HEAD does, and does not have them deleted.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -30,16 +29,6 @@ _BUG = "BUG:"  # how git says that an assertion of its own has failed
 _MARKER = ": leftover conflict marker"
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What merge-tree says of one pair."""
-
-    is_clean: bool
-    tree: str = ""
-    paths: tuple[str, ...] = ()
-    reason: str = ""
-
-
 class GitMerging:
     def merge(self, repository: str, ours: str, theirs: str, message: str) -> Merged:
         common = common_git_dir(repository)
@@ -48,11 +37,11 @@ class GitMerging:
             return Merged(reason=UNRELATED)
         if base in (ours, theirs):  # one has all of the other
             return Merged(commit=theirs if base == ours else ours)
-        (told,) = _merge_trees(common, _attributes_of(common, ours), [(ours, theirs)])
-        if not told.is_clean:
-            return Merged(conflicts=told.paths, reason=told.reason)
+        [(tree, clash)] = _merge_trees(common, _attributes_of(common, ours), [(ours, theirs)])
+        if clash:
+            return Merged(conflicts=clash.paths, reason=clash.reason)
         date = later_date(common, ours, theirs)
-        return Merged(commit=write_commit(common, told.tree, (ours, theirs), message, date=date))
+        return Merged(commit=write_commit(common, tree, (ours, theirs), message, date=date))
 
     def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
         common = common_git_dir(repository)
@@ -66,8 +55,8 @@ class GitMerging:
             groups.setdefault(attributes[pair[0]], []).append(pair)
         clashes: dict[tuple[str, str], Clash | None] = {}
         for files, group in groups.items():
-            for pair, told in zip(group, _merge_trees(common, files, group), strict=True):
-                clashes[pair] = None if told.is_clean else Clash(paths=told.paths, reason=told.reason)
+            for pair, (_, clash) in zip(group, _merge_trees(common, files, group), strict=True):
+                clashes[pair] = clash
         return [clashes.get(pair, Clash(reason=UNRELATED)) for pair in pairs]
 
     def protected_changes(
@@ -155,8 +144,13 @@ class GitMerging:
 # merging
 
 
-def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str, str]]) -> Sequence[_Told]:
-    """Merge commits, all with one git process, by the attributes that our side has checked out."""
+def _merge_trees(
+    common: Path, attributes: Attributes, pairs: Sequence[tuple[str, str]]
+) -> list[tuple[str, Clash | None]]:
+    """Merge commits, all with one git process, by the attributes that our side has checked out.
+
+    Return of each merge the tree, and what is in the way, if anything is.
+    """
     wanted = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
     try:
         with _checked_out(common, attributes) as (folder, env):
@@ -165,7 +159,7 @@ def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str
         if _BUG not in exc.reason:
             raise
         if len(pairs) == 1:  # then `git merge` stumbles over it, too
-            return [_Told(is_clean=False, reason=f"git itself fails to merge them: {exc.reason}")]
+            return [("", Clash(reason=f"git itself fails to merge them: {exc.reason}"))]
         middle = len(pairs) // 2
         halves = (pairs[:middle], pairs[middle:])
         return [found for half in halves for found in _merge_trees(common, attributes, half)]
@@ -173,7 +167,7 @@ def _merge_trees(common: Path, attributes: Attributes, pairs: Sequence[tuple[str
     return list(_read(told.decode(errors="backslashreplace").split("\0"), pairs))
 
 
-def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[_Told]:
+def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Clash | None]]:
     """Read what merge-tree printed. Each part of it, and each merge, ends with an empty word."""
     at = 0
     for pair in pairs:
@@ -193,7 +187,7 @@ def _read(words: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Iterator[_T
             # git adds whose it is to a file that a folder is in the way of.
             name, _, side = path.rpartition("~")
             named[name if name and side.partition("_")[0] in pair else path] = None
-        yield _Told(is_clean=status == "1", tree=tree, paths=tuple(named))
+        yield tree, None if status == "1" else Clash(paths=tuple(named))
 
 
 def _merge_base(common: Path, *commits: str) -> str:

@@ -103,21 +103,17 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
         recovery.bring_back_ref(site)  # somebody may have moved it since it was written
     with folders.in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
-            _keep_rest(site, saved or read_snapshot(site, site.saved_ref).manifest)
+            manifest = saved or read_snapshot(site, site.saved_ref).manifest
+            for name in manifest.aside:  # what the snapshot does not hold
+                source, target = folders.below(site.trash, name), folders.below(site.kept_files, name)
+                # What is kept already was not put back yet by a restore that was cut off.
+                if os.path.lexists(source) and not os.path.lexists(target):
+                    folders.move(source, target)
         if git_dir and site.is_ours(git_dir):
             forget(site, git_dir)
     _delete_refs(site, delete_branch=delete_branch)
     if os.path.lexists(site.trash):
         folders.rename_free(site.trash, site.done)
-
-
-def _keep_rest(site: Site, manifest: Manifest) -> None:
-    """Move out of the trash what the snapshot does not hold."""
-    for name in manifest.aside:
-        source, target = folders.below(site.trash, name), folders.below(site.kept_files, name)
-        # What is kept already was not put back yet by a restore that was cut off.
-        if os.path.lexists(source) and not os.path.lexists(target):
-            folders.move(source, target)
 
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleet.adapters.workspaces import folders, indexes, recovery, worktrees
-from fleet.adapters.workspaces.command import git, git_patiently, joined, run_git
+from fleet.adapters.workspaces.command import git, joined, run_git
 from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.copying import copy_named, copy_repeated, remember
 from fleet.adapters.workspaces.removal import finish_pending
@@ -79,7 +79,11 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     """Bring back branch, worktree, index and files: all that can be thrown away and done again."""
     manifest = snapshot.manifest
     _ready_branch(site, manifest)
-    git_dir = worktrees.attach(site, tip="", head=_head(site, manifest), name=manifest.worktree)
+    head = manifest.head or manifest.commit
+    if head not in (site.branch_ref, manifest.commit):  # on another ref, if that still is where it was
+        [found] = read_commits(site.common, {}, head)
+        head = head if found and found.sha == manifest.commit else manifest.commit
+    git_dir = worktrees.attach(site, head=head, name=manifest.worktree)
     if manifest.is_raw:
         _check_out_raw(site, git_dir, snapshot)
     else:
@@ -128,10 +132,9 @@ def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, 
             raise
     lines = indexes.tree_lines(site.path, tree, env=env)
     refused = [line for line in lines if _REFUSED.fullmatch(line)]
-    with indexes.scratch_index(env) as scratch:
-        rest = (line for line in lines if line not in refused)
-        indexes.put_entries(site.path, scratch, rest, settings=_UNPROTECTED)
-        git(*command, indexes.write_tree(site.path, scratch), cwd=site.path, env=env, umask=_UMASK)
+    rest = [line for line in lines if line not in refused]
+    allowed = indexes.edit_tree(site.path, env, rest, settings=_UNPROTECTED)
+    git(*command, allowed, cwd=site.path, env=env, umask=_UMASK)
     entries = (line.partition("\t") for line in refused)
     return {
         name: os.fsdecode(git("cat-file", "blob", how.split(" ")[2], cwd=site.path, env=env))
@@ -167,31 +170,18 @@ def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
 
 def _ready_branch(site: Site, manifest: Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
-    worktrees.unlock_refs(site)
     branch = worktrees.look_up_branch(site)
-    folders.remove_file(site.undeleted)
-    wish = f"update {site.base_ref} {site.place.base_sha}\n"
-    if branch is None and manifest.tip:
-        wish += f"create {site.branch_ref} {manifest.tip}\n"
-    elif branch and branch.tip not in (manifest.tip, manifest.commit):
+    if branch and branch.tip not in (manifest.tip, manifest.commit):
         raise Conflict(
             f"branch {site.place.branch!r} has moved since the workspace was removed",
             hint=f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again",
         )
-    elif branch and branch.checked_out_at:
+    if branch and branch.checked_out_at:
         raise Conflict(
             f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
             hint="switch that checkout to another branch, then run `fleet undo` again",
         )
-    git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
-
-
-def _head(site: Site, manifest: Manifest) -> str:
-    """Return where HEAD is to stand: on its ref, if that still is where it was."""
-    if manifest.head in ("", site.branch_ref):
-        return manifest.head or manifest.commit
-    [found] = read_commits(site.common, {}, manifest.head)
-    return manifest.head if found and found.sha == manifest.commit else manifest.commit
+    worktrees.claim_branch(site, "" if branch else manifest.tip)
 
 
 def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fleet.adapters.workspaces import commits, indexes
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import CommitObject
-from fleet.adapters.workspaces.copying import find_copies, recall
+from fleet.adapters.workspaces.copying import find_repeated, recall
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
 from fleet.adapters.workspaces.locks import lock_of
 from fleet.adapters.workspaces.mending import mend
@@ -77,7 +77,7 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
         # Committing what is on disk would leave nothing that leads to it.
         save(site)
     known = recall(git_dir)
-    copied = {*known, *find_copies(site.path, (*status.untracked, *status.added), known)}
+    copied = {*known, *find_repeated(site.path, (*status.untracked, *status.added), known)}
     is_dirty, on_branch = bool(status.uncommitted() - copied), site.is_on_branch(git_dir)
     if on_branch and not is_dirty:
         return ""

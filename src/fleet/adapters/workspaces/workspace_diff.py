@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, joined, names_in, run_git
 from fleet.adapters.workspaces.commits import log_commits, read_commits, was_made_in
-from fleet.adapters.workspaces.copying import find_copies, recall
+from fleet.adapters.workspaces.copying import without_copies
 from fleet.adapters.workspaces.folders import read_text, remove_file
 from fleet.adapters.workspaces.history import PLAIN, PREFIXES, parse_numstat
 from fleet.adapters.workspaces.indexes import scratch_index, stage, take_from_tree
@@ -83,8 +83,7 @@ def measure(site: Site) -> Diff:
         if not name.endswith("/"):
             added, read = _count_lines(site.path / name, budget)
             files[name], budget = (added, 0), budget - read
-    hidden = find_copies(site.path, files, recall(git_dir))
-    return total({name: counts for name, counts in files.items() if name not in hidden})
+    return total({name: files[name] for name in without_copies(git_dir, site.path, files)})
 
 
 def diff_text(site: Site, *, stat: bool) -> str:
@@ -130,8 +129,7 @@ def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
         if (original := (git_dir / "index")).exists():
             shutil.copy2(original, index)
         untracked = [name for name in untracked_files(site.path, env) if not name.endswith("/")]
-        hidden = find_copies(site.path, untracked, recall(git_dir))
-        if new := joined(name for name in untracked if name not in hidden):
+        if new := joined(without_copies(git_dir, site.path, untracked)):
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
             options = ("--intent-to-add", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             # 1: git refuses some names, such as `.GIT/config`; they are in no diff.

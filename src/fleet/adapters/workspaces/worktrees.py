@@ -220,28 +220,32 @@ def _occupied(site: Site) -> Conflict:
     return Conflict(f"{str(site.path)!r} is there already, and is not this run's workspace")
 
 
-def attach(site: Site, *, tip: str, head: str = "", name: str = "") -> Path:
-    """Make the branch at a commit, and a worktree on it without files; return its git folder.
-
-    `head` is for a worktree that is to stand elsewhere than on its branch. An empty `tip` makes no branch.
-    """
+def attach(site: Site, *, head: str = "", name: str = "") -> Path:
+    """Make a worktree without files on the branch, or on another head; return its git folder."""
     with hold(site.repository_lock):
-        if tip:
-            _start_branch(site, tip)
         if (site.common / "config.worktree").exists():
             return _attach_by_git(site, head or site.branch_ref)
         return write_git_dir(site, head or site.branch_ref, name or site.path.name)
 
 
-def _start_branch(site: Site, tip: str) -> None:
-    unlock_refs(site)
-    folders.remove_file(site.undeleted)
-    wish = f"update {site.base_ref} {site.place.base_sha}\ncreate {site.branch_ref} {tip}\n"
+def claim_branch(site: Site, tip: str) -> None:
+    """Call the branch ours, and make it at a commit; an empty `tip` makes none."""
+    own, branch_file = site.common / site.base_ref, site.common / site.branch_ref
+    wish = f"update {site.base_ref} {site.place.base_sha}\n"
+    wish += f"create {site.branch_ref} {tip}\n" if tip else ""
     try:
-        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        with hold(site.repository_lock):
+            folders.remove_file(site.undeleted)
+            # One that was killed here had locked the run's own ref first, then the branch.
+            if lock_of(own).exists() or (own.exists() and not branch_file.exists()):
+                folders.remove_file(lock_of(branch_file))
+                folders.remove_file(lock_of(own))
+            git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
     except GitFailed as exc:
         if "nonexistent object" in exc.reason or "not a valid SHA1" in exc.reason:
-            raise NotFound(f"commit {tip} is not in {site.place.repository!r} any more") from exc
+            raise NotFound(
+                f"commit {tip or site.place.base_sha} is not in {site.place.repository!r} any more"
+            ) from exc
         if "exist" not in exc.reason:
             raise
         branch = look_up_branch(site)
@@ -267,16 +271,6 @@ def look_up_branch(site: Site) -> Branch | None:
         if name == site.branch_ref:
             return Branch(tip, folder)
     return None
-
-
-def unlock_refs(site: Site) -> None:
-    """Remove ref locks of a killed make or restore: it locks the run's own ref first, then the branch."""
-    own, branch = site.common / site.base_ref, site.common / site.branch_ref
-    died_early = lock_of(own).exists()
-    died_late = own.exists() and not branch.exists()
-    if died_early or died_late:
-        folders.remove_file(lock_of(branch))
-        folders.remove_file(lock_of(own))
 
 
 def _attach_by_git(site: Site, head: str) -> Path:
