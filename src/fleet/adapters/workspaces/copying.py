@@ -98,11 +98,10 @@ def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
     write_whole(git_dir / COPIED, text)
 
 
-def recall(git_dir: Path | None) -> Mapping[str, Copied]:
+def recall(git_dir: Path) -> Mapping[str, Copied]:
     """Return what was copied into a workspace; nothing if the note of it cannot be read."""
-    text = read_text(git_dir / COPIED) if git_dir else ""
     try:
-        copied = msgspec.convert(json.loads(text or "{}"), dict[str, Copied])
+        copied = msgspec.convert(json.loads(read_text(git_dir / COPIED) or "{}"), dict[str, Copied])
     except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
         log.warning("workspace.copies_forgotten", extra={"git_dir": str(git_dir), "reason": str(exc)})
         return {}

@@ -34,7 +34,8 @@ def brought_forward(folder: Path, common: Path, ref: str, commit: str, *, before
     if not is_ancestor(common, before, commit):
         raise Conflict(f"{ref} cannot be brought forward to {commit[:12]}: that has not all of it")
     with in_our_words(f"bringing {folder} forward"), _locked(folder, common) as tree:
-        if tree.branch() != ref:
+        branch = run_git("symbolic-ref", "--quiet", "HEAD", cwd=folder, codes=(0, 1)).stdout
+        if os.fsdecode(branch).removesuffix("\n") != ref:
             raise Conflict(f"{folder} has {ref} checked out no more", hint="look again")
         if tree.is_changed(since=commit):  # else it was cut off right before the branch was moved
             _refuse_changed(tree, ref, commit, before=before)
@@ -101,10 +102,6 @@ class _Tree:
     def put_in_place(self) -> None:
         if self.draft.exists():
             self.draft.replace(self._index)
-
-    def branch(self) -> str:
-        found = run_git("symbolic-ref", "--quiet", "HEAD", cwd=self.folder, codes=(0, 1))
-        return os.fsdecode(found.stdout).removesuffix("\n")
 
     def is_changed(self, *, since: str) -> bool:
         """Whether files that git knows, or its index, differ from a commit."""

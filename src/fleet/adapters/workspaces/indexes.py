@@ -160,7 +160,6 @@ def write_blob(folder: Path, content: bytes) -> str:
 
 
 def missing_objects(folder: Path, env: Mapping[str, str] | None, objects: Iterable[str]) -> set[str]:
-    """Return those objects that are not there."""
     wanted = "".join(f"{sha}\n" for sha in dict.fromkeys(objects)).encode()
     told = git("cat-file", "--batch-check", "--buffer", cwd=folder, env=env, input=wanted).decode()
     return {line.removesuffix(" missing") for line in told.splitlines() if line.endswith(" missing")}

@@ -181,14 +181,13 @@ def kept_snapshot(site: Site) -> str:
     return named if SHA.fullmatch(named) else ""
 
 
-def bring_back_ref(site: Site) -> bool:
-    """Point the recovery ref at its snapshot again if it was deleted or moved; tell whether it was."""
+def bring_back_ref(site: Site) -> None:
+    """Point the recovery ref at its snapshot again if it was deleted or moved."""
     kept, current = kept_snapshot(site), read_ref(site.common, site.saved_ref)
     if not kept or kept == current or (current and is_known_ancestor(site.common, kept, current)):
-        return False  # where the ref leads to it, a later snapshot was saved by an earlier version
+        return  # where the ref leads to it, a later snapshot was saved by an earlier version
     _publish(site, kept, is_new=read_commits(site.common, {}, kept)[0] is None)
     log.warning("workspace.recovery_ref_restored", extra={"run_id": site.place.run, "was": current})
-    return True
 
 
 def bring_back_objects(site: Site) -> None:

@@ -32,7 +32,6 @@ def has_ref(common: Path, ref: str) -> bool:
 
 
 def branches_of(common: Path) -> set[str]:
-    """Return the name of every branch."""
     refs = (*_loose(common, "refs/heads"), *_packed(common))
     return {ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS)}
 
@@ -79,7 +78,6 @@ def _is_being_packed(common: Path, ref: str) -> bool:
 
 
 def _loose(common: Path, under: str) -> Iterator[str]:
-    """Return the refs that are files."""
     top = f"{common}/"
     for folder, _, names in os.walk(f"{top}{under}"):
         yield from (f"{folder}/{name}"[len(top) :] for name in names if not name.endswith(".lock"))

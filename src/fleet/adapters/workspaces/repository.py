@@ -53,33 +53,28 @@ class GitRepositories:
         return is_known_ancestor(Path(folder), commit, ref)
 
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
-        from fleet.adapters.workspaces.workspace_diff import diff_text
-        from fleet.adapters.workspaces.worktrees import site_of
+        from fleet.adapters.workspaces import workspace_diff, worktrees
 
-        return diff_text(site_of(place), stat=stat)
+        return workspace_diff.diff_text(worktrees.site_of(place), stat=stat)
 
     def find_remains(self, place: Place) -> Remains:
-        from fleet.adapters.workspaces.removal import find_remains
-        from fleet.adapters.workspaces.worktrees import site_of
+        from fleet.adapters.workspaces import removal, worktrees
 
-        return find_remains(site_of(place))
+        return removal.find_remains(worktrees.site_of(place))
 
     def require_snapshot(self, place: Place, sha: str) -> None:
-        from fleet.adapters.workspaces.commits import is_ancestor
-        from fleet.adapters.workspaces.recovery import read_every_object
-        from fleet.adapters.workspaces.worktrees import site_of
+        from fleet.adapters.workspaces import commits, recovery, worktrees
 
-        site = site_of(place)
+        site = worktrees.site_of(place)
         found = read_ref(site.common, site.saved_ref)
-        if not found or (sha and not is_ancestor(site.common, sha, found)):
+        if not found or (sha and not commits.is_ancestor(site.common, sha, found)):
             raise NotFound(f"{site.saved_ref} does not lead to its snapshot in {place.repository!r}")
-        read_every_object(site, found, *filter(None, [sha]))
+        recovery.read_every_object(site, found, *filter(None, [sha]))
 
     def kept_names(self, place: Place) -> tuple[str, ...]:
-        from fleet.adapters.workspaces.removal import kept_names
-        from fleet.adapters.workspaces.worktrees import site_of
+        from fleet.adapters.workspaces import removal, worktrees
 
-        return kept_names(site_of(place))
+        return removal.kept_names(worktrees.site_of(place))
 
     def diff_commits(self, folder: str, old: str, new: str, *, stat: bool = False) -> str:
         from fleet.adapters.workspaces.workspace_diff import diff_commits

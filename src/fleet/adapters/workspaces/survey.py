@@ -61,7 +61,6 @@ class Survey:
         return not (self.modes or self.folders or self.ignored or self.aside or self.unsaveable)
 
     def leave_out(self, names: Collection[str]) -> None:
-        """Take files off the list of those to be saved."""
         self.files = [name for name in self.files if name not in names]
         self.ignored = [name for name in self.ignored if name not in names]
 
@@ -113,7 +112,6 @@ def close_left_open(git_dir: Path) -> None:
 
 
 def open_folders(workspace: Path, opened: Opened) -> None:
-    """Make every folder readable."""
     waiting = [workspace]
     while waiting:
         folder = waiting.pop()
