@@ -164,7 +164,7 @@ def test_on_a_terminal_no_line_is_wider_than_it(system: System, columns: int) ->
 
 def test_columns_stand_in_line_whatever_the_width_of_letters() -> None:
     rows = [("木", "x"), ("ab", "y"), ("é", "z")]
-    lines = render.table(rows, render.cells("name", "value"))
+    lines = render.Table(render.cells("name", "value")).lines(rows)
     assert [
         render.width_of(line[: line.index(letter)]) for line, (_, letter) in zip(lines[1:], rows, strict=True)
     ] == [6] * 3

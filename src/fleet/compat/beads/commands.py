@@ -15,17 +15,8 @@ from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, identify
 from fleet.interfaces.cli.common import completing, opened, read_text
+from fleet.operations import tasks as ops
 from fleet.operations.call import Call
-from fleet.operations.tasks import (
-    ChangeDependency,
-    CloseTasks,
-    CommentTask,
-    CreatedTask,
-    CreateTask,
-    LogEntry,
-    ReopenTask,
-    TaskView,
-)
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
@@ -47,9 +38,6 @@ _IS_JSON = "fleet.bd.json"  # in the context: bd takes --json before its command
 task_argument = click.argument("name", metavar="ID", shell_complete=completing("task"))
 tasks_argument = click.argument(
     "names", nargs=-1, required=True, metavar="ID...", shell_complete=completing("task")
-)
-json_option = click.option(
-    "--json", is_flag=True, expose_value=False, help="Print JSON (field names are stable)."
 )
 
 
@@ -82,7 +70,6 @@ class BeadsGroup(click.Group):
 
 
 @click.group(cls=BeadsGroup, invoke_without_command=True)
-@json_option
 @click.pass_context
 def bd(context: click.Context) -> None:
     """Speak to the queue in the words of beads.
@@ -129,7 +116,6 @@ def _out_json(data: dict[str, Json] | Sequence[dict[str, Json]]) -> None:
 @click.option("--model", help="Which model. [default: the coder's]")
 @click.option("--cwd", default=".", metavar="DIR", help="In which repository. [default: this folder's]")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be created.")
-@json_option
 def create(
     title: str | None,
     named: str | None,
@@ -152,7 +138,7 @@ def create(
     waits, others = parse_deps(deps)
     words = [word.strip() for word in labels.split(",") if word.strip()]
     description = given["description"]
-    request = CreateTask(
+    request = ops.CreateTask(
         title=title or named or "",
         repo_path=given["cwd"] or "",
         depends_on=waits,
@@ -168,7 +154,7 @@ def create(
                 request.title, request.edit(), folder=request.repo_path, deps=request.depends_on
             )
         else:
-            created: CreatedTask = Session(fleet).ask(request)
+            created: ops.CreatedTask = Session(fleet).ask(request)
             render.warn(created.warnings)
             made = fleet.tasks.get(created.id)
     render.warn(f"{other} is not kept; here tasks only wait for each other" for other in others)
@@ -176,7 +162,7 @@ def create(
         _out_json(issue(made) | ({"id": "", "dry_run": True} if dry_run else {}))
     else:
         would = f"Would create: {render.printable(made.title)}"
-        render.out(would if dry_run else summary(TaskView.of(made)))
+        render.out(would if dry_run else summary(ops.TaskView.of(made)))
 
 
 # looking
@@ -186,7 +172,6 @@ def create(
 @click.option("-s", "--status", help="Only those of a status.")
 @click.option("-l", "--label", default="", metavar="LABEL", help="Only those with a label.")
 @click.option("-n", "--limit", default=0, type=click.IntRange(min=0), help="How many at most; 0 is all.")
-@json_option
 def list_issues(status: str | None, label: str, limit: int) -> None:
     """Show the tasks, also those that are closed.
 
@@ -206,7 +191,6 @@ def list_issues(status: str | None, label: str, limit: int) -> None:
 @click.option(
     "-n", "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="How many at most."
 )
-@json_option
 def ready(limit: int) -> None:
     """Show the tasks that may start now, in their order.
 
@@ -226,7 +210,6 @@ def _line(task: Task) -> str:
 
 @bd.command()
 @tasks_argument
-@json_option
 def show(names: tuple[str, ...]) -> None:
     """Show tasks in full. JSON is a list, also of one.
 
@@ -260,7 +243,7 @@ def show(names: tuple[str, ...]) -> None:
 
 def _comments(fleet: Fleet, task: Task) -> list[dict[str, Json]]:
     log = fleet.tasks.log(task)
-    return [LogEntry.of_note(entry).to_json() for entry in log if entry.get("kind") == "comment"]
+    return [ops.LogEntry.of_note(entry).to_json() for entry in log if entry.get("kind") == "comment"]
 
 
 # changing
@@ -273,7 +256,7 @@ def _tell_changed(tasks: Sequence[Task], what: str) -> None:
 def _change(request: Operation, what: str) -> None:
     """Carry an operation out, and tell of the tasks that it changed."""
     with opened() as fleet:
-        output: TaskView | list[TaskView] = Session(fleet).ask(request)
+        output: ops.TaskView | list[ops.TaskView] = Session(fleet).ask(request)
         changed = [fleet.tasks.get(one.id) for one in (output if isinstance(output, list) else [output])]
     _tell_changed(changed, what)
 
@@ -287,7 +270,6 @@ def _change(request: Operation, what: str) -> None:
 @click.option("--notes", default="", help="A remark; with --status blocked, an agent's question.")
 @click.option("-a", "--assignee", help="Taken for bd's sake; only the queue assigns tasks.")
 @click.option("--claim", is_flag=True, help="Only for the agent that has the task already.")
-@json_option
 def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
     """Change a task.
 
@@ -321,7 +303,6 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
 @bd.command()
 @tasks_argument
 @click.option("-r", "--reason", default="", help="What was done.")
-@json_option
 def close(names: tuple[str, ...], reason: str) -> None:
     """Close tasks, as `fleet task close` does.
 
@@ -329,12 +310,11 @@ def close(names: tuple[str, ...], reason: str) -> None:
     Example:
       fleet bd close t-1a2b3c4d5e --reason "done"
     """
-    _change(CloseTasks(task_ids=names, reason=reason), "Closed")
+    _change(ops.CloseTasks(task_ids=names, reason=reason), "Closed")
 
 
 @bd.command()
 @tasks_argument
-@json_option
 def reopen(names: tuple[str, ...]) -> None:
     """Let blocked or closed tasks be done again.
 
@@ -345,14 +325,13 @@ def reopen(names: tuple[str, ...]) -> None:
     with opened() as fleet:
         found = dict.fromkeys(fleet.tasks.get(name).id for name in names)
         session = Session(fleet)
-        reopened = [fleet.tasks.get(session.ask(ReopenTask(task_id=name)).id) for name in found]
+        reopened = [fleet.tasks.get(session.ask(ops.ReopenTask(task_id=name)).id) for name in found]
     _tell_changed(reopened, "Reopened")
 
 
 @bd.command()
 @task_argument
 @click.argument("text")
-@json_option
 def comment(name: str, text: str) -> None:
     """Note something in a task's log.
 
@@ -360,12 +339,11 @@ def comment(name: str, text: str) -> None:
     Example:
       fleet bd comment t-1a2b3c4d5e "see the report"
     """
-    _change(CommentTask(task_id=name, text=text), "Commented on")
+    _change(ops.CommentTask(task_id=name, text=text), "Commented on")
 
 
 @bd.command()
 @click.argument("words", nargs=-1, required=True, metavar="[add] ID [TEXT]")
-@json_option
 def comments(words: tuple[str, ...]) -> None:
     """Show what was noted of a task, or note more.
 
@@ -376,7 +354,7 @@ def comments(words: tuple[str, ...]) -> None:
     """
     match words:
         case ("add", name, text):
-            _change(CommentTask(task_id=name, text=text), "Commented on")
+            _change(ops.CommentTask(task_id=name, text=text), "Commented on")
         case (name,) if name != "add":
             with opened() as fleet:
                 said = _comments(fleet, fleet.tasks.get(name))
@@ -395,7 +373,6 @@ def comments(words: tuple[str, ...]) -> None:
 @task_argument
 @click.argument("on", metavar="ON", shell_complete=completing("task"))
 @click.option("-t", "--type", "kind", default="blocks", help="Only blocks: ID waits for ON.")
-@json_option
 def dep(action: str, name: str, on: str, kind: str) -> None:
     """Let a task wait for another one, or no longer.
 
@@ -405,4 +382,12 @@ def dep(action: str, name: str, on: str, kind: str) -> None:
     """
     if kind != "blocks":
         raise InvalidInput(f"there is no dependency of type {kind!r} here", hint="leave --type out")
-    _change(ChangeDependency(action="add" if action == "add" else "rm", task_id=name, on=on), "Updated")
+    _change(ops.ChangeDependency(action="add" if action == "add" else "rm", task_id=name, on=on), "Updated")
+
+
+for one in (bd, *bd.commands.values()):
+    one.params.append(
+        click.Option(
+            ["--json"], is_flag=True, expose_value=False, help="Print JSON (field names are stable)."
+        )
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page, tool
 from fleet.domain.event import Json
@@ -13,32 +13,16 @@ from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
 from fleet.operations.fields import choice, flag, integer, number, objects, string, strings, texts_by_name
 from fleet.operations.spec import seconds_of
-from fleet.work.workflow.operations import (
-    STATES,
-    ApproveStage,
-    CancelWorkflow,
-    CleanUpWorkflow,
-    ListWorkflows,
-    OfWorkflow,
-    OutcomeRow,
-    PauseWorkflow,
-    RejectStage,
-    ResumeWorkflow,
-    RetryStage,
-    RunWorkflow,
-    ShowWorkflow,
-    StageRow,
-    WorkflowView,
-)
+from fleet.work.workflow import operations as ops
 
 WORKFLOW = {"workflow_id": string("id or name")}
 STATUS = {"workflow_id": string(), "status": string()}
-ACTIONS: Mapping[str, type[OfWorkflow]] = {
-    "approve": ApproveStage,
-    "reject": RejectStage,
-    "retry": RetryStage,
-    "pause": PauseWorkflow,
-    "resume": ResumeWorkflow,
+ACTIONS: Mapping[str, type[ops.OfWorkflow]] = {
+    "approve": ops.ApproveStage,
+    "reject": ops.RejectStage,
+    "retry": ops.RetryStage,
+    "pause": ops.PauseWorkflow,
+    "resume": ops.ResumeWorkflow,
 }
 _STAGE_STATES = {"waiting": "pending", "asking": "running", "done": "succeeded"}
 
@@ -47,10 +31,10 @@ def _has_ended(answer: Mapping[str, Json]) -> bool:
     return answer["status"] in ("succeeded", "failed", "cancelled")
 
 
-def _asked(call: Call, operation: type[OfWorkflow], **given: Any) -> WorkflowView:
+def _asked(call: Call, operation: type[ops.OfWorkflow], **given: Any) -> ops.WorkflowView:
     """Carry out an operation on the workflow that a call names."""
-    request = operation(workflow_id=call.text("workflow_id"), **given)
-    return cast("WorkflowView", request(call)[0])
+    output, _ = operation(workflow_id=call.text("workflow_id"), **given)(call)
+    return output
 
 
 @tool(
@@ -78,7 +62,7 @@ def create_workflow(call: Call) -> Answer:
     of it), depends_on [index] (without it stages run side by side), timeout_seconds, role
     doer|reviewer. Or name a known workflow, such as write-review-refine."""
     given: dict[str, Any] = {**call.arguments}
-    request = RunWorkflow(prompt=given.pop("task_prompt"), **given)
+    request = ops.RunWorkflow(prompt=given.pop("task_prompt"), **given)
     begun, _ = request(call)
     return {**_workflow(begun), "warnings": [*begun.warnings]}
 
@@ -86,15 +70,15 @@ def create_workflow(call: Call) -> Answer:
 @tool("Workflow status", WORKFLOW, needs=("workflow_id",), gives=STATUS, has_ended=_has_ended)
 def get_workflow_status(call: Call) -> Answer:
     """How a workflow and its stages stand."""
-    return _workflow(_asked(call, ShowWorkflow))
+    return _workflow(_asked(call, ops.ShowWorkflow))
 
 
 @tool("List workflows", LISTED, gives=gives_list("workflows"))
 def list_workflows(call: Call) -> Answer:
     """Workflows, newest first."""
-    wanted = call.words_of("statuses", ["pending", *STATES])
+    wanted = call.words_of("statuses", ["pending", *ops.STATES])
     names = ("workflow_id", "name", "status", "needs_person", "repo_path", "progress", "summary_line")
-    found, _ = ListWorkflows(all=True)(call)
+    found, _ = ops.ListWorkflows(all=True)(call)
     told = [_workflow(one) for one in found if not wanted or _state(one) in wanted]
     return page("workflows", [{name: one[name] for name in names} for one in told], call)
 
@@ -109,7 +93,7 @@ def list_workflows(call: Call) -> Answer:
 )
 def cancel_workflow(call: Call) -> Answer:
     """End all of a workflow; what was done stays on its branches."""
-    return _workflow(_asked(call, CancelWorkflow))
+    return _workflow(_asked(call, ops.CancelWorkflow))
 
 
 @tool(
@@ -123,7 +107,7 @@ def collect_workflow_result(call: Call) -> Answer:
     """The result of a workflow's last stage, or of all stages."""
     from fleet.work.workflow.service import WorkflowService
 
-    found = _asked(call, ShowWorkflow)
+    found = _asked(call, ops.ShowWorkflow)
     told = _workflow(found)
     if call.flag("include_all_stages"):
         told["stage_results"] = [_stage_result(stage) for stage in found.stages]
@@ -149,8 +133,8 @@ def collect_workflow_result(call: Call) -> Answer:
 )
 def cleanup_workflow(call: Call) -> Answer:
     """Delete the branches of an ended workflow whose work is in its result or merged."""
-    name = _asked(call, ShowWorkflow).id
-    cleaned, _ = CleanUpWorkflow(workflow_id=name)(call)
+    name = _asked(call, ops.ShowWorkflow).id
+    cleaned, _ = ops.CleanUpWorkflow(workflow_id=name)(call)
     return {
         "workflow_id": name,
         "stages_cleaned": len(cleaned.deleted),
@@ -197,7 +181,7 @@ TOOLS = (
 # shapes
 
 
-def _workflow(one: WorkflowView) -> Answer:
+def _workflow(one: ops.WorkflowView) -> Answer:
     done, total = sum(stage.state == "done" for stage in one.stages), len(one.stages)
     elapsed, state = _elapsed(one.created_at, one.ended_at), _state(one)
     asks = next((stage.asks or stage.reason for stage in one.stages if stage.state == "asking"), "")
@@ -230,7 +214,7 @@ def _workflow(one: WorkflowView) -> Answer:
     }
 
 
-def _state(one: WorkflowView) -> str:
+def _state(one: ops.WorkflowView) -> str:
     is_begun = any(stage.started_at for stage in one.stages)
     return one.state if is_begun or one.state != "running" else "pending"
 
@@ -239,7 +223,7 @@ def _elapsed(start: str | None, end: str | None) -> str:
     return age((seconds_of(end) or time.time()) - seconds_of(start))
 
 
-def _stage_result(stage: StageRow) -> dict[str, Json]:
+def _stage_result(stage: ops.StageRow) -> dict[str, Json]:
     return {
         "index": stage.index,
         "name": stage.name,
@@ -248,7 +232,7 @@ def _stage_result(stage: StageRow) -> dict[str, Json]:
     }
 
 
-def _combined(results: Sequence[OutcomeRow]) -> dict[str, Json]:
+def _combined(results: Sequence[ops.OutcomeRow]) -> dict[str, Json]:
     """Return one result for those of several parts; the worst of them gives the status."""
     if len(results) == 1:
         return _outcome(results[0])
@@ -263,7 +247,7 @@ def _combined(results: Sequence[OutcomeRow]) -> dict[str, Json]:
     }
 
 
-def _outcome(found: OutcomeRow) -> dict[str, Json]:
+def _outcome(found: ops.OutcomeRow) -> dict[str, Json]:
     return {
         "summary": found.summary or found.reason,
         "status": found.status,

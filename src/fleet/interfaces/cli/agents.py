@@ -11,22 +11,13 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, by_hand
 from fleet.interfaces.cli.common import flag, leaving
 from fleet.interfaces.cli.outcome import follow_to_the_end, wait_for
+from fleet.operations import runs as ops
 from fleet.operations.run_shapes import RunView
-from fleet.operations.runs import (
-    CreateRun,
-    CreateRuns,
-    FanOutRuns,
-    PromptRun,
-    ReleaseRun,
-    ShowRun,
-    StartRuns,
-    TakeOverRun,
-)
 
 SCREEN_SECONDS = 60.0  # how long to wait for a screen to come up
 
 
-def _start(session: Session, request: StartRuns, *, wait: bool, as_json: bool) -> int:
+def _start(session: Session, request: ops.StartRuns, *, wait: bool, as_json: bool) -> int:
     # An agent that is waited for must end by itself; one on a screen waits for its person.
     request.on_terminal = render.has_person() and not wait
     output: RunView | list[RunView] = session.ask(request)
@@ -66,13 +57,13 @@ def _say_next(runs: Sequence[RunView]) -> None:
         render.say(f"  {command:{widest}}  {meaning}")
 
 
-def _talk(session: Session, request: PromptRun | ReleaseRun, *, wait: bool, as_json: bool) -> int:
+def _talk(session: Session, request: ops.PromptRun | ops.ReleaseRun, *, wait: bool, as_json: bool) -> int:
     run: RunView = session.ask(request)
     if wait:
         return follow_to_the_end(session, run, as_json=as_json)
     if as_json:
         render.out_json(run)
-    elif isinstance(request, PromptRun):
+    elif isinstance(request, ops.PromptRun):
         render.out(f"prompt {run.prompts} for {run.branch} is queued")
     else:
         queued = f"; prompt {run.prompts} is queued" if request.prompt else ""
@@ -80,12 +71,12 @@ def _talk(session: Session, request: PromptRun | ReleaseRun, *, wait: bool, as_j
     return 0
 
 
-def _attach(session: Session, request: TakeOverRun) -> None:
+def _attach(session: Session, request: ops.TakeOverRun) -> None:
     from shutil import which
 
     from fleet.engine.tmux import socket_name
 
-    before: RunView = session.ask(ShowRun(run=request.run))
+    before: RunView = session.ask(ops.ShowRun(run=request.run))
     if not (render.is_terminal(sys.stdin) and render.is_terminal(sys.stdout)):
         raise InvalidInput("attach needs a terminal", hint=f"use `fleet logs -f {before.branch}`")
     if which("tmux") is None:
@@ -134,9 +125,9 @@ def _bring_up(session: Session, run: RunView) -> RunView:
 _WAIT_END = flag("--wait", help="Wait for the end; the exit code tells how it went.")
 _WAIT_ANSWER = flag("--wait", help="Wait for the answer; the exit code tells how it went.")
 
-create = by_hand(CreateRun, _start, extra=[_WAIT_END])
-fanout = by_hand(FanOutRuns, _start, extra=[_WAIT_END])
-multi = by_hand(CreateRuns, _start, extra=[_WAIT_END])
-prompt = by_hand(PromptRun, _talk, extra=[_WAIT_ANSWER])
-attach = by_hand(TakeOverRun, _attach, has_json=False)
-release = by_hand(ReleaseRun, _talk, extra=[_WAIT_ANSWER])
+create = by_hand(ops.CreateRun, _start, extra=[_WAIT_END])
+fanout = by_hand(ops.FanOutRuns, _start, extra=[_WAIT_END])
+multi = by_hand(ops.CreateRuns, _start, extra=[_WAIT_END])
+prompt = by_hand(ops.PromptRun, _talk, extra=[_WAIT_ANSWER])
+attach = by_hand(ops.TakeOverRun, _attach, has_json=False)
+release = by_hand(ops.ReleaseRun, _talk, extra=[_WAIT_ANSWER])

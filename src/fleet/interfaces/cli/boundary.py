@@ -11,11 +11,9 @@ from fleet.operations.run_shapes import OutsideRow, RestoredRun, RunView
 
 
 def _show_held(held: list[RunView]) -> None:
-    render.show_table(
-        held,
-        {"branch": lambda run: run.branch, "run": lambda run: run.id, "why": lambda run: run.held or ""},
-        empty="no agent is held",
-    )
+    render.Table[RunView](
+        {"branch": lambda run: run.branch, "run": lambda run: run.id, "why": lambda run: run.held or ""}
+    ).show(held, empty="no agent is held")
 
 
 def _show(changes: list[OutsideRow]) -> None:

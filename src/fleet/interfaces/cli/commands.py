@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import leaving, opened, read_text, wake
+from fleet.interfaces.cli.common import completing, leaving, opened, read_text, wake
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
@@ -21,8 +22,6 @@ from fleet.operations.registry import operation_named, operations_of
 from fleet.operations.spec import Field, Operation, Shape
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from fleet.domain.event import Json
     from fleet.domain.spawn import Caller
     from fleet.services.fleet import Fleet
@@ -82,6 +81,25 @@ def command(
     return click.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
 
 
+def diverted(
+    made: click.Command, flag: click.Option, other: Callable[[], click.Command], *, at: int = -1
+) -> click.Command:
+    """Give a command a flag with which it is another one, which takes some of its options."""
+    usual, name = made.callback, str(flag.name)
+    made.params.insert(at, flag)
+
+    def run(**given: Any) -> Any:
+        is_other = given.pop(name, False)
+        meant = other() if is_other else made
+        taken = {param.name for param in meant.params}
+        callback = meant.callback if is_other else usual
+        assert callback is not None
+        return callback(**{name: value for name, value in given.items() if name in taken})
+
+    made.callback = run
+    return made
+
+
 class Session:
     """An open fleet that a command written by hand asks for operations, several if it needs them."""
 
@@ -125,30 +143,19 @@ def by_hand(
     return click.Command(name or operation.meta.verb, params=params, callback=call, help=_help(operation))
 
 
-def list_view(
-    noun: str,
-    columns: Mapping[str, Callable[[Any], str]],
-    *,
-    start: str,
-    right: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    state_colours: Mapping[str, str] | None = None,
-) -> View:
-    """Return the view of a list as a table; `drop` names the columns that a narrow terminal loses first."""
-    colours = state_colours or {}
+def said(tell: Callable[[Any], str]) -> View:
+    """Return the view that tells of an output in one line."""
 
-    def show(items: list[Any]) -> None:
-        render.show_table(
-            items,
-            columns,
-            right=right,
-            drop=drop,
-            styles={"state": lambda item: colours.get(item.state, "")},
-            empty=f"no {noun} under way; start one with `{start}`,"
-            f" see old ones with `fleet {noun} list --all`",
-        )
+    def show(output: Any) -> None:
+        render.out(tell(output))
 
     return View(show)
+
+
+def list_view(noun: str, table: render.Table[Any], *, start: str) -> View:
+    """Return the view of a list as a table; `start` is the command that starts what it lists."""
+    empty = f"no {noun} under way; start one with `{start}`, see old ones with `fleet {noun} list --all`"
+    return View(partial(table.show, empty=empty))
 
 
 def wait_command(
@@ -245,7 +252,7 @@ def _key_table(operation: type[Operation]) -> View:
 
     noun, fields = operation.meta.noun, operation.meta.output.fields
     columns = {name: column(name) for name, field in fields.items() if field.key}
-    return list_view(noun, columns, start=f"fleet {noun} start")
+    return list_view(noun, render.Table(columns), start=f"fleet {noun} start")
 
 
 # from words to a request
@@ -272,7 +279,7 @@ def _argument(field: Field) -> click.Argument:
         required=field.is_required and not field.file_option,
         **default,
         metavar=name if field.is_required else f"[{name}]",
-        shell_complete=_completer(field),
+        shell_complete=completing(field.complete, field.choices),
     )
 
 
@@ -290,7 +297,13 @@ def _options(field: Field) -> list[click.Option]:
     several = field.kind in ("strings", "table") and not field.split
     metavar = field.metavar or "|".join(field.choices) or _METAVARS.get(field.kind)
     made = [
-        click.Option(words, multiple=several, metavar=metavar, help=help_, shell_complete=_completer(field))
+        click.Option(
+            words,
+            multiple=several,
+            metavar=metavar,
+            help=help_,
+            shell_complete=completing(field.complete, field.choices),
+        )
     ]
     if field.file:
         made.append(_file_option(field))
@@ -479,25 +492,9 @@ def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool
         render.say(f"next: {', then '.join(f'`{shell_command(one)}`' for one in follow_ups)}")
 
 
-# follow-ups and completion
+# follow-ups
 
 
 def hint_text(error: FleetError) -> str:
     """Return the hint of an error with its follow-ups as commands."""
     return "".join(map(shell_hint, error.hint_parts))
-
-
-def _completer(
-    field: Field,
-) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]] | None:
-    if not field.complete and not field.choices:
-        return None
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from fleet.interfaces.cli import completions
-
-        if field.choices:
-            return completions.among(field.choices, incomplete)
-        return completions.complete(field.complete, ctx, incomplete)
-
-    return complete

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fleet.services.fleet import Fleet
 
-Function = TypeVar("Function", bound=Callable[..., object])
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON (field names are stable).")
 
 
 @contextmanager
@@ -33,25 +33,22 @@ def opened() -> Generator[Fleet]:
             render.warn(fleet.settings.warnings)
 
 
-def json_option(function: Function) -> Function:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON (field names are stable).")(
-        function
-    )
-
-
 def flag(*names: str, help: str) -> click.Option:
     return click.Option(names, is_flag=True, help=help)
 
 
 def completing(
-    what: str,
+    what: str, words: Sequence[str] = ()
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Return what offers branches, coders or tasks to a shell."""
+    """Return what offers a shell some words, or what there is: branches, coders, tasks."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from fleet.interfaces.cli import completions
+        from click.shell_completion import CompletionItem
 
-        return completions.complete(what, ctx, incomplete)
+        from fleet.interfaces.cli.completions import names_of
+
+        names = [(word, None) for word in words] if words or not what else names_of(what, ctx.info_name or "")
+        return [CompletionItem(name, help=about) for name, about in names if name.startswith(incomplete)]
 
     return complete
 

@@ -1,4 +1,4 @@
-"""Complete names in a shell. A shell that waits for completions must never see an error."""
+"""Completing in a shell: `fleet completion`, and the names that it offers."""
 
 from __future__ import annotations
 
@@ -6,46 +6,31 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from click.shell_completion import CompletionItem
+import click
+from click.shell_completion import ShellComplete, get_completion_class
 
 from fleet.errors import FleetError
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import opened
 
 if TYPE_CHECKING:
-    import click
-
     from fleet.services.fleet import Fleet
 
 
-def complete(what: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Offer coders, branches, tasks or questions, or what an operation lists."""
+def names_of(what: str, command: str) -> list[tuple[str, str]]:
+    """Return coders, branches, tasks or questions, or what an operation lists; never an error."""
     names = _NAMES.get(what) or _listed_by(what)
     try:
         with opened() as fleet:
-            found = list(names(fleet, ctx.info_name or ""))
+            return [(name, render.printable(about)) for name, about in names(fleet, command)]
     except (FleetError, OSError):
         return []
-    return [
-        CompletionItem(name, help=render.printable(about))
-        for name, about in found
-        if name.startswith(incomplete)
-    ]
-
-
-def among(words: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 def _coders(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
     from fleet.plugins import coder_names
 
     return ((name, "") for name in coder_names(fleet.settings))
-
-
-def _branches(fleet: Fleet, command: str) -> Iterable[tuple[str, str]]:
-    found = fleet.runs.list(everything=command == "undo")
-    return sorted({run.branch: str(run.state) for run in found}.items())
 
 
 def _tasks(fleet: Fleet, command: str) -> Iterable[tuple[str, str]]:
@@ -55,14 +40,6 @@ def _tasks(fleet: Fleet, command: str) -> Iterable[tuple[str, str]]:
         for task in fleet.tasks.list()
         if has_closed or task.state != "closed"
     )
-
-
-def _questions(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
-    return ((question.id, question.text) for question in fleet.questions.pending())
-
-
-def _holds(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
-    return ((hold.coder, hold.reason) for hold in fleet.queue.holds())
 
 
 def _settings(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
@@ -92,10 +69,33 @@ def _listed_by(op: str) -> Callable[[Fleet, str], Iterable[tuple[str, str]]]:
 
 
 _NAMES: Mapping[str, Callable[[Fleet, str], Iterable[tuple[str, str]]]] = {
-    "branch": _branches,
+    "branch": lambda fleet, command: sorted(
+        {run.branch: str(run.state) for run in fleet.runs.list(everything=command == "undo")}.items()
+    ),
     "coder": _coders,
-    "hold": _holds,
-    "question": _questions,
+    "hold": lambda fleet, _: ((hold.coder, hold.reason) for hold in fleet.queue.holds()),
+    "question": lambda fleet, _: ((question.id, question.text) for question in fleet.questions.pending()),
     "setting": _settings,
     "task": _tasks,
 }
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print a script that completes commands in your shell.
+
+    \b
+    Example:
+      eval "$(fleet completion bash)"                                    # in ~/.bashrc
+      eval "$(fleet completion zsh)"                                     # in ~/.zshrc
+      fleet completion fish > ~/.config/fish/completions/fleet.fish
+    """
+    from fleet.interfaces.cli.main import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    for name in ("fleet", "flt"):
+        completer = kind(cli, {}, name, f"_{name.upper()}_COMPLETE")
+        # The plain template: click's own bash class first starts bash to ask how old it is.
+        render.out(ShellComplete.source(completer))

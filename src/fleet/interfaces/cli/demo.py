@@ -54,10 +54,20 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
     finally:
         demo.clean_up()
     _show(demo)
-    is_well = all(fact.holds for fact in demo.facts)
     if is_kept:
-        _say_next(folder, demo)
-    return 0 if is_well else 1
+        branch = demo.runs[0].branch
+        commands = (
+            f"export FLEET_HOME={folder / 'home'}; cd {folder / 'garden'}",
+            "fleet list",
+            f"fleet result {branch}",
+            f"fleet logs {branch}",
+            f"fleet diff {branch}",
+            f'fleet prompt {branch} "plant some more" --wait',
+            f"fleet kill {branch} --force && fleet undo {branch}",
+            f"fleet run --stop; unset FLEET_HOME; rm -rf {folder}",
+        )
+        render.out_lines(["", "look around:", *(f"  {command}" for command in commands)])
+    return 0 if all(fact.holds for fact in demo.facts) else 1
 
 
 def _show(demo: Demo) -> None:
@@ -79,25 +89,8 @@ def _show(demo: Demo) -> None:
         for run in demo.runs
     ]
     columns = render.cells("branch", "state", "took", "diff", "tokens", "cost", "last line")
-    render.show_table(rows, columns, right=("took", "tokens", "cost"))
+    render.Table(columns, right=("took", "tokens", "cost")).show(rows)
     render.out()
     for fact in demo.facts:
         verdict = render.paint("ok  ", "green") if fact.holds else render.paint("FAIL", "red")
         render.out(f"{verdict}  {fact.text}")
-
-
-def _say_next(folder: Path, demo: Demo) -> None:
-    branch = demo.runs[0].branch
-    render.out()
-    render.out("look around:")
-    for command in (
-        f"export FLEET_HOME={folder / 'home'}; cd {folder / 'garden'}",
-        "fleet list",
-        f"fleet result {branch}",
-        f"fleet logs {branch}",
-        f"fleet diff {branch}",
-        f'fleet prompt {branch} "plant some more" --wait',
-        f"fleet kill {branch} --force && fleet undo {branch}",
-        f"fleet run --stop; unset FLEET_HOME; rm -rf {folder}",
-    ):
-        render.out(f"  {command}")

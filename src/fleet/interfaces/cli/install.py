@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,33 +13,21 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import confirm, json_option
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fleet.services.config_edits import Change
-
-Function = TypeVar("Function", bound=Callable[..., object])
 
 CLIENTS = ("claude", "codex", "gemini", "copilot", "opencode", "cursor", "vscode")
 VERBS = {"add": "added", "update": "updated", "remove": "removed", "keep": "kept", "same": "as it was"}
 PLANS = {"add": "adds", "update": "updates", "remove": "removes", "keep": "keeps", "same": "leaves"}
 
 
-def _client_option(function: Function) -> Function:
-    return click.option(
-        "--client",
-        "clients",
-        multiple=True,
-        type=click.Choice(CLIENTS),
-        help="Only these.",
-    )(function)
-
-
-def _dry_option(function: Function) -> Function:
-    return click.option("--dry-run", is_flag=True, help="Only tell what would be done.")(function)
+client_option = click.option(
+    "--client", "clients", multiple=True, type=click.Choice(CLIENTS), help="Only these."
+)
+dry_option = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 
 
 @click.command()
-@_client_option
+@client_option
 @click.option(
     "--scope",
     type=click.Choice(("user", "project")),
@@ -53,7 +41,7 @@ def _dry_option(function: Function) -> Function:
     help="Which skills to write.  [default: all]",
 )
 @click.option("--no-skill", is_flag=True, help="The same as --skill none.")
-@_dry_option
+@dry_option
 @json_option
 def install(
     clients: tuple[str, ...], scope: str, skill: str | None, no_skill: bool, dry_run: bool, as_json: bool
@@ -87,7 +75,7 @@ def install(
 
 
 @click.command()
-@_client_option
+@client_option
 @click.option(
     "--scope",
     type=click.Choice(("user", "project")),
@@ -97,7 +85,7 @@ def install(
     "--purge", is_flag=True, help="Also delete what fleet has made in its home: records, logs, settings."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before --purge.")
-@_dry_option
+@dry_option
 @json_option
 def uninstall(
     clients: tuple[str, ...], scope: str | None, purge: bool, yes: bool, dry_run: bool, as_json: bool
@@ -128,13 +116,9 @@ def uninstall(
     if home and dry_run:
         render.say(f"deletes what is fleet's in {home}")
     elif home:
-        _show_left(purge_home(), home)
-
-
-def _show_left(left: Sequence[Path], home: Path) -> None:
-    names = ", ".join(path.name for path in left)
-    told = f"deleted what is fleet's in {home}; not fleet's, and still there: {names}"
-    render.say(render.printable(told) if left else f"deleted {home}")
+        names = ", ".join(path.name for path in purge_home())
+        told = f"deleted what is fleet's in {home}; not fleet's, and still there: {names}"
+        render.say(render.printable(told) if names else f"deleted {home}")
 
 
 def _refuse_agent() -> None:
@@ -146,7 +130,7 @@ def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
     from fleet.operations.setup import ConfigEditRow
 
     if as_json:
-        render.out_json([ConfigEditRow.of(change).to_json() for change in changes])
+        render.out_json([ConfigEditRow.of(change) for change in changes])
         return
     words = PLANS if is_dry else VERBS
     for change in changes:

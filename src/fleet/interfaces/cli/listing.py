@@ -83,8 +83,7 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
         "cost": lambda run: render.money(run.usage.cost_usd),
         "last line": lambda run: run.held or last_line(run),
     }
-    return render.table(
-        runs,
+    table = render.Table(
         columns,
         right=("age", "cpu", "mem", "up", "tokens", "cost"),
         drop=FIRST_TO_GO,
@@ -92,8 +91,8 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
             "state": lambda run: render.STATE_COLOURS.get(run.state, ""),
             "last line": lambda run: "dim",
         },
-        width=width,
     )
+    return table.lines(runs, width)
 
 
 def _state(run: RunLine) -> str:

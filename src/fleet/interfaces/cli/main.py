@@ -36,11 +36,11 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Set up": {
         "init": CommandEntry("setup:init", "Prepare this project for agents."),
         "config": CommandEntry("setup:config", "Show, change and check the configuration."),
-        "doctor": CommandEntry("doctor:doctor", "Check that everything agents need is in place."),
+        "doctor": CommandEntry("setup:doctor", "Check that everything agents need is in place."),
         "demo": CommandEntry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
         "update": CommandEntry("update:update", "Bring fleet up to date."),
         "completion": CommandEntry(
-            "completion:completion", "Print a script that completes commands in your shell."
+            "completions:completion", "Print a script that completes commands in your shell."
         ),
     },
     "Start agents": {
@@ -53,7 +53,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "prompt": CommandEntry("agents:prompt", "Give an agent a further prompt."),
         "attach": CommandEntry("agents:attach", "Take over an agent: its own screen, on your terminal."),
         "release": CommandEntry("agents:release", "Hand an agent back that was taken over."),
-        "logs": CommandEntry("logs:logs", "Show what an agent said and did."),
+        "logs": CommandEntry("outcome:logs", "Show what an agent said and did."),
         "diff": CommandEntry("outcome:diff", "Show what an agent changed."),
         "result": CommandEntry("outcome:result", "Show what came of an agent's work."),
         "wait": CommandEntry("outcome:wait", "Wait until agents are at rest."),
@@ -78,10 +78,10 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Merge": {},
     "Questions": {
         "questions": CommandEntry(
-            "questions:questions", "List what waits for a person: questions, approvals, decisions."
+            "queue:questions", "List what waits for a person: questions, approvals, decisions."
         ),
-        "answer": CommandEntry("questions:answer", "Answer a question; its task goes on."),
-        "ask": CommandEntry("questions:ask", "Ask a person (for agents)."),
+        "answer": CommandEntry("queue:answer", "Answer a question; its task goes on."),
+        "ask": CommandEntry("queue:ask", "Ask a person (for agents)."),
     },
     "Conversations": {
         "install": CommandEntry("install:install", "Register fleet with your coding agents."),

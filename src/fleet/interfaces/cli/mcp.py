@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,6 @@ from fleet.interfaces.cli import render
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -46,10 +45,18 @@ def mcp(tools: str, address: str | None) -> None:
     from fleet.interfaces.mcp.sets import chosen
 
     sets = chosen(tools.split(","))
-    if address is not None:
-        _serve_http(sets, address)
+    if address is None:
+        _serve_client(sets)
         return
-    _serve_client(sets)
+    from fleet.bootstrap import home_folder
+    from fleet.interfaces.mcp.http import serve
+
+    def tell(url: str, file: Path) -> None:
+        render.out(url)
+        render.flush()
+        render.say(f"clients send `Authorization: Bearer …` with the token in {file}; Ctrl-C ends it")
+
+    serve(sets, address, home_folder(), tell)
 
 
 def _serve_client(sets: tuple[str, ...]) -> None:
@@ -64,21 +71,5 @@ def _serve_client(sets: tuple[str, ...]) -> None:
     from fleet.interfaces.mcp.server import serve
 
     # The thread that reads stdin cannot be interrupted. Nothing is lost: a server keeps nothing.
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, lambda _, __: os._exit(INTERRUPTED))
     serve(sets)
-
-
-def _leave(_: int, __: FrameType | None) -> NoReturn:
-    os._exit(INTERRUPTED)
-
-
-def _serve_http(sets: tuple[str, ...], address: str) -> None:
-    from fleet.bootstrap import home_folder
-    from fleet.interfaces.mcp.http import serve
-
-    def tell(url: str, file: Path) -> None:
-        render.out(url)
-        render.flush()
-        render.say(f"clients send `Authorization: Bearer …` with the token in {file}; Ctrl-C ends it")
-
-    serve(sets, address, home_folder(), tell)

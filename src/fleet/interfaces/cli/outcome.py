@@ -1,23 +1,126 @@
-"""What came of an agent's work: `diff`, `result`, `wait`."""
+"""What an agent did, and what came of it: `logs`, `diff`, `result`, `wait`."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from fleet.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
-from fleet.interfaces.cli.common import completing, json_option, leaving, opened, wake
+from fleet.interfaces.cli.common import completing, flag, json_option, leaving, opened, wake
 from fleet.interfaces.cli.live import progress, why
 from fleet.operations.common import DiffCount
-from fleet.operations.run_shapes import OutsideRow, RunLine, RunView
-from fleet.operations.runs import ListRuns, ReadDiff, ShowRun
+from fleet.operations.run_shapes import EventRow, OutsideRow, RunLine, RunView
+from fleet.operations.runs import ListRuns, ReadDiff, ReadLog, ShowRun
+from fleet.operations.spec import seconds_of
+
+if TYPE_CHECKING:
+    from fleet.services.fleet import Fleet
 
 _AGENTS_GO_ON = "the agents work on in the background; look with `fleet list`, end them with `fleet kill`"
+LOOK_EVERY_SECONDS = 0.1
+_LOG_COLOURS = {
+    "said": "",
+    "tool": "cyan",
+    "error": "red",
+    "denied": "red",
+    "limit": "yellow",
+    "asked": "yellow",
+    "needs_approval": "yellow",
+    "state": "blue",
+    "turn_start": "bold",
+}
+_MARGIN = " " * 23  # clock, gap and kind
+
+
+def _logs(
+    session: Session,
+    request: ReadLog,
+    *,
+    count: int | None,
+    follow: bool,
+    raw: bool,
+    stderr: bool,
+    as_json: bool,
+) -> None:
+    if as_json and (raw or stderr):
+        raise InvalidInput("--json and raw output exclude each other", hint="leave one of them out")
+    fleet = session.fleet
+    run: RunView = session.ask(ShowRun(run=request.run))
+    if follow and run.has_work:
+        wake(fleet.home)
+    with leaving("the agent works on in the background"):
+        if raw or stderr:
+            _show_raw(fleet, run, "err" if stderr else "out", everything=count == 0, follow=follow)
+        else:
+            count = fleet.settings.log_lines if count is None else count
+            _show_entries(session, run, count, follow=follow, as_json=as_json)
+
+
+def _show_raw(fleet: Fleet, run: RunView, name: str, *, everything: bool, follow: bool) -> None:
+    from fleet.domain.ids import RunId
+    from fleet.services.logs import LogService
+
+    if run.mode == "tmux" and not everything:  # of all its turns, some may have been headless
+        raise InvalidInput(
+            f"{run.branch!r} runs in tmux: its screen is its output",
+            hint=f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`",
+        )
+    # Byte for byte into a pipe or a file; a terminal would obey what it is shown.
+    show = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
+    logs, run_id = LogService(fleet.deps), RunId(run.id)
+    *earlier, newest = logs.turns(run_id) or [1]
+    wanted = [*earlier, newest] if everything else [newest]
+    for turn in wanted[:-1] if follow else wanted:
+        for chunk in logs.raw(run_id, turn, name):
+            show(chunk)
+    if follow:
+        logs.follow_raw(run_id, newest, name, show)
+
+
+def _show_entries(session: Session, run: RunView, count: int, *, follow: bool, as_json: bool) -> None:
+    last, stamp = 0, ""
+
+    def read() -> list[EventRow]:
+        entries: tuple[EventRow, ...] = session.ask(ReadLog(run=run.id, after=last, events=True)).entries
+        return [entry for entry in entries if as_json or entry.is_told]
+
+    entries = read()
+    for entry in entries[-count:] if count else entries:
+        _show_entry(entry, as_json=as_json)
+    if not entries and not follow:
+        render.say(f"{run.branch} has said nothing yet ({run.state})")
+    last = entries[-1].number if entries else 0
+    is_last = not follow
+    while not is_last:
+        render.flush()  # whoever reads a pipe waits for what was said so far, too
+        if (newest := session.fleet.store.stamp()) == stamp:
+            time.sleep(LOOK_EVERY_SECONDS)
+            continue
+        stamp = newest
+        is_last = session.ask(ShowRun(run=run.id)).is_at_rest
+        for entry in read():
+            last = entry.number
+            _show_entry(entry, as_json=as_json)
+            render.flush()
+
+
+def _show_entry(entry: EventRow, *, as_json: bool) -> None:
+    if as_json:
+        render.out(render.json_text(entry.to_json()))
+        return
+    lines = render.printable_lines(entry.in_words(render.date)) or [""]
+    colour = _LOG_COLOURS.get(entry.kind, "dim")
+    at = render.paint(render.clock(seconds_of(entry.at)), "dim")
+    render.out(f"{at}  {render.paint(f'{entry.kind:13}{lines[0]}', colour)}")
+    for line in lines[1:]:
+        render.out(_MARGIN + render.paint(line, colour))
 
 
 def _diff(session: Session, request: ReadDiff) -> None:
@@ -107,6 +210,23 @@ def difference(diff: DiffCount) -> str:
     return f"+{diff.added} -{diff.removed} in {render.plural(diff.files, 'file')}"
 
 
+logs = by_hand(
+    ReadLog,
+    _logs,
+    has_json=False,
+    extra=[
+        click.Option(
+            ["-n", "count"],
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Number of entries, the newest ones; 0 is all. [default: ui.log_lines, 50]",
+        ),
+        flag("-f", "--follow", help="Follow until the agent is at rest."),
+        flag("--raw", help="The bytes printed in the newest turn; with -n 0 in all turns."),
+        flag("--stderr", help="The bytes printed on stderr instead."),
+        flag("--json", "as_json", help="One JSON object a line (field names are stable)."),
+    ],
+)
 diff = by_hand(ReadDiff, _diff, has_json=False)
 result = command(ShowRun, View(show_result), name="result")
 

@@ -1,57 +1,67 @@
-"""How the queue looks on a terminal: `ready`, `tasks`, `show`, `pause`, `resume`, `log`."""
+"""The queue and its questions: `ready`, `tasks`, `show`, `pause`, `resume`, `log`, `ask`, `answer` …"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Mapping
 from typing import TextIO
+
+import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import Session, View, by_hand, command
-from fleet.interfaces.cli.common import flag
-from fleet.operations.queue import (
-    PausedQueue,
-    PauseQueue,
-    QueueView,
-    ReadSupervisorLog,
-    ResumedQueue,
-    ResumeQueue,
-    ShowQueue,
-    UnderwayTask,
+from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
+from fleet.interfaces.cli.common import flag, leaving
+from fleet.interfaces.shell_syntax import shell_command
+from fleet.operations import queue as ops
+from fleet.operations.questions import (
+    AnsweredQuestion,
+    AnswerQuestion,
+    AskPerson,
+    ListQuestions,
+    Pending,
+    QuestionView,
 )
-from fleet.operations.spec import seconds_of
+from fleet.operations.spec import Next, seconds_of
 from fleet.operations.tasks import Hold, ListReadyTasks, QueuedTask, ShowTask, TaskDetail
 
 STATE_COLOURS = {"open": "", "in_progress": "cyan", "blocked": "yellow", "closed": "green"}
 CHUNK = 1 << 16
+FOREVER = "for ever"
 
-_READY: Mapping[str, Callable[[QueuedTask], str]] = {
-    "id": lambda task: task.id,
-    "pri": lambda task: str(task.priority),
-    "age": lambda task: render.age_since(task.created_at),
-    "coder": lambda task: task.effective.coder if task.effective else "",
-    "title": lambda task: task.title,
-    "cwd": lambda task: task.cwd,
-}
-_UNDERWAY: Mapping[str, Callable[[UnderwayTask], str]] = {
-    "id": lambda task: task.id,
-    "started": lambda task: render.clock(seconds_of(task.started_at)) if task.started_at else "",
-    "elapsed": lambda task: render.age_since(task.started_at),
-    "idle": lambda task: render.age_since(task.last_event_at),
-    "context": lambda task: render.count(task.context_tokens) if task.context_tokens else "",
-    "events": lambda task: str(task.events),
-    "coder": lambda task: task.effective.coder if task.effective else "",
-    "model": lambda task: (task.effective and task.effective.model) or "-",
-    "title": lambda task: task.title,
-    "cwd": lambda task: task.cwd,
-}
-_UNDERWAY_STYLES: Mapping[str, Callable[[UnderwayTask], str]] = {
-    "coder": lambda task: "dim" if task.effective is None or task.effective.is_default_coder else "bold",
-    "model": lambda task: "dim" if task.effective is None or task.effective.is_default_model else "bold",
-    "cwd": lambda task: "dim",
-}
+_READY = render.Table[QueuedTask](
+    {
+        "id": lambda task: task.id,
+        "pri": lambda task: str(task.priority),
+        "age": lambda task: render.age_since(task.created_at),
+        "coder": lambda task: task.effective.coder if task.effective else "",
+        "title": lambda task: task.title,
+        "cwd": lambda task: task.cwd,
+    },
+    right=("pri", "age"),
+)
+_UNDERWAY = render.Table[ops.UnderwayTask](
+    {
+        "id": lambda task: task.id,
+        "started": lambda task: render.clock(seconds_of(task.started_at)) if task.started_at else "",
+        "elapsed": lambda task: render.age_since(task.started_at),
+        "idle": lambda task: render.age_since(task.last_event_at),
+        "context": lambda task: render.count(task.context_tokens) if task.context_tokens else "",
+        "events": lambda task: str(task.events),
+        "coder": lambda task: task.effective.coder if task.effective else "",
+        "model": lambda task: (task.effective and task.effective.model) or "-",
+        "title": lambda task: task.title,
+        "cwd": lambda task: task.cwd,
+    },
+    right=("elapsed", "idle", "context", "events"),
+    drop=("started", "events", "cwd", "model", "context", "coder"),
+    styles={
+        "coder": lambda task: "dim" if task.effective is None or task.effective.is_default_coder else "bold",
+        "model": lambda task: "dim" if task.effective is None or task.effective.is_default_model else "bold",
+        "cwd": lambda task: "dim",
+    },
+)
 
 
 # what may start
@@ -63,8 +73,8 @@ def _show_ready(session: Session, request: ListReadyTasks, *, as_json: bool) -> 
     if as_json:
         render.out_json(shown)
         return
-    _show_obstacles(session.ask(ShowQueue(limit=1)))
-    render.show_table(shown, _READY, right=("pri", "age"))
+    _show_obstacles(session.ask(ops.ShowQueue(limit=1)))
+    _READY.show(shown)
     more = f", and more (see them with -n {request.count * 2})" if len(found) > request.count else ""
     render.say(f"{render.plural(len(shown), 'task')} may start{more}")
     if not shown:
@@ -72,7 +82,7 @@ def _show_ready(session: Session, request: ListReadyTasks, *, as_json: bool) -> 
     session.wake(if_needed_for=shown)
 
 
-def obstacles(queue: QueueView, stream: TextIO | None = None) -> list[str]:
+def obstacles(queue: ops.QueueView, stream: TextIO | None = None) -> list[str]:
     """Return what keeps all tasks, or those of a coder, from being started."""
     lines = [_hold_line(hold) for hold in queue.holds]
     if queue.paused is not None:
@@ -80,7 +90,7 @@ def obstacles(queue: QueueView, stream: TextIO | None = None) -> list[str]:
     return [render.paint(line, "yellow", stream=stream) for line in lines]
 
 
-def _show_obstacles(queue: QueueView) -> None:
+def _show_obstacles(queue: ops.QueueView) -> None:
     if lines := obstacles(queue):
         render.out_lines([*lines, ""])
 
@@ -97,20 +107,20 @@ def _date(moment: str | None) -> str:
 # what is in progress
 
 
-def _show_underway(session: Session, request: ShowQueue, *, watch: bool, as_json: bool) -> None:
+def _show_underway(session: Session, request: ops.ShowQueue, *, watch: bool, as_json: bool) -> None:
     from fleet.interfaces.cli.live import keep_showing
 
     if watch and as_json:
         raise InvalidInput("--watch and --json exclude each other", hint="leave one of them out")
 
     def lines(width: int | None) -> list[str]:
-        queue: QueueView = session.ask(request)
+        queue: ops.QueueView = session.ask(request)
         return [*obstacles(queue), *_underway(queue, width), "", _tally(queue)]
 
     if watch:
         keep_showing(lines, hint="call `fleet tasks` again and again")
         return
-    queue: QueueView = session.ask(request)
+    queue: ops.QueueView = session.ask(request)
     if as_json:
         render.out_json(queue)
         return
@@ -120,20 +130,13 @@ def _show_underway(session: Session, request: ShowQueue, *, watch: bool, as_json
     session.wake(if_needed_for=[queue])
 
 
-def _underway(queue: QueueView, width: int | None) -> list[str]:
-    lines = render.table(
-        queue.tasks,
-        _UNDERWAY,
-        right=("elapsed", "idle", "context", "events"),
-        drop=("started", "events", "cwd", "model", "context", "coder"),
-        styles=_UNDERWAY_STYLES,
-        width=width,
-    )
+def _underway(queue: ops.QueueView, width: int | None) -> list[str]:
+    lines = _UNDERWAY.lines(queue.tasks, width)
     held = [f"{task.id} is {render.printable(task.reason)}" for task in queue.tasks if task.is_held]
     return [*lines, "", *(render.paint(line, "yellow") for line in held)] if held else lines
 
 
-def _tally(queue: QueueView) -> str:
+def _tally(queue: ops.QueueView) -> str:
     """Return how many tasks there are in each state."""
     shown = len(queue.tasks)
     more = f" ({shown} shown, see all with -n {queue.in_progress})" if queue.in_progress > shown else ""
@@ -226,13 +229,13 @@ def _waits(task: TaskDetail) -> list[str]:
 # all of them
 
 
-def _show_paused(queue: PausedQueue) -> None:
+def _show_paused(queue: ops.PausedQueue) -> None:
     render.out(f"{'already paused' if queue.was_paused else 'paused'}{render.because(queue.reason)}")
     if queue.in_progress:
         render.say(f"{render.plural(queue.in_progress, 'task')} in progress: see `fleet tasks`")
 
 
-def _show_resumed(queue: ResumedQueue) -> None:
+def _show_resumed(queue: ops.ResumedQueue) -> None:
     if queue.coder:
         render.out(f"resumed {queue.coder}" if queue.was_held else f"{queue.coder} was not paused")
         if queue.paused is not None:
@@ -243,7 +246,7 @@ def _show_resumed(queue: ResumedQueue) -> None:
         render.say(_hold_line(hold))
 
 
-def _show_log(session: Session, request: ReadSupervisorLog, *, as_json: bool) -> None:
+def _show_log(session: Session, request: ops.ReadSupervisorLog, *, as_json: bool) -> None:
     if as_json:
         render.out_json(session.ask(request))
         return
@@ -257,11 +260,98 @@ def _show_log(session: Session, request: ReadSupervisorLog, *, as_json: bool) ->
             show_bytes(chunk)
 
 
+# questions
+
+
+def _show_pending(session: Session, request: ListQuestions, *, as_json: bool) -> None:
+    pending: Pending = session.ask(request)
+    if as_json:
+        own = QuestionView.fields
+        bodies = [question.to_json() for question in pending.questions]
+        render.out_json([{name: body[name] for name in own} for body in bodies])
+        return
+    for question in pending.questions:
+        age = render.paint(render.age_since(question.asked_at), "dim")
+        title = render.cut(render.printable(question.title), 60)
+        render.out(f"{render.paint(question.id, 'bold')}  {age}  {title}")
+        render.out_lines(f"  {line}" for line in render.printable_lines(question.text))
+        for number, option in enumerate(question.options, 1):
+            render.out(f"  {number}. {render.printable(option)}")
+    if pending.questions:
+        first = pending.questions[0]
+        given = {"option": 1} if first.options else {"answer": "…"}
+        answer = shell_command(Next("question.answer", question_id=first.id, **given))
+        render.say(f"{render.plural(len(pending.questions), 'question')}; answer with `{answer}`")
+    else:
+        render.say("no pending questions")
+    for due in pending.decisions:
+        render.out(f"{render.printable(due.text)}: `{shell_command(due.next)}`")
+    session.wake(if_needed_for=[session.ask(ops.ShowQueue(limit=1))])
+
+
+def _show_answered(question: AnsweredQuestion) -> None:
+    render.out(f"answered {question.id}: {render.printable(question.answer or '')}")
+    when = "once the queue is resumed" if question.paused is not None else "now"
+    render.say(f"task {question.task} goes on {when}")
+
+
+def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: bool) -> int:
+    if not request.text and wait not in (None, FOREVER):
+        request.text, wait = wait or "", FOREVER  # `--wait "the question"`: no number of seconds follows
+    seconds = _seconds(wait)
+    asked: QuestionView = session.ask(request)
+    if wait is None:
+        if as_json:
+            render.out_json(asked.to_json())
+        else:
+            render.out(f"asked {asked.id}: {render.printable(asked.text)}")
+            render.out("end your turn now; you are started again with the answer")
+        return 0
+    answer = shell_command(Next("question.answer", question_id=asked.id, answer="…"))
+    if not as_json:
+        render.say(f"asked {asked.id}; waiting for a person (`{answer}`)")
+    with leaving(f"the question stays open: `{answer}`"):
+        # It is marked as waited for meanwhile, which is nothing that an operation could tell.
+        asked = QuestionView.of(session.fleet.questions.await_answer(asked.id, seconds))
+    is_answered = asked.state == "answered"
+    if as_json:
+        render.out_json(asked.to_json())
+    elif is_answered:
+        render.out_lines(render.printable_lines(asked.answer or ""))
+    else:
+        why = "nobody answered in time" if asked.state == "pending" else f"the question is {asked.state}"
+        render.say(f"{why}; end your turn, and you are started again with the answer")
+    return 0 if is_answered else NEEDS_PERSON
+
+
+def _seconds(wait: str | None) -> float | None:
+    """Return how long to wait; None is for ever."""
+    if wait in (None, FOREVER):
+        return None
+    try:
+        seconds = float(wait or "")
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise InvalidInput(f"--wait must be a number of seconds, got {wait!r}", hint="for example --wait 600")
+    return seconds
+
+
+WAIT = click.Option(
+    ["--wait"],
+    is_flag=False,
+    flag_value=FOREVER,
+    metavar="[SECONDS]",
+    help="Wait for the answer and print it; exit code 5 if none came in time.",
+)
 WATCH = flag("-w", "--watch", help="Keep looking, every second, until Ctrl-C.")
 
 ready = by_hand(ListReadyTasks, _show_ready)
-tasks = by_hand(ShowQueue, _show_underway, name="tasks", extra=(WATCH,))
+tasks = by_hand(ops.ShowQueue, _show_underway, name="tasks", extra=(WATCH,))
 show = command(ShowTask, View(_show_task))
-pause = command(PauseQueue, View(_show_paused))
-resume = command(ResumeQueue, View(_show_resumed))
-log = by_hand(ReadSupervisorLog, _show_log)
+pause = command(ops.PauseQueue, View(_show_paused))
+resume = command(ops.ResumeQueue, View(_show_resumed))
+log = by_hand(ops.ReadSupervisorLog, _show_log)
+questions = by_hand(ListQuestions, _show_pending, name="questions")
+answer = command(AnswerQuestion, View(_show_answered))
+ask = by_hand(AskPerson, _ask, extra=(WAIT,))

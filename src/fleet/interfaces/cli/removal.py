@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fleet.errors import Failed, NoRoom
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 _REMOVAL_GOES_ON = "the supervisor finishes it in the background; look with `fleet list --all`"
-_COLUMNS: Mapping[str, Callable[[RunView], str]] = {
-    "branch": lambda run: run.branch,
-    "run": lambda run: run.id,
-    "state": lambda run: run.state,
-}
+_REMOVED = render.Table[RemovedRun](
+    {
+        "branch": lambda run: run.branch,
+        "run": lambda run: run.id,
+        "state": lambda run: run.state,
+        "removed": lambda run: render.age_since(run.removed_at or run.state_since),
+        "work": lambda run: difference(run.diff),
+        "set aside": lambda run: _some(run.set_aside),
+    },
+    right=("removed",),
+)
 
 
 def _kill(session: Session, request: KillRuns, *, is_sure: bool, as_json: bool) -> None:
@@ -56,12 +62,13 @@ def require_gone(fleet: Fleet, ids: Sequence[str]) -> None:
 
 
 def _show_victims(runs: Sequence[RunView]) -> None:
-    def work(run: RunView) -> str:
+    rows: list[tuple[str, ...]] = []
+    for run in runs:
         # Of a run at work the recorded diff may be from before it did anything.
         unknown = "nothing changed" if run.has_ended else f"see `fleet diff {run.branch}`"
-        return difference(run.diff) or unknown
-
-    for line in render.table(runs, {**_COLUMNS, "work": work}, is_plain=True):
+        rows.append((run.branch, run.id, run.state, difference(run.diff) or unknown))
+    table = render.Table(render.cells("branch", "run", "state", "work"))
+    for line in table.lines(rows, is_plain=True):
         render.say(line)
 
 
@@ -104,7 +111,7 @@ def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -
         if as_json:
             render.out_json(removed)
         else:
-            _show_restorable(removed)
+            _REMOVED.show(removed, empty="no removed run to restore")
         return
     run: RunView = session.ask(request)
     with leaving(_REMOVAL_GOES_ON):
@@ -148,16 +155,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _show_restorable(runs: Sequence[RemovedRun]) -> None:
-    columns: dict[str, Callable[[RemovedRun], str]] = {
-        **_COLUMNS,
-        "removed": lambda run: render.age_since(run.removed_at or run.state_since),
-        "work": lambda run: difference(run.diff),
-        "set aside": lambda run: _some(run.set_aside),
-    }
-    render.show_table(runs, columns, right=("removed",), empty="no removed run to restore")
-
-
 def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool) -> None:
     runs: list[RunView] = session.ask(CleanRuns(all=request.all, dry_run=True))
     if not runs:
@@ -169,14 +166,10 @@ def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool
         if as_json:
             render.out_json(runs)
         else:
-            render.show_table(
-                runs,
-                {
-                    **_COLUMNS,
-                    "work": lambda run: difference(run.diff),
-                    "workspace": lambda run: run.workspace or "",
-                },
-            )
+            rows = [
+                (run.branch, run.id, run.state, difference(run.diff), run.workspace or "") for run in runs
+            ]
+            render.Table(render.cells("branch", "run", "state", "work", "workspace")).show(rows)
         return
     if not as_json:
         _show_victims(runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -313,21 +313,6 @@ def out_facts(facts: Iterable[tuple[str, str]]) -> None:
     out_lines(f"  {name:9} {printable(value)}" for name, value in facts if value)
 
 
-def show_table(
-    items: Sequence[Item],
-    columns: Mapping[str, Callable[[Item], str]],
-    *,
-    right: Collection[str] = (),
-    drop: Sequence[str] = (),
-    styles: Mapping[str, Callable[[Item], str]] | None = None,
-    empty: str = "",
-) -> None:
-    """Print a table of the result, see `table`, or say that there is none."""
-    if empty and not items:
-        say(empty)
-    out_lines(table(items, columns, right=right, drop=drop, styles=styles, width=terminal_width()))
-
-
 def cells(*headings: str) -> Mapping[str, Callable[[Sequence[str]], str]]:
     """Return the columns of a table whose items are its rows."""
     from operator import itemgetter
@@ -335,41 +320,52 @@ def cells(*headings: str) -> Mapping[str, Callable[[Sequence[str]], str]]:
     return {heading: itemgetter(place) for place, heading in enumerate(headings)}
 
 
-def table(
-    items: Sequence[Item],
-    columns: Mapping[str, Callable[[Item], str]],
-    *,
-    right: Collection[str] = (),
-    drop: Sequence[str] = (),
-    styles: Mapping[str, Callable[[Item], str]] | None = None,
-    width: int | None = None,
-    is_plain: bool = False,
-) -> list[str]:
-    """Return the lines of an aligned table, with the cell of an item in each column.
+class Table(Generic[Item]):
+    """A table of items, with what each column shows of one.
 
-    Empty columns are left out. Where `width` is too small, columns of `drop` go first, in that
+    Empty columns are left out. Where the terminal is too narrow, columns of `drop` go first, in that
     order; then the widest are cut. `styles` gives the cells of a column a colour, if stdout shows them.
     """
-    made = ((heading, [printable(cell(item)) for item in items]) for heading, cell in columns.items())
-    shown = [_Column(heading, cells, is_right=heading in right) for heading, cells in made if any(cells)]
-    if not shown:
-        return []
-    if width is not None:
-        shown = _that_fit(shown, drop, width)
-    lines = [column.fitted() for column in shown]
-    heading = _GAP.join(column.fit(column.heading) for column in shown).rstrip()
-    if not is_plain and is_coloured(sys.stdout):
-        heading = _painted(heading, "dim")
-        for column, cells in zip(shown, lines, strict=True):
-            if style := (styles or {}).get(column.heading):
-                cells[:] = [_painted(cell, style(item)) for cell, item in zip(cells, items, strict=True)]
-    return [heading, *(_GAP.join(cells).rstrip() for cells in zip(*lines, strict=True))]
+
+    def __init__(
+        self,
+        columns: Mapping[str, Callable[[Item], str]],
+        *,
+        right: Collection[str] = (),
+        drop: Sequence[str] = (),
+        styles: Mapping[str, Callable[[Item], str]] | None = None,
+    ) -> None:
+        self.columns, self.right, self.drop, self.styles = columns, right, drop, styles or {}
+
+    def show(self, items: Sequence[Item], *, empty: str = "") -> None:
+        """Print the table of a result, or say that it is empty."""
+        if empty and not items:
+            say(empty)
+        out_lines(self.lines(items, terminal_width()))
+
+    def lines(self, items: Sequence[Item], width: int | None = None, *, is_plain: bool = False) -> list[str]:
+        found = (
+            (heading, [printable(cell(item)) for item in items]) for heading, cell in self.columns.items()
+        )
+        shown = [_Column(heading, cells, heading in self.right) for heading, cells in found if any(cells)]
+        if not shown:
+            return []
+        if width is not None:
+            shown = _that_fit(shown, self.drop, width)
+        heading = _GAP.join(column.fit(column.heading) for column in shown).rstrip()
+        columns = [column.fitted() for column in shown]
+        if not is_plain and is_coloured(sys.stdout):
+            heading = _painted(heading, "dim")
+            for column, cells in zip(shown, columns, strict=True):
+                if style := self.styles.get(column.heading):
+                    cells[:] = [_painted(cell, style(item)) for cell, item in zip(cells, items, strict=True)]
+        return [heading, *(_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True))]
 
 
 class _Column:
     """One column of a table: its cells, and how wide they are."""
 
-    def __init__(self, heading: str, cells: Sequence[str], *, is_right: bool) -> None:
+    def __init__(self, heading: str, cells: Sequence[str], is_right: bool) -> None:
         self.heading, self.cells, self.is_right = heading, cells, is_right
         self.is_ascii = "".join(cells).isascii()
         self.width = max(len(heading), *map(len if self.is_ascii else width_of, cells))

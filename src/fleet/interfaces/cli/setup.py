@@ -1,33 +1,21 @@
-"""Set a project up, and configure it: `init`, `config`."""
+"""Set a project up, configure it, and check what it needs: `init`, `config`, `doctor`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from fleet.errors import Failed, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import View, carry_out, command
-from fleet.interfaces.cli.common import confirm, opened
-from fleet.operations.setup import (
-    ConfigCheck,
-    ConfigFiles,
-    SetConfig,
-    Setting,
-    SettingChange,
-    ShowConfig,
-    ShowConfigFiles,
-    ValidateConfig,
-)
+from fleet.interfaces.cli.commands import Session, View, by_hand, carry_out, command
+from fleet.interfaces.cli.common import confirm, flag, opened
+from fleet.operations import setup as ops
 from fleet.services.presets import PROJECT_TYPES
 
-if TYPE_CHECKING:
-    from fleet.services.setup import InitPlan
+_VERDICT_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command()
@@ -53,7 +41,13 @@ def init(type_: str | None, migrate_legacy: bool, force: bool, yes: bool) -> Non
     top = _project_top()
     older = read_older_files(top, with_global=migrate_legacy)
     plan = plan_init(top, type_, older=older, force=force)
-    _show_plan(plan)
+    render.say(f"{'replaces' if plan.overwrites else 'writes'} {plan.file} (a {plan.type} project):")
+    for line in plan.text.splitlines():
+        render.say(f"  {line}")
+    for sentence in plan.imports:
+        render.say(f"takes over {sentence}")
+    if plan.gitignore_lines:
+        render.say(f"adds to {plan.gitignore}: {', '.join(plan.gitignore_lines)}")
     confirm(f"Write {plan.file}?", is_sure=yes, flag="--yes")
     apply_init(plan)
     render.out(f"wrote {plan.file}")
@@ -72,16 +66,6 @@ def _project_top() -> Path:
     if (project / ".git").is_file():
         return Path(repository_at(".").top)
     return project
-
-
-def _show_plan(plan: InitPlan) -> None:
-    render.say(f"{'replaces' if plan.overwrites else 'writes'} {plan.file} (a {plan.type} project):")
-    for line in plan.text.splitlines():
-        render.say(f"  {line}")
-    for sentence in plan.imports:
-        render.say(f"takes over {sentence}")
-    if plan.gitignore_lines:
-        render.say(f"adds to {plan.gitignore}: {', '.join(plan.gitignore_lines)}")
 
 
 @click.group(invoke_without_command=True)
@@ -110,53 +94,40 @@ def config(context: click.Context, is_edit: bool, is_validate: bool, show_origin
         context.invoke(show, origin=show_origin, as_json=False)
 
 
-def _show_settings(settings: list[Setting], *, with_origin: bool = False) -> None:
+def _show_settings(session: Session, request: ops.ShowConfig, *, origin: bool, as_json: bool) -> None:
     import json
 
-    values = [(one.key, json.dumps(one.value, ensure_ascii=False), one.origin) for one in settings]
-    headings = ("setting", "value", "origin") if with_origin else ("setting", "value")
-    render.show_table(values, render.cells(*headings))
+    settings: list[ops.Setting] = session.ask(request)
+    if as_json:
+        render.out_json(settings)
+        return
+    rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.origin) for one in settings]
+    render.Table(render.cells("setting", "value", *(["origin"] if origin else []))).show(rows)
 
 
-show = command(ShowConfig, View(_show_settings))
-_with_origin = command(ShowConfig, View(partial(_show_settings, with_origin=True)))
-show.params.insert(0, click.Option(["--origin"], is_flag=True, help="Also show where each value comes from."))
-_plain = show.callback
-
-
-def _show_either(*, origin: bool, **given: Any) -> Any:
-    return cast("Any", _with_origin.callback if origin else _plain)(**given)
-
-
-show.callback = _show_either
-
-
-def _show_change(change: SettingChange) -> None:
+def _show_change(change: ops.SettingChange) -> None:
     render.out(f"{change.key} is set in {change.file}")
 
 
-set_ = command(SetConfig, View(_show_change), is_repair=True)
-
-
-def _show_check(check: ConfigCheck) -> None:
+def _show_check(check: ops.ConfigCheck) -> None:
     render.warn(check.warnings)
     render.out("the configuration is valid")
 
 
-validate = command(ValidateConfig, View(_show_check))
+def _show_files(files: ops.ConfigFiles) -> None:
+    found = (("user", files.user), ("project", files.project))
+    rows = [(whose, file.path, "" if file.exists else "not there yet") for whose, file in found if file]
+    render.Table(render.cells("whose", "file", "state")).show(rows)
 
 
-def _show_files(files: ConfigFiles) -> None:
-    rows = [
-        (whose, file.path, "" if file.exists else "not there yet")
-        for whose, file in (("user", files.user), ("project", files.project))
-        if file
-    ]
-    render.show_table(rows, render.cells("whose", "file", "state"))
-
-
-for one in (show, set_, validate, command(ShowConfigFiles, View(_show_files))):
-    config.add_command(one)
+show = by_hand(
+    ops.ShowConfig, _show_settings, extra=[flag("--origin", help="Also show where each value comes from.")]
+)
+validate = command(ops.ValidateConfig, View(_show_check))
+config.add_command(show)
+config.add_command(command(ops.SetConfig, View(_show_change), is_repair=True))
+config.add_command(validate)
+config.add_command(command(ops.ShowConfigFiles, View(_show_files)))
 
 
 @config.command()
@@ -185,4 +156,21 @@ def edit(user: bool = False) -> None:
         ) from error
     if code != 0:
         raise Failed(f"the editor {editor!r} ended with exit code {code}")
-    _show_check(carry_out(ValidateConfig, {})[0])
+    _show_check(carry_out(ops.ValidateConfig, {})[0])
+
+
+def _show_health(checks: list[ops.Check]) -> None:
+    widest = max(len(check.name) for check in checks)
+    for check in checks:
+        verdict = render.paint(f"{check.verdict:4}", _VERDICT_COLOURS[check.verdict])
+        render.out(f"{verdict}  {check.name:{widest}}  {render.printable(check.found)}")
+        if check.fix:
+            render.out(f"{'':{widest + 6}}  → {check.fix}")
+
+
+doctor = command(
+    ops.RunDoctor,
+    View(_show_health),
+    name="doctor",
+    exit_code=lambda checks: 1 if any(check.is_broken for check in checks) else 0,
+)

@@ -38,18 +38,24 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
         raise InvalidInput("--json goes with --status", hint="run `fleet run --status --json`")
     from fleet.operations.setup import ShowSupervisor, StartSupervisor
 
-    if status:
-        return _tell_status(ShowSupervisor, as_json=as_json)
+    if status or background:
+        return _tell_status(ShowSupervisor if status else StartSupervisor, as_json=as_json)
+    from fleet.bootstrap import home_folder, supervisor_link_of
+
+    home = home_folder()
     if stop:
-        return _stop()
+        render.out("stopped; agents run on" if supervisor_link_of(home).stop() else "no supervisor was up")
+        return 0
     if drain:
-        return _drain()
-    if background:
-        return _tell_status(StartSupervisor, as_json=False)
-    from fleet.bootstrap import home_folder
+        if supervisor_link_of(home).drain():
+            render.out("draining: no task is started any more, and the supervisor stops with the last one")
+            render.say("see what is left with `fleet tasks`; `fleet run --background` starts a new one")
+        else:
+            render.out("no supervisor was up")
+        return 0
     from fleet.interfaces.supervise import main
 
-    return main(home_folder(), is_background=False)
+    return main(home, is_background=False)
 
 
 def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
@@ -59,7 +65,7 @@ def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
 
     status: SupervisorStatus = carry_out(operation, {})[0]
     if as_json:
-        render.out_json(status.to_json())
+        render.out_json(status)
     elif not status.is_up:
         render.out("no supervisor is up")
     else:
@@ -76,24 +82,3 @@ def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
             )
         render.say(f"its log is {status.log}")
     return 0 if status.is_up else 7
-
-
-def _stop() -> int:
-    from fleet.bootstrap import home_folder, supervisor_link_of
-
-    if supervisor_link_of(home_folder()).stop():
-        render.out("stopped; agents run on")
-    else:
-        render.out("no supervisor was up")
-    return 0
-
-
-def _drain() -> int:
-    from fleet.bootstrap import home_folder, supervisor_link_of
-
-    if supervisor_link_of(home_folder()).drain():
-        render.out("draining: no task is started any more, and the supervisor stops with the last one")
-        render.say("see what is left with `fleet tasks`; `fleet run --background` starts a new one")
-    else:
-        render.out("no supervisor was up")
-    return 0

@@ -13,35 +13,15 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, View, by_hand, command
 from fleet.interfaces.cli.common import completing, json_option, opened
 from fleet.interfaces.cli.queue import STATE_COLOURS, obstacles
+from fleet.operations import tasks as ops
 from fleet.operations.spec import seconds_of
-from fleet.operations.tasks import (
-    BlockTask,
-    ChangeDependency,
-    CloseTasks,
-    CommentTask,
-    CreatedTask,
-    CreateTask,
-    EditedTask,
-    EditTask,
-    ExportTasks,
-    ImportedTasks,
-    ImportTasks,
-    ListTasks,
-    PortableTask,
-    QueuedTask,
-    ReadTask,
-    ReopenTask,
-    ShowTaskTree,
-    TaskFile,
-    TaskView,
-)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from fleet.domain.event import Json
 
-FILES = ReadTask.fields["what"].choices
+FILES = ops.ReadTask.fields["what"].choices
 OTHER_WORDS = {
     "add": "create",
     "new": "create",
@@ -57,7 +37,7 @@ DEEPEST = 30  # levels of a tree that fit on a screen
 # one task
 
 
-def _show_created(task: CreatedTask) -> None:
+def _show_created(task: ops.CreatedTask) -> None:
     render.out(summary(task))
     render.warn(task.warnings)
     if task.unmet:
@@ -68,7 +48,7 @@ def _show_created(task: CreatedTask) -> None:
         render.say("the supervisor is draining: once it has left, `fleet run --background` starts this task")
 
 
-def summary(task: TaskView) -> str:
+def summary(task: ops.TaskView) -> str:
     """Return a new task in the line that people know."""
     own = [("cwd", task.cwd), ("coder", task.coder), ("model", task.model or task.tier)]
     told = ", ".join(f"{name}: {render.printable(value)}" for name, value in own if value)
@@ -76,15 +56,15 @@ def summary(task: TaskView) -> str:
 
 
 def _told(what: str) -> View:
-    def show(task: TaskView) -> None:
+    def show(task: ops.TaskView) -> None:
         render.out(f"{what} {task.id}: {render.printable(task.title)}")
-        if isinstance(task, EditedTask):
+        if isinstance(task, ops.EditedTask):
             render.warn(task.warnings)
 
     return View(show)
 
 
-def _show_closed(tasks: Sequence[TaskView]) -> None:
+def _show_closed(tasks: Sequence[ops.TaskView]) -> None:
     for task in tasks:
         if task.state == "closed":
             render.out(f"closed {task.id}: {render.printable(task.title)}")
@@ -93,7 +73,7 @@ def _show_closed(tasks: Sequence[TaskView]) -> None:
             render.out(f"{task.id} will be closed once you end your turn{gates}")
 
 
-def _show_dependencies(task: TaskView) -> None:
+def _show_dependencies(task: ops.TaskView) -> None:
     """Show what a task waits for; one in progress does not wait, whatever is added."""
     waits = ", ".join(task.unmet) or "nothing"
     if task.unmet and task.state == "in_progress":
@@ -107,15 +87,15 @@ def _show_dependencies(task: TaskView) -> None:
 # several
 
 
-def _show_list(session: Session, request: ListTasks, *, as_json: bool) -> None:
+def _show_list(session: Session, request: ops.ListTasks, *, as_json: bool) -> None:
     from fleet.operations.queue import ShowQueue
 
-    shown: list[QueuedTask] = session.ask(request)
+    shown: list[ops.QueuedTask] = session.ask(request)
     if as_json:
         render.out_json(shown)
         return
     has_projects = len({task.project for task in shown}) > 1
-    columns: dict[str, Callable[[QueuedTask], str]] = {
+    columns: dict[str, Callable[[ops.QueuedTask], str]] = {
         "id": lambda task: task.id,
         "state": lambda task: render.words(task.state),
         "pri": lambda task: str(task.priority),
@@ -127,17 +107,17 @@ def _show_list(session: Session, request: ListTasks, *, as_json: bool) -> None:
         "title": lambda task: task.title,
         "why": _why,
     }
-    render.show_table(
-        shown,
+    table = render.Table(
         columns,
         right=("pri", "age", "cost"),
         drop=("labels", "cost", "project", "coder", "pri"),
         styles={"state": lambda task: STATE_COLOURS[task.state], "why": lambda task: "dim"},
     )
+    table.show(shown)
     counts = render.tally(render.words(task.state) for task in shown)
-    closed: list[QueuedTask] = []
+    closed: list[ops.QueuedTask] = []
     if not request.all and not request.state:
-        closed = session.ask(ListTasks(state="closed", label=request.label))
+        closed = session.ask(ops.ListTasks(state="closed", label=request.label))
     hidden = f" · {len(closed)} closed (see them with --all)" if closed else ""
     render.say(f"{render.plural(len(shown), 'task')}{f': {counts}' if counts else ''}{hidden}")
     if not shown and not closed and not request.state and not request.label:
@@ -148,7 +128,7 @@ def _show_list(session: Session, request: ListTasks, *, as_json: bool) -> None:
     session.wake(if_needed_for=[queue])
 
 
-def _why(task: QueuedTask) -> str:
+def _why(task: ops.QueuedTask) -> str:
     """Return why a task is in its state, in a few words."""
     if task.state == "closed":
         return task.close_reason or ""
@@ -157,8 +137,8 @@ def _why(task: QueuedTask) -> str:
     return task.refusal or task.reason
 
 
-def _show_tree(session: Session, request: ShowTaskTree, *, as_json: bool) -> None:
-    tasks: dict[str, TaskView] = {task.id: task for task in session.ask(request)}
+def _show_tree(session: Session, request: ops.ShowTaskTree, *, as_json: bool) -> None:
+    tasks: dict[str, ops.TaskView] = {task.id: task for task in session.ask(request)}
     if as_json:
         render.out_json([*tasks.values()])
         return
@@ -174,18 +154,18 @@ class Twig(NamedTuple):
     """One line of a tree."""
 
     lines: str  # drawn before it
-    task: TaskView
+    task: ops.TaskView
     is_cut: bool  # what it waits for stands further up, or is too deep to be shown
 
 
-def roots_of(tasks: Mapping[str, TaskView]) -> list[str]:
+def roots_of(tasks: Mapping[str, ops.TaskView]) -> list[str]:
     """Return the tasks that are not closed and that no such task waits for."""
     left = [task for task in tasks.values() if task.state != "closed"]
     awaited = {dep for task in left for dep in task.deps}
     return [task.id for task in left if task.id not in awaited]
 
 
-def grow(tasks: Mapping[str, TaskView], roots: Sequence[str]) -> Iterator[Twig]:
+def grow(tasks: Mapping[str, ops.TaskView], roots: Sequence[str]) -> Iterator[Twig]:
     """Yield the lines of a tree: below each task what it waits for, each of them in full only once."""
     seen: set[str] = set()
     waiting = [(root, "", "", 0) for root in reversed(roots)]
@@ -214,8 +194,8 @@ def _leaf(twig: Twig) -> str:
 # files
 
 
-def _export(session: Session, request: ExportTasks, *, file: str) -> None:
-    found: list[PortableTask] = session.ask(request)
+def _export(session: Session, request: ops.ExportTasks, *, file: str) -> None:
+    found: list[ops.PortableTask] = session.ask(request)
     lines = [render.json_text(task.to_json()) for task in found]
     if file == "-":
         render.out_lines(lines)
@@ -232,14 +212,14 @@ def _export(session: Session, request: ExportTasks, *, file: str) -> None:
     render.say(f"exported {render.plural(len(lines), 'task')}")
 
 
-def _show_imported(done: ImportedTasks) -> None:
+def _show_imported(done: ops.ImportedTasks) -> None:
     here = f"; {len(done.present)} were here already" if done.present else ""
     render.out(f"imported {render.plural(len(done.added), 'task')}{here}")
     for old, new in done.renamed.items():
         render.say(f"{old} is {new} here: another task has its id")
 
 
-def _show_file(file: TaskFile) -> None:
+def _show_file(file: ops.TaskFile) -> None:
     if file.text is not None:
         if render.is_terminal(sys.stdout):
             render.out_lines(render.printable_lines(file.text))
@@ -256,13 +236,13 @@ def _show_file(file: TaskFile) -> None:
         render.say("the log is empty")
 
 
-def _file_body(file: TaskFile) -> Json:
+def _file_body(file: ops.TaskFile) -> Json:
     if file.text is None:
         return [entry.to_json() for entry in file.entries]
     return {"task": file.task, "file": file.file, "text": file.text}
 
 
-view = command(ReadTask, View(_show_file, body=_file_body), name="view")
+view = command(ops.ReadTask, View(_show_file, body=_file_body), name="view")
 
 
 class TaskGroup(click.Group):
@@ -302,7 +282,7 @@ class TaskGroup(click.Group):
         """List the tasks in progress; a store that cannot be read must not spoil the help."""
         try:
             with opened() as fleet:
-                found: list[QueuedTask] = Session(fleet).ask(ListTasks(state="in_progress"))
+                found: list[ops.QueuedTask] = Session(fleet).ask(ops.ListTasks(state="in_progress"))
         except (FleetError, OSError):
             found = []
         if chosen := [(task, task.effective) for task in found if task.effective]:
@@ -325,22 +305,22 @@ class TaskGroup(click.Group):
     cls=TaskGroup,
     invoke_without_command=True,
     commands=(
-        command(CreateTask, View(_show_created)),
-        command(EditTask, _told("changed")),
-        command(CloseTasks, View(_show_closed)),
-        command(BlockTask, _told("blocked")),
-        command(ReopenTask, _told("reopened")),
-        command(CommentTask, _told("commented on")),
-        command(ChangeDependency, View(_show_dependencies)),
-        by_hand(ListTasks, _show_list),
-        by_hand(ShowTaskTree, _show_tree),
+        command(ops.CreateTask, View(_show_created)),
+        command(ops.EditTask, _told("changed")),
+        command(ops.CloseTasks, View(_show_closed)),
+        command(ops.BlockTask, _told("blocked")),
+        command(ops.ReopenTask, _told("reopened")),
+        command(ops.CommentTask, _told("commented on")),
+        command(ops.ChangeDependency, View(_show_dependencies)),
+        by_hand(ops.ListTasks, _show_list),
+        by_hand(ops.ShowTaskTree, _show_tree),
         by_hand(
-            ExportTasks,
+            ops.ExportTasks,
             _export,
             extra=(click.Argument(["file"], default="-", metavar="[FILE]"),),
             has_json=False,
         ),
-        command(ImportTasks, View(_show_imported)),
+        command(ops.ImportTasks, View(_show_imported)),
     ),
 )
 @json_option

@@ -83,16 +83,14 @@ def newest_version() -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _unreachable(f"no answer within {ASK_SECONDS} s") from None
-    if done.returncode != 0:
+        reason = f"no answer within {ASK_SECONDS} s"
+    else:
+        if done.returncode == 0:
+            first = done.stdout.decode(errors="replace").partition("\n")[0]  # fleet (1.2.3)
+            return first.partition("(")[2].partition(")")[0]
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise _unreachable(said[-1].removeprefix("ERROR: ") if said else "pip gave no reason")
-    first = done.stdout.decode(errors="replace").partition("\n")[0]  # fleet (1.2.3)
-    return first.partition("(")[2].partition(")")[0]
-
-
-def _unreachable(reason: str) -> Unavailable:
-    return Unavailable(
+        reason = said[-1].removeprefix("ERROR: ") if said else "pip gave no reason"
+    raise Unavailable(
         f"the package index could not be asked: {reason}", hint="check the network, then try again"
     )
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import click
 
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.interfaces.cli.common import flag
-from fleet.work.pair.operations import (
-    CancelPair,
-    DecidePair,
-    ListPairs,
-    PairView,
-    ShowPair,
-    StartPair,
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    View,
+    command,
+    diverted,
+    list_view,
+    said,
+    wait_command,
 )
+from fleet.interfaces.cli.common import flag
+from fleet.work.pair import operations as ops
 
-_COLUMNS: Mapping[str, Callable[[PairView], str]] = {
-    "id": lambda pair: pair.id,
-    "state": lambda pair: render.words(pair.state),
-    "round": lambda pair: f"{pair.round}/{pair.most_rounds}",
-    "age": lambda pair: render.age_since(pair.created_at),
-    "doer": lambda pair: pair.doer,
-    "reviewer": lambda pair: pair.reviewer,
-    "open": lambda pair: str(sum(finding.standing == "open" for finding in pair.findings)),
-    "prompt": lambda pair: render.first_line(pair.prompt),
-    "why": lambda pair: pair.reason,
-}
 COLOURS = {
     "doing": "cyan",
     "reviewing": "cyan",
@@ -40,35 +28,47 @@ COLOURS = {
     "rejected": "red",
     "cancelled": "red",
 }
+_TABLE = render.Table[ops.PairView](
+    {
+        "id": lambda pair: pair.id,
+        "state": lambda pair: render.words(pair.state),
+        "round": lambda pair: f"{pair.round}/{pair.most_rounds}",
+        "age": lambda pair: render.age_since(pair.created_at),
+        "doer": lambda pair: pair.doer,
+        "reviewer": lambda pair: pair.reviewer,
+        "open": lambda pair: str(sum(finding.standing == "open" for finding in pair.findings)),
+        "prompt": lambda pair: render.first_line(pair.prompt),
+        "why": lambda pair: pair.reason,
+    },
+    right=("age", "open"),
+    drop=("age", "open", "reviewer", "doer"),
+    styles={"state": lambda pair: COLOURS.get(pair.state, "")},
+)
 SEVERITY_COLOURS = {"blocker": "red", "major": "yellow"}
 
 
-def _reviews_itself(pair: PairView) -> bool:
+def _reviews_itself(pair: ops.PairView) -> bool:
     return pair.doer.partition(":")[0] == pair.reviewer.partition(":")[0]
 
 
-def _show_started(pair: PairView) -> None:
+def _show_started(pair: ops.PairView) -> None:
     render.out(f"created {pair.id}  ({pair.doer} does it, {pair.reviewer} reviews, on {pair.branch})")
     if _reviews_itself(pair):
         coder = pair.doer.partition(":")[0]
         render.say(f"{coder} reviews its own work: no other coder was named or found")
 
 
-def _show_state(pair: PairView) -> None:
-    render.out(f"{pair.id} is {render.words(pair.state)}")
-
-
-def _progress(pair: PairView) -> str:
+def _progress(pair: ops.PairView) -> str:
     return f"{pair.id}  round {pair.round} of {pair.most_rounds}  {pair.state}"
 
 
-def _exit_code(pair: PairView) -> int:
+def _exit_code(pair: ops.PairView) -> int:
     if pair.is_good:
         return 0
     return 1 if pair.has_ended else NEEDS_PERSON
 
 
-def _show(pair: PairView) -> None:
+def _show(pair: ops.PairView) -> None:
     state = render.paint(render.words(pair.state), COLOURS.get(pair.state, ""))
     render.out(f"{render.paint(pair.id, 'bold')}  {state}{render.because(pair.reason)}")
     itself = "  (the doer's own coder)" if _reviews_itself(pair) else ""
@@ -96,6 +96,7 @@ def _show(pair: PairView) -> None:
         render.out(f"  {finding.id:9} {severity}, {told}")
 
 
+STATE = said(lambda pair: f"{pair.id} is {render.words(pair.state)}")
 SHOWN = View(
     _show,
     progress=_progress,
@@ -104,24 +105,10 @@ SHOWN = View(
 )
 
 
-def _start() -> click.Command:
-    """Make the command that starts a pair, or with --plan a sprint, which takes the same."""
-    made = command(StartPair, View(_show_started), waits=SHOWN)
-    start_pair = made.callback
-    assert start_pair
+def _start_sprint() -> click.Command:
+    from fleet.work.sprint.cli import start_sprint
 
-    def start(*, plan: bool, **given: Any) -> Any:
-        if not plan:
-            return start_pair(**given)
-        from fleet.work.sprint.cli import start_sprint
-
-        assert start_sprint.callback
-        return start_sprint.callback(**given)
-
-    made.callback = start
-    help_ = "Plan first, and review phase by phase: the same as `fleet sprint`."
-    made.params.insert(-2, flag("--plan", help=help_))
-    return made
+    return start_sprint
 
 
 pair = NounGroup(
@@ -131,9 +118,14 @@ pair = NounGroup(
     Alone it is `pair list`. `fleet pair DOER REVIEWER -p …` starts one.""",
     example='fleet pair claude codex -p "Fix the login bug" --gate "make test" --wait',
     commands=(
-        _start(),
+        diverted(
+            command(ops.StartPair, View(_show_started), waits=SHOWN),
+            flag("--plan", help="Plan first, and review phase by phase: the same as `fleet sprint`."),
+            _start_sprint,
+            at=-2,
+        ),
         wait_command(
-            ShowPair,
+            ops.ShowPair,
             SHOWN,
             is_busy=lambda pair: pair.has_work,
             help="""Wait until a pair has ended, or needs a person.
@@ -142,19 +134,9 @@ pair = NounGroup(
             decide, or answer an agent.""",
             example="fleet pair wait p-1a2b3c4d5e",
         ),
-        command(
-            ListPairs,
-            list_view(
-                "pair",
-                _COLUMNS,
-                right=("age", "open"),
-                drop=("age", "open", "reviewer", "doer"),
-                state_colours=COLOURS,
-                start='fleet pair DOER REVIEWER -p "…"',
-            ),
-        ),
-        command(ShowPair, SHOWN),
-        command(CancelPair, View(_show_state)),
-        command(DecidePair, View(_show_state)),
+        command(ops.ListPairs, list_view("pair", _TABLE, start='fleet pair DOER REVIEWER -p "…"')),
+        command(ops.ShowPair, SHOWN),
+        command(ops.CancelPair, STATE),
+        command(ops.DecidePair, STATE),
     ),
 )

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.work.race.operations import (
-    CancelRace,
-    Candidate,
-    GateRow,
-    ListRaces,
-    RaceLine,
-    RaceView,
-    ShowRace,
-    StartRace,
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    View,
+    command,
+    list_view,
+    said,
+    wait_command,
 )
+from fleet.work.race import operations as ops
 
-_COLUMNS: Mapping[str, Callable[[RaceLine], str]] = {
-    "id": lambda race: race.id,
-    "state": lambda race: "asking" if race.is_asking else race.end or race.state,
-    "age": lambda race: render.age_since(race.created_at),
-    "candidates": lambda race: str(race.size),
-    "winner": lambda race: str(race.winner or ""),
-    "prompt": lambda race: render.first_line(race.prompt),
-    "why": lambda race: race.reason,
-}
+_TABLE = render.Table[ops.RaceLine](
+    {
+        "id": lambda race: race.id,
+        "state": lambda race: "asking" if race.is_asking else race.end or race.state,
+        "age": lambda race: render.age_since(race.created_at),
+        "candidates": lambda race: str(race.size),
+        "winner": lambda race: str(race.winner or ""),
+        "prompt": lambda race: render.first_line(race.prompt),
+        "why": lambda race: race.reason,
+    },
+    drop=("age", "candidates"),
+)
 STANDING_COLOURS = {
     "winner": "green",
     "good": "green",
@@ -39,15 +39,7 @@ STANDING_COLOURS = {
 SAY_COLOURS = {"yes": "green", "no": "red", "flaky": "yellow", "no tests": "red", "as before": "dim"}
 
 
-def _show_started(race: RaceView) -> None:
-    render.out(f"created {race.id}  ({race.size} candidates by {', '.join(race.coders)})")
-
-
-def _show_cancelled(race: RaceView) -> None:
-    render.out(f"{race.id} is being cancelled; the branches of its candidates stay")
-
-
-def _progress(race: RaceView) -> str:
+def _progress(race: ops.RaceView) -> str:
     if race.state != "racing":
         left = f", {render.plural(race.trials_left, 'trial')} left" if race.trials_left else ""
         return f"{race.id}  {race.state}{left}"
@@ -55,14 +47,14 @@ def _progress(race: RaceView) -> str:
     return f"{race.id}  {race.state}{render.because(counts)}"
 
 
-def _exit_code(race: RaceView) -> int:
+def _exit_code(race: ops.RaceView) -> int:
     """0 for a winner; a tie and a question need a person."""
     if race.end == "won":
         return 0
     return NEEDS_PERSON if race.is_asking or race.end == "tie" else 1
 
 
-def _show(race: RaceView) -> None:
+def _show(race: ops.RaceView) -> None:
     render.out(f"{render.paint(race.id, 'bold')}  {render.first_line(race.prompt)}")
     state = "waits for you (`fleet questions`)" if race.is_asking else race.end or race.state
     render.out_facts((("state", f"{state}{render.because(race.reason)}"), ("base", race.base[:12])))
@@ -79,7 +71,7 @@ def _show(race: RaceView) -> None:
         render.say(f"branches of the other candidates: {render.printable(', '.join(others))}")
 
 
-def _candidate_lines(one: Candidate) -> list[str]:
+def _candidate_lines(one: ops.Candidate) -> list[str]:
     standing = render.paint(one.standing, STANDING_COLOURS.get(one.standing, ""))
     size = f"+{one.diff.added} -{one.diff.removed}" if one.diff.files else ""
     about = "  ".join(part for part in (one.coder, render.printable(one.branch or ""), size) if part)
@@ -104,7 +96,7 @@ def _candidate_lines(one: Candidate) -> list[str]:
     return lines
 
 
-def _gate_line(gate: GateRow) -> str:
+def _gate_line(gate: ops.GateRow) -> str:
     say = render.paint(f"{gate.say:9}", SAY_COLOURS[gate.say])
     codes = ", ".join("too long" if code is None else str(code) for code in gate.codes) or "not run"
     tests = ""
@@ -116,6 +108,8 @@ def _gate_line(gate: GateRow) -> str:
     return f"{say} `{render.printable(gate.command)}`  exit {codes}  {gate.seconds:.1f}s{tests}{reason}"
 
 
+_STARTED = said(lambda race: f"created {race.id}  ({race.size} candidates by {', '.join(race.coders)})")
+_CANCELLED = said(lambda race: f"{race.id} is being cancelled; the branches of its candidates stay")
 SHOWN = View(
     _show,
     progress=_progress,
@@ -130,9 +124,9 @@ race = NounGroup(
     Alone it is `race list`. `fleet race N -p … --gate CMD` starts one.""",
     example='fleet race 3 -p "Fix the login bug" --gate "make test" --wait',
     commands=(
-        command(StartRace, View(_show_started), waits=SHOWN),
+        command(ops.StartRace, _STARTED, waits=SHOWN),
         wait_command(
-            ShowRace,
+            ops.ShowRace,
             SHOWN,
             is_busy=lambda race: not race.is_settled,
             help="""Wait until a race has ended, or needs a person.
@@ -141,13 +135,8 @@ race = NounGroup(
             person must choose, because no evidence does, or answer a candidate.""",
             example="fleet race wait r-1a2b3c4d5e",
         ),
-        command(
-            ListRaces,
-            list_view(
-                "race", _COLUMNS, drop=("age", "candidates"), start='fleet race 3 -p "…" --gate "make test"'
-            ),
-        ),
-        command(ShowRace, SHOWN),
-        command(CancelRace, View(_show_cancelled)),
+        command(ops.ListRaces, list_view("race", _TABLE, start='fleet race 3 -p "…" --gate "make test"')),
+        command(ops.ShowRace, SHOWN),
+        command(ops.CancelRace, _CANCELLED),
     ),
 )

@@ -2,61 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import click
 
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.work.sprint.operations import (
-    CancelSprint,
-    CheckPlan,
-    ListSprints,
-    PhaseRow,
-    ShowSprint,
-    SprintView,
-    StartSprint,
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    View,
+    command,
+    list_view,
+    said,
+    wait_command,
+)
+from fleet.work.sprint import operations as ops
+
+COLOURS = {"planning": "cyan", "building": "cyan", "done": "green", "stopped": "red", "cancelled": "red"}
+_TABLE = render.Table[ops.SprintView](
+    {
+        "id": lambda sprint: sprint.id,
+        "state": lambda sprint: sprint.state,
+        "phase": lambda sprint: _phase(sprint),
+        "age": lambda sprint: render.age_since(sprint.created_at),
+        "doer": lambda sprint: sprint.doer,
+        "reviewer": lambda sprint: sprint.reviewer,
+        "prompt": lambda sprint: render.first_line(sprint.prompt),
+        "why": lambda sprint: sprint.reason,
+    },
+    right=("age",),
+    styles={"state": lambda sprint: COLOURS.get(sprint.state, "")},
 )
 
-_COLUMNS: Mapping[str, Callable[[SprintView], str]] = {
-    "id": lambda sprint: sprint.id,
-    "state": lambda sprint: sprint.state,
-    "phase": lambda sprint: _phase(sprint),
-    "age": lambda sprint: render.age_since(sprint.created_at),
-    "doer": lambda sprint: sprint.doer,
-    "reviewer": lambda sprint: sprint.reviewer,
-    "prompt": lambda sprint: render.first_line(sprint.prompt),
-    "why": lambda sprint: sprint.reason,
-}
-COLOURS = {"planning": "cyan", "building": "cyan", "done": "green", "stopped": "red", "cancelled": "red"}
 
-
-def _show_started(sprint: SprintView) -> None:
-    roles = f"{sprint.doer} plans and builds, {sprint.reviewer} reviews"
-    render.out(f"created {sprint.id}  ({roles}, on {sprint.branch})")
-
-
-def _show_cancelled(sprint: SprintView) -> None:
-    render.out(f"{sprint.id} is {sprint.state}")
-
-
-def _phase(sprint: SprintView) -> str:
+def _phase(sprint: ops.SprintView) -> str:
     phases = len(sprint.plan)
     return f"phase {min(sprint.phase, phases)} of {phases}" if phases else "plan"
 
 
-def _progress(sprint: SprintView) -> str:
+def _progress(sprint: ops.SprintView) -> str:
     pair = sprint.pair_states[-1] if sprint.pair_states else None
     return f"{sprint.id}  {_phase(sprint)}" + (f"  round {pair.round}: {pair.state}" if pair else "")
 
 
-def _exit_code(sprint: SprintView) -> int:
+def _exit_code(sprint: ops.SprintView) -> int:
     if sprint.state == "done":
         return 0
     return 1 if sprint.has_ended else NEEDS_PERSON
 
 
-def _show(sprint: SprintView) -> None:
+def _show(sprint: ops.SprintView) -> None:
     state = render.paint(sprint.state, COLOURS.get(sprint.state, ""))
     render.out(f"{render.paint(sprint.id, 'bold')}  {state}{render.because(sprint.reason)}")
     head, unlanded = (sprint.head or "")[:10], sprint.unlanded or ""
@@ -83,10 +76,15 @@ def _show(sprint: SprintView) -> None:
         render.say(f"first run `git merge {head}` on {sprint.branch}: it lacks the last commits")
 
 
-def _show_checked(phases: list[PhaseRow]) -> None:
+def _show_checked(phases: list[ops.PhaseRow]) -> None:
     file = click.get_current_context().params["plan"]
     tasks = sum(len(phase.tasks) for phase in phases)
     render.out(f"{file}: {render.plural(len(phases), 'phase')}, {render.plural(tasks, 'task')}")
+
+
+def _started(sprint: ops.SprintView) -> str:
+    roles = f"{sprint.doer} plans and builds, {sprint.reviewer} reviews"
+    return f"created {sprint.id}  ({roles}, on {sprint.branch})"
 
 
 SHOWN = View(
@@ -95,7 +93,7 @@ SHOWN = View(
     exit_code=_exit_code,
     goes_on="it goes on in the background; `fleet sprint list` shows it, `fleet sprint cancel` ends it",
 )
-start_sprint = command(StartSprint, View(_show_started), waits=SHOWN)  # also `fleet pair --plan`
+start_sprint = command(ops.StartSprint, said(_started), waits=SHOWN)  # also `fleet pair --plan`
 
 sprint = NounGroup(
     "sprint",
@@ -106,7 +104,7 @@ sprint = NounGroup(
     commands=(
         start_sprint,
         wait_command(
-            ShowSprint,
+            ops.ShowSprint,
             SHOWN,
             is_busy=lambda sprint: sprint.has_work,
             help="""Wait until a sprint has ended, or needs a person.
@@ -116,17 +114,10 @@ sprint = NounGroup(
             example="fleet sprint wait s-1a2b3c4d5e",
         ),
         command(
-            ListSprints,
-            list_view(
-                "sprint",
-                _COLUMNS,
-                right=("age",),
-                state_colours=COLOURS,
-                start='fleet sprint DOER REVIEWER -p "…" --gate "…"',
-            ),
+            ops.ListSprints, list_view("sprint", _TABLE, start='fleet sprint DOER REVIEWER -p "…" --gate "…"')
         ),
-        command(ShowSprint, SHOWN),
-        command(CancelSprint, View(_show_cancelled)),
-        command(CheckPlan, View(_show_checked)),
+        command(ops.ShowSprint, SHOWN),
+        command(ops.CancelSprint, said(lambda sprint: f"{sprint.id} is {sprint.state}")),
+        command(ops.CheckPlan, View(_show_checked)),
     ),
 )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import InvalidInput, Next
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, command, list_view, wait_command
-from fleet.interfaces.shell_syntax import shell_command
-from fleet.work.train.operations import (
-    CancelTrain,
-    ConflictRow,
-    Forecast,
-    ListTrains,
-    MergeStart,
-    PullRequestRow,
-    ResumeTrain,
-    ShowConflicts,
-    ShowTrain,
-    StartMerge,
-    TrainBranch,
-    TrainLine,
-    TrainView,
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    View,
+    command,
+    list_view,
+    said,
+    wait_command,
 )
+from fleet.interfaces.shell_syntax import shell_command
+from fleet.work.train import operations as ops
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
@@ -33,48 +27,39 @@ BRANCH_COLOURS = {"landed": "green", "sent_back": "yellow", "refused": "red", "w
 STATE_COLOURS = {"open": "cyan", "halted": "yellow", "done": "green", "cancelled": "dim"}
 MOST_PATHS = 5  # that are named in a line
 INDENT = " " * 13
-_COLUMNS: Mapping[str, Callable[[TrainLine], str]] = {
-    "id": lambda train: train.id,
-    "state": lambda train: train.state,
-    "into": lambda train: train.into,
-    "branches": lambda train: _tally(train),
-    "project": lambda train: train.project,
-    "why": lambda train: train.reason,
-}
+_TABLE = render.Table[ops.TrainLine](
+    {
+        "id": lambda train: train.id,
+        "state": lambda train: train.state,
+        "into": lambda train: train.into,
+        "branches": lambda train: _tally(train),
+        "project": lambda train: train.project,
+        "why": lambda train: train.reason,
+    },
+)
 
 
 # conflicts
 
 
-def _show_forecast(found: Forecast) -> None:
-    render.show_table(
-        found.branches,
-        {
-            "branch": lambda one: one.branch,
-            "agent": lambda one: one.state or "",
-            f"into {found.into}": lambda one: (
-                f"conflicts: {_paths(one.conflict)}" if one.conflict else "merges"
-            ),
-        },
-        empty=f"no agent's branch has commits that {found.into!r} lacks",
-    )
+def _show_forecast(found: ops.Forecast) -> None:
+    rows = [
+        (one.branch, one.state or "", f"conflicts: {_paths(one.conflict)}" if one.conflict else "merges")
+        for one in found.branches
+    ]
+    table = render.Table(render.cells("branch", "agent", f"into {found.into}"))
+    table.show(rows, empty=f"no agent's branch has commits that {found.into!r} lacks")
     if found.pairs:
         render.out()
-        render.show_table(
-            found.pairs,
-            {
-                "branch": lambda pair: pair.branches[0],
-                "and branch": lambda pair: pair.branches[1],
-                "both changed": lambda pair: _paths(pair.conflict),
-            },
-        )
+        pairs = [(*pair.branches, _paths(pair.conflict)) for pair in found.pairs]
+        render.Table(render.cells("branch", "and branch", "both changed")).show(pairs)
 
 
-def _forecast_code(found: Forecast) -> int:
+def _forecast_code(found: ops.Forecast) -> int:
     return 4 if found.pairs or not all(one.merges for one in found.branches) else 0
 
 
-def _paths(conflict: ConflictRow) -> str:
+def _paths(conflict: ops.ConflictRow) -> str:
     return conflict.reason or _some(conflict.files)
 
 
@@ -87,7 +72,7 @@ def _some(paths: Sequence[str]) -> str:
 # trains
 
 
-def _show_started(started: MergeStart) -> None:
+def _show_started(started: ops.MergeStart) -> None:
     train = started.train
     render.warn(_warnings(train.branches if train else started.pull_requests))
     for request in started.pull_requests:
@@ -100,11 +85,11 @@ def _show_started(started: MergeStart) -> None:
         render.say(f"gates before it lands: {gates}" if gates else "no gates: whatever merges cleanly lands")
 
 
-def _started_json(started: MergeStart) -> Json:
+def _started_json(started: ops.MergeStart) -> Json:
     return started.train.to_json() if started.train else [one.to_json() for one in started.pull_requests]
 
 
-def _warnings(branches: Iterable[TrainBranch | PullRequestRow]) -> list[str]:
+def _warnings(branches: Iterable[ops.TrainBranch | ops.PullRequestRow]) -> list[str]:
     """Name the branches that change what decides how work is judged."""
     return [
         f"{render.printable(one.branch)} {_changes(one)}; review it before it lands"
@@ -113,11 +98,11 @@ def _warnings(branches: Iterable[TrainBranch | PullRequestRow]) -> list[str]:
     ]
 
 
-def _changes(one: TrainBranch | PullRequestRow) -> str:
+def _changes(one: ops.TrainBranch | ops.PullRequestRow) -> str:
     return f"changes settings, gates, CI or test configuration: {_some(one.protected_files)}"
 
 
-def _progress(train: TrainView) -> str:
+def _progress(train: ops.TrainView) -> str:
     warnings = [f"warning: {warning}" for warning in _warnings(train.branches)]
     moved = [one for one in train.branches if one.state != "waiting"]
     return "\n".join(
@@ -125,19 +110,19 @@ def _progress(train: TrainView) -> str:
     )
 
 
-def _exit_code(train: TrainView) -> int:
+def _exit_code(train: ops.TrainView) -> int:
     if train.state == "cancelled":
         return 1
     is_refused = any(one.state == "refused" for one in train.branches)
     return NEEDS_PERSON if is_refused or train.state == "halted" else 0
 
 
-def _tally(train: TrainLine) -> str:
+def _tally(train: ops.TrainLine) -> str:
     landed = sum(one.state == "landed" for one in train.branches)
     return f"{landed} of {len(train.branches)} landed"
 
 
-def _show(train: TrainView) -> None:
+def _show(train: ops.TrainView) -> None:
     state = render.paint(train.state, STATE_COLOURS[train.state])
     render.out(f"train {train.id} into {render.printable(train.into)}: {state}, {_tally(train)}")
     render.out_lines(f"  {line}" for line in render.printable_lines(train.reason))
@@ -149,14 +134,7 @@ def _show(train: TrainView) -> None:
         render.say(f"other trains: {', '.join(train.others)}")
 
 
-def _said(text: str) -> View:
-    def show(train: TrainView) -> None:
-        render.out(f"train {train.id} {text}; {_tally(train)}")
-
-    return View(show)
-
-
-def _branch_lines(train: TrainView, one: TrainBranch) -> list[str]:
+def _branch_lines(train: ops.TrainView, one: ops.TrainBranch) -> list[str]:
     state = render.paint(f"{render.words(one.state):9}", BRANCH_COLOURS[one.state])
     head = f"  {state}  {render.printable(one.branch)}"
     protected = [f"{INDENT}{_changes(one)}"] if one.protected_files else []
@@ -170,7 +148,7 @@ def _branch_lines(train: TrainView, one: TrainBranch) -> list[str]:
     return lines
 
 
-def _advice(train: TrainView, one: TrainBranch) -> str:
+def _advice(train: ops.TrainView, one: ops.TrainBranch) -> str:
     """Return what to type for a branch that a person must look at."""
     head = quote(one.head)
     fix = f"`git switch {head} && git merge {quote(train.into)}`" if one.files else f"look at {head}"
@@ -194,8 +172,8 @@ SHOWN = View(
     goes_on="the train goes on in the background; `fleet train list` shows it, `fleet train cancel` ends it",
 )
 
-conflicts = command(ShowConflicts, View(_show_forecast), name="conflicts", exit_code=_forecast_code)
-merge = command(StartMerge, View(_show_started, body=_started_json), name="merge", waits=SHOWN)
+conflicts = command(ops.ShowConflicts, View(_show_forecast), name="conflicts", exit_code=_forecast_code)
+merge = command(ops.StartMerge, View(_show_started, body=_started_json), name="merge", waits=SHOWN)
 _start = merge.callback
 
 
@@ -215,13 +193,10 @@ train = NounGroup(
     Alone it is `train list`. `fleet merge` starts one.""",
     example="fleet train show m-1a2b3c4d5e",
     commands=(
-        command(
-            ListTrains,
-            list_view("train", _COLUMNS, start='fleet merge BRANCH --gate "…"'),
-        ),
-        command(ShowTrain, SHOWN),
+        command(ops.ListTrains, list_view("train", _TABLE, start='fleet merge BRANCH --gate "…"')),
+        command(ops.ShowTrain, SHOWN),
         wait_command(
-            ShowTrain,
+            ops.ShowTrain,
             SHOWN,
             is_busy=lambda train: not train.is_settled,
             help="""Wait until a train has ended, or needs a person.
@@ -229,7 +204,7 @@ train = NounGroup(
             The exit code is 0 if everything landed, 5 if something needs a person, 1 if it was cancelled.""",
             example="fleet train wait m-1a2b3c4d5e",
         ),
-        command(CancelTrain, _said("is being cancelled")),
-        command(ResumeTrain, _said("resumed")),
+        command(ops.CancelTrain, said(lambda train: f"train {train.id} is being cancelled; {_tally(train)}")),
+        command(ops.ResumeTrain, said(lambda train: f"train {train.id} resumed; {_tally(train)}")),
     ),
 )

@@ -2,75 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, cast
+from collections.abc import Iterator
 
 import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, View, carry_out, command, list_view
+from fleet.interfaces.cli.commands import (
+    NEEDS_PERSON,
+    NounGroup,
+    Session,
+    View,
+    by_hand,
+    command,
+    diverted,
+    list_view,
+    said,
+)
 from fleet.interfaces.cli.common import confirm, flag
 from fleet.work.workflow import graph
-from fleet.work.workflow.operations import (
-    ApproveStage,
-    CancelWorkflow,
-    CheckWorkflow,
-    CleanUp,
-    CleanUpWorkflow,
-    DrawWorkflow,
-    KnownWorkflow,
-    ListKnown,
-    ListWorkflows,
-    PauseWorkflow,
-    RejectStage,
-    ResumeWorkflow,
-    RetryStage,
-    RunWorkflow,
-    ShowStageLogs,
-    ShowWorkflow,
-    ShowWorkflowResult,
-    StageNote,
-    StageRow,
-    WorkflowResult,
-    WorkflowView,
-)
+from fleet.work.workflow import operations as ops
 
 STATE_COLOURS = {"running": "cyan", "succeeded": "green", "failed": "red", "cancelled": ""}
 STAGE_COLOURS = {"running": "cyan", "asking": "yellow", "done": "green", "failed": "red"}
-_COLUMNS: Mapping[str, Callable[[WorkflowView], str]] = {
-    "id": lambda workflow: workflow.id,
-    "name": lambda workflow: workflow.name,
-    "state": lambda workflow: (
-        "needs you" if workflow.needs_person else "paused" if workflow.is_paused else workflow.state
-    ),
-    "stages": lambda workflow: (
-        f"{sum(stage.state in ('done', 'skipped') for stage in workflow.stages)}/{len(workflow.stages)}"
-    ),
-    "age": lambda workflow: render.age_since(workflow.created_at),
-    "project": lambda workflow: workflow.project,
-}
+_TABLE = render.Table[ops.WorkflowView](
+    {
+        "id": lambda workflow: workflow.id,
+        "name": lambda workflow: workflow.name,
+        "state": lambda workflow: (
+            "needs you" if workflow.needs_person else "paused" if workflow.is_paused else workflow.state
+        ),
+        "stages": lambda workflow: (
+            f"{sum(stage.state in ('done', 'skipped') for stage in workflow.stages)}/{len(workflow.stages)}"
+        ),
+        "age": lambda workflow: render.age_since(workflow.created_at),
+        "project": lambda workflow: workflow.project,
+    },
+)
 
 
-def _show_started(workflow: WorkflowView) -> None:
+def _show_started(workflow: ops.WorkflowView) -> None:
     _warn(workflow)
     stages = render.plural(len(workflow.stages), "stage")
     render.out(f"started {render.printable(workflow.name)}  (workflow {workflow.id}, {stages})")
 
 
-def _show_checked(workflow: WorkflowView) -> None:
+def _show_checked(workflow: ops.WorkflowView) -> None:
     _warn(workflow)
     render.out_lines(render.printable(line) for line in graph.lines_of(workflow))
     stages = render.plural(len(workflow.stages), "stage")
     render.say(f"{render.printable(workflow.name)} can run: {stages}")
 
 
-def _warn(workflow: WorkflowView) -> None:
+def _warn(workflow: ops.WorkflowView) -> None:
     render.warn(map(render.printable, workflow.warnings))
 
 
-def _progress(workflow: WorkflowView) -> str:
+def _progress(workflow: ops.WorkflowView) -> str:
     if workflow.state != "running":
         return ""
     running = [stage.name for stage in workflow.stages if stage.state == "running"]
@@ -80,40 +68,34 @@ def _progress(workflow: WorkflowView) -> str:
     return f"{workflow.id}  {settled} of {len(workflow.stages)} stages{paused}; now: {now}"
 
 
-def _exit_code(workflow: WorkflowView) -> int:
+def _exit_code(workflow: ops.WorkflowView) -> int:
     if workflow.needs_person:
         return NEEDS_PERSON
     return 0 if workflow.state in ("succeeded", "running") else 1
 
 
-def _show_known(known: list[KnownWorkflow]) -> None:
-    render.show_table(
-        known,
-        {
-            "name": lambda one: one.name,
-            "what it does": lambda one: one.description,
-            "file": lambda one: one.path,
-        },
-    )
+def _show_known(known: list[ops.KnownWorkflow]) -> None:
+    rows = [(one.name, one.description, one.path) for one in known]
+    render.Table(render.cells("name", "what it does", "file")).show(rows)
 
 
-def _show(workflow: WorkflowView) -> None:
+def _show(workflow: ops.WorkflowView) -> None:
     name = render.paint(render.printable(workflow.name), "bold")
     state = render.paint(workflow.state, STATE_COLOURS[workflow.state])
     paused = " (paused)" if workflow.is_paused and workflow.state == "running" else ""
     render.out(f"{name}  {workflow.id}  {state}{paused}{render.because(workflow.reason)}")
-    render.show_table(
-        [row for stage in workflow.stages for row in _stage_rows(stage)],
+    table = render.Table(
         render.cells("#", "stage", "who", "state", "took", "branch", "what it says"),
         drop=("#", "took", "who"),
         styles={"state": lambda row: STAGE_COLOURS.get(row[3], "")},
     )
+    table.show([row for stage in workflow.stages for row in _stage_rows(stage)])
     _warn(workflow)
     if any(stage.state == "asking" for stage in workflow.stages):
         render.say(f"a person must approve or reject: see `fleet workflow logs {workflow.id}`")
 
 
-def _stage_rows(stage: StageRow) -> Iterator[tuple[str, ...]]:
+def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
     """Yield a row for a stage, and one for each of its parts, if it has several."""
     only = stage.results[0] if len(stage.results) == 1 else None
     task = stage.task_states[0] if len(stage.task_states) == 1 else None
@@ -144,7 +126,7 @@ def _stage_rows(stage: StageRow) -> Iterator[tuple[str, ...]]:
             yield ("", name, "", state, "", branch or "", render.first_line(said))
 
 
-def _show_logs(entries: list[StageNote]) -> None:
+def _show_logs(entries: list[ops.StageNote]) -> None:
     if not entries:
         render.say("nothing has happened yet")
     tries: dict[str, int] = {}
@@ -167,8 +149,8 @@ def _show_logs(entries: list[StageNote]) -> None:
         render.out_lines(f"    {line}" for line in more)
 
 
-def _show_result(_: object, *, as_json: bool, **given: Any) -> int:
-    found = cast("WorkflowResult", carry_out(ShowWorkflowResult, given)[0])
+def _show_result(session: Session, request: ops.ShowWorkflowResult, *, as_json: bool) -> int:
+    found: ops.WorkflowResult = session.ask(request)
     is_good = all(one.is_good for one in found.results)
     code = (0 if is_good else 1) if found.stage else _exit_code(found.workflow)
     if as_json:
@@ -186,13 +168,18 @@ def _show_result(_: object, *, as_json: bool, **given: Any) -> int:
     return code
 
 
-def _show_cleaned(cleaned: CleanUp) -> None:
+def _clean_up(session: Session, request: ops.CleanUpWorkflow, *, yes: bool, as_json: bool) -> None:
+    confirm(f"delete the merged branches of {request.workflow_id}?", is_sure=yes, flag="--yes")
+    cleaned: ops.CleanUp = session.ask(request)
+    if as_json:
+        render.out_json(cleaned)
+        return
     render.out_lines(f"deleted {branch}" for branch in cleaned.deleted)
     render.out_lines(f"kept    {branch}  (not merged, or checked out)" for branch in cleaned.kept)
 
 
-def _draw(_: object, *, svg: str | None, as_json: bool, **given: Any) -> None:
-    found = cast("WorkflowView", carry_out(DrawWorkflow, given)[0])
+def _draw(session: Session, request: ops.DrawWorkflow, *, svg: str | None, as_json: bool) -> None:
+    found: ops.WorkflowView = session.ask(request)
     if as_json:
         render.out_json(found)
     elif svg is None:
@@ -209,43 +196,7 @@ def _draw(_: object, *, svg: str | None, as_json: bool, **given: Any) -> None:
         render.say(f"wrote {svg}")
 
 
-def _said(text: str) -> View:
-    def show(workflow: WorkflowView) -> None:
-        render.out(text.format(workflow.id))
-
-    return View(show)
-
-
-# commands that differ from others in an option
-
-
-def _changed(made: click.Command, run: Callable[..., int | None], *extra: click.Option) -> click.Command:
-    """Give a command more options, and something else to run: `run(usual, **given)`."""
-    made.params[-1:-1] = extra
-    usual = made.callback
-    assert usual is not None
-    made.callback = partial(run, usual)
-    return made
-
-
-def _diverted(made: click.Command, name: str, help: str, other: click.Command) -> click.Command:
-    """Give a command a flag with which it is another one, which takes some of its options."""
-    taken = {param.name for param in other.params}
-
-    def run(usual: Callable[..., int | None], **given: Any) -> int | None:
-        if not given.pop(name, False):
-            return usual(**given)
-        assert other.callback is not None
-        return other.callback(**{name: value for name, value in given.items() if name in taken})
-
-    return _changed(made, run, flag(f"--{name}", help=help))
-
-
-def _clean_up(usual: Callable[..., int | None], *, yes: bool, **given: Any) -> int | None:
-    confirm(f"delete the merged branches of {given['workflow_id']}?", is_sure=yes, flag="--yes")
-    return usual(**given)
-
-
+SVG = click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout).")
 SHOWN = View(
     _show,
     progress=_progress,
@@ -261,35 +212,26 @@ workflow = NounGroup(
     Alone it is `workflow list`.""",
     example='fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait',
     commands=(
-        _diverted(
-            command(RunWorkflow, View(_show_started), waits=SHOWN),
-            "check",
-            "Check whether it could run, and draw it; start nothing.",
-            command(CheckWorkflow, View(_show_checked)),
+        diverted(
+            command(ops.RunWorkflow, View(_show_started), waits=SHOWN),
+            flag("--check", help="Check whether it could run, and draw it; start nothing."),
+            lambda: command(ops.CheckWorkflow, View(_show_checked)),
         ),
-        _diverted(
-            command(
-                ListWorkflows,
-                list_view("workflow", _COLUMNS, start="fleet workflow run NAME"),
-            ),
-            "known",
-            "List the workflows that can be run by name instead.",
-            command(ListKnown, View(_show_known)),
+        diverted(
+            command(ops.ListWorkflows, list_view("workflow", _TABLE, start="fleet workflow run NAME")),
+            flag("--known", help="List the workflows that can be run by name instead."),
+            lambda: command(ops.ListKnown, View(_show_known)),
         ),
-        command(ShowWorkflow, SHOWN, name="status", waits=SHOWN),
-        command(ShowStageLogs, View(_show_logs)),
-        _changed(command(ShowWorkflowResult, SHOWN), _show_result),
-        command(CancelWorkflow, _said("workflow {} is being cancelled")),
-        command(PauseWorkflow, _said("workflow {} is paused")),
-        command(ResumeWorkflow, _said("workflow {} is resumed")),
-        command(RetryStage, _said("workflow {}: the stage is repeated")),
-        command(ApproveStage, _said("workflow {}: approved")),
-        command(RejectStage, _said("workflow {}: rejected")),
-        _changed(command(CleanUpWorkflow, View(_show_cleaned)), _clean_up, flag("--yes", help="Do not ask.")),
-        _changed(
-            command(DrawWorkflow, SHOWN),
-            _draw,
-            click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout)."),
-        ),
+        command(ops.ShowWorkflow, SHOWN, name="status", waits=SHOWN),
+        command(ops.ShowStageLogs, View(_show_logs)),
+        by_hand(ops.ShowWorkflowResult, _show_result),
+        command(ops.CancelWorkflow, said(lambda workflow: f"workflow {workflow.id} is being cancelled")),
+        command(ops.PauseWorkflow, said(lambda workflow: f"workflow {workflow.id} is paused")),
+        command(ops.ResumeWorkflow, said(lambda workflow: f"workflow {workflow.id} is resumed")),
+        command(ops.RetryStage, said(lambda workflow: f"workflow {workflow.id}: the stage is repeated")),
+        command(ops.ApproveStage, said(lambda workflow: f"workflow {workflow.id}: approved")),
+        command(ops.RejectStage, said(lambda workflow: f"workflow {workflow.id}: rejected")),
+        by_hand(ops.CleanUpWorkflow, _clean_up, extra=[flag("--yes", help="Do not ask.")]),
+        by_hand(ops.DrawWorkflow, _draw, extra=[SVG]),
     ),
 )
