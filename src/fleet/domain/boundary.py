@@ -102,29 +102,13 @@ class Known(Protocol):
     is_shared: bool  # the run works in the main checkout itself
 
     def is_own_ref(self, ref: str) -> bool: ...
-
-    def has_author(self, ref: str, old: str, new: str) -> bool:
-        """Whether another run, or fleet, moved a ref."""
-        ...
-
-    def is_agents_stash(self, commit: str) -> bool:
-        """Whether a stash was made on a branch of an agent that was at work."""
-        ...
-
-    def is_fleets_own(self, ref: str, old: str, new: str) -> bool:
-        """Whether fleet deleted or moved a recovery ref."""
-        ...
-
+    def has_author(self, ref: str, old: str, new: str) -> bool: ...  # another run, or fleet, moved it
+    def is_agents_stash(self, commit: str) -> bool: ...  # made on a branch of an agent that was at work
+    def is_fleets_own(self, ref: str, old: str, new: str) -> bool: ...  # a recovery ref that fleet moved
+    def is_at_rest(self, run: str) -> bool: ...  # another run that did nothing meanwhile
+    def stamp_of(self, path: str) -> str: ...  # of a file of the main checkout
     def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
-        """Say how a file differs, in a few words, and whether that follows from work in a workspace."""
-        ...
-
-    def is_at_rest(self, run: str) -> bool:
-        """Whether another run did nothing meanwhile."""
-        ...
-
-    def stamp_of(self, path: str) -> str:
-        """Return the stamp of a file of the main checkout."""
+        """Say how a file was and is, in a few words, and whether that follows from work in a workspace."""
         ...
 
 

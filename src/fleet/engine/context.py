@@ -16,11 +16,10 @@ from typing import ParamSpec, TypeVar
 
 from fleet.config import Settings
 from fleet.domain.event import Event, EventKind, Json
-from fleet.domain.ids import RunId, TaskId, TrialId
+from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Run, RunState
 from fleet.domain.task import Task
 from fleet.domain.task_prompts import PLAN, read_plan
-from fleet.domain.trial import Trial
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.clock import Clock
@@ -83,9 +82,6 @@ class Member:
     def turn_folder(self, run_id: str, turn: int) -> str:
         return str(self.run_folder(run_id) / f"turn-{turn}")
 
-    def trial_folder(self, trial_id: TrialId) -> Path:
-        return self.root / "trials" / trial_id
-
     def free_mb(self) -> int:
         """Return how much room is left on the disk of its root."""
         return shutil.disk_usage(self.root).free >> 20
@@ -136,16 +132,16 @@ class EngineContext:
     # records
 
     async def get(self, run_id: RunId) -> Run:
-        return await self._ask(self.runs.get, run_id)
+        return await self.read(self.runs.get, run_id)
 
     async def prompt(self, run_id: RunId, number: int) -> str | None:
-        return await self._ask(self.runs.prompt, run_id, number)
+        return await self.read(self.runs.prompt, run_id, number)
 
     async def update(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
         return await self.store_threads.run(self.runs.update, run_id, change)
 
     async def task_of(self, run: Run) -> Task | None:
-        return await self._ask(self.tasks.peek, run.task) if run.task else None
+        return await self.read(self.tasks.peek, run.task) if run.task else None
 
     async def why_superseded(self, run: Run) -> str:
         """Tell why a run's word counts no more, if its task is closed or somebody else's by now; else ""."""
@@ -153,20 +149,6 @@ class EngineContext:
             return ""
         task = await self.task_of(run)
         return task.why_superseded(run.id, run.token) if task else f"there is no task {run.task} any more"
-
-    async def working(self) -> list[Run]:
-        """Return the runs of this host that the engine has something to do for."""
-        return await self._ask(self.runs.find, "work", self.host)
-
-    async def trial(self, trial_id: TrialId) -> Trial:
-        return await self._ask(self.trials.get, trial_id)
-
-    async def trying(self) -> list[Trial]:
-        """Return the trials of this host that are to be made."""
-        return await self._ask(self.trials.find, "work", self.host)
-
-    async def update_trial(self, trial_id: TrialId, change: Callable[[Trial], Trial]) -> Trial:
-        return await self.store_threads.run(self.trials.update, trial_id, change)
 
     async def become(
         self,
@@ -207,7 +189,7 @@ class EngineContext:
         await self.member.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
         return run
 
-    async def _ask(
+    async def read(
         self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Answer:
         """Read from the store. One on this host is asked at once: to hand over to a thread costs more."""

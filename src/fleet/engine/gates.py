@@ -121,10 +121,17 @@ class Bench:
 
 async def _try_out(context: EngineContext, trial_id: TrialId) -> None:
     """Make a trial, or go on with one that was begun; to do it again is to change nothing."""
-    trial, place = await context.trial(trial_id), context.member.trial_folder(trial_id)
+    trial, place = await context.read(context.trials.get, trial_id), context.home / "trials" / trial_id
     try:
         while not trial.has_ended:
-            trial = await _attempt(context, trial, place / f"attempt-{trial.attempt}")
+            folder, attempt = place / f"attempt-{trial.attempt}", trial.attempt
+            make_private(folder)
+            make, tree = context.member.checkouts.make, str(folder / "tree")
+            await context.git_threads.run(make, trial.project, trial.commit, tree, patches=trial.patches)
+            trial = await _run_commands(context, trial, folder)
+            if trial.attempt == attempt:  # else it begins anew
+                state = TrialState.ENDED if trial.is_wanted else TrialState.STOPPED
+                trial = await _end(context, trial, state)
     except (Unavailable, OverLimit):
         raise  # nothing is wrong with the trial itself
     except FleetError as problem:
@@ -137,19 +144,6 @@ async def _try_out(context: EngineContext, trial_id: TrialId) -> None:
         log.warning("trial.left_over", extra={"trial_id": trial_id, "reason": problem.message})
 
 
-async def _attempt(context: EngineContext, trial: Trial, folder: Path) -> Trial:
-    """Return the trial when it has ended, or is to begin anew."""
-    make_private(folder)
-    make = context.member.checkouts.make
-    await context.git_threads.run(
-        make, trial.project, trial.commit, str(folder / "tree"), patches=trial.patches
-    )
-    tried = await _run_commands(context, trial, folder)
-    if tried.attempt != trial.attempt:
-        return tried
-    return await _end(context, tried, TrialState.ENDED if tried.is_wanted else TrialState.STOPPED)
-
-
 async def _run_commands(context: EngineContext, trial: Trial, folder: Path) -> Trial:
     """Run what was not run yet, and record each answer as it comes; return the trial then."""
     for place, command in enumerate(command for command in trial.commands for _ in range(trial.times)):
@@ -160,13 +154,13 @@ async def _run_commands(context: EngineContext, trial: Trial, folder: Path) -> T
             return trial
         answer = await _ask(context, trial, folder, command, place)
         if answer is None:
-            return await context.update_trial(trial.id, Trial.begin_anew)
+            return await context.store_threads.run(context.trials.update, trial.id, Trial.begin_anew)
 
         def answered(newest: Trial, place: int = place, answer: Answer = answer) -> Trial:
             is_next = len(newest.answers) == place
             return replace(newest, answers=(*newest.answers, answer)) if is_next else newest
 
-        trial = await context.update_trial(trial.id, answered)
+        trial = await context.store_threads.run(context.trials.update, trial.id, answered)
         if not trial.is_wanted:
             return trial
     return trial
@@ -197,7 +191,7 @@ async def _until_ended(context: EngineContext, trial: Trial, folder: str) -> Age
     while True:
         process = await context.member.shim.state(folder)
         left = deadline - time.monotonic()
-        if process.has_ended or left <= 0 or not (await context.trial(trial.id)).is_wanted:
+        if process.has_ended or left <= 0 or not (await context.read(context.trials.get, trial.id)).is_wanted:
             return process
         await wait_for_change(context, trial.id, folder, {"exit": 0}, process, left)
 
@@ -206,4 +200,4 @@ async def _end(context: EngineContext, trial: Trial, state: TrialState, *, reaso
     def ended(newest: Trial) -> Trial:
         return newest if newest.has_ended else replace(newest, state=state, reason=reason)
 
-    return await context.update_trial(trial.id, ended)
+    return await context.store_threads.run(context.trials.update, trial.id, ended)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from fleet.domain.ids import RunId
-from fleet.domain.run import Mode, Wanted
+from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import stale_folders
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
 from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext, Threads
@@ -71,7 +71,7 @@ class Supervisor:
         await self._context.member.shim.install()
         stale_folders.tighten(self._context)
         stale_folders.set_aside(self._context)
-        for run in await self._context.working():  # an earlier version of fleet has not written their files
+        for run in await self._working():  # an earlier version of fleet has not written their files
             folder = self._context.member.run_folder(run.id)
             if folder.is_dir() and not (folder / RUN_FILE).exists():
                 await self._context.note(run)
@@ -98,6 +98,9 @@ class Supervisor:
             with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
                 self._link.mark("drained")
         log.info("supervisor.down", extra={"pid": os.getpid()})
+
+    async def _working(self) -> list[Run]:
+        return await self._context.read(self._context.runs.find, "work", self._context.host)
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -145,8 +148,9 @@ class Supervisor:
             await self._context.queue_thread.run(self._look_at_work)
             if self._last_pass.has_moved:
                 self._woken.set()
-            working = await self._context.working()
-            self._bench.see_to(await self._context.trying())
+            working = await self._working()
+            trials, host = self._context.trials, self._context.host
+            self._bench.see_to(await self._context.read(trials.find, "work", host))
         except Exception as problem:  # the store is away for a while: the next look tries again
             if str(problem) != self._blind_for:
                 self._blind_for = str(problem)
