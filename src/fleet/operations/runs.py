@@ -108,7 +108,6 @@ class CreateRun(
     StartRuns,
     op="run.create",
     access="start",
-    tool_set="run_control",
     follow="run.show",
     examples=(
         'fleet create fix-auth -p "Fix the login bug"',
@@ -135,7 +134,6 @@ class FanOutRuns(
     op="run.fanout",
     access="start",
     tool="fan_out_runs",
-    tool_set="run_control",
     examples=('fleet fanout 3 login -p "Fix the login bug"',),
 ):
     """Start several agents on the same prompt.
@@ -157,7 +155,6 @@ class CreateRuns(
     op="run.multi",
     access="start",
     tool="create_runs",
-    tool_set="run_control",
     examples=('fleet multi fix-auth:"Fix the login bug" docs:"Describe the new flags"',),
 ):
     """Start several agents, each on a prompt of its own."""
@@ -189,6 +186,7 @@ def started(runs: Sequence[Run]) -> list[Next]:
 class ListRuns(
     Operation,
     op="run.list",
+    tool_set="runs",
     output=RunView,
     brief="Every agent, newest first: also those of workflows, pairs, and of the command line.",
     examples=("fleet list --here", "fleet list --json | jq '.[] | select(.state == \"failed\") | .branch'"),
@@ -234,7 +232,6 @@ class ShowRun(
     OfRun,
     op="run.show",
     can_wait=True,
-    tool_set="run_control",
     examples=("fleet result fix-auth", "fleet result fix-auth --json | jq .result.commits"),
 ):
     """Show what came of an agent's work.
@@ -249,6 +246,7 @@ class ShowRun(
 class ReadLog(
     OfRun,
     op="run.logs",
+    tool_set="runs",
     tool="get_run_logs",
     brief="What an agent said and did: the newest entries, or those after a number.",
     examples=("fleet logs fix-auth -f", "fleet logs fix-auth --raw -n 0 > transcript.jsonl"),
@@ -288,6 +286,7 @@ class ReadLog(
 class ReadDiff(
     OfRun,
     op="run.diff",
+    tool_set="runs",
     tool="get_run_diff",
     brief="What an agent changed, uncommitted files too.",
     examples=("fleet diff fix-auth --stat", "fleet diff w-1m7hjhjc0a"),
@@ -322,6 +321,7 @@ class ReadDiff(
 class PromptRun(
     OfRun,
     op="run.prompt",
+    tool_set="runs",
     access="own",
     brief="Give an agent a further prompt, in the same session.",
     follow="run.show",
@@ -368,7 +368,6 @@ class ReleaseRun(
     OfRun,
     op="run.release",
     access="own",
-    tool_set="run_control",
     follow="run.show",
     reaches_out=True,
     examples=('fleet release fix-auth "Good, now finish the tests"',),
@@ -394,7 +393,6 @@ class KillRuns(
     op="run.kill",
     access="own",
     tool="kill_runs",
-    tool_set="run_control",
     is_destructive=True,
     examples=("fleet kill fix-auth", "fleet kill 'login-*' --force"),
 ):
@@ -436,13 +434,7 @@ class KillRuns(
         return [RunView.of_call(call, run) for run in runs], []
 
 
-class UndoRun(
-    Operation,
-    op="run.undo",
-    access="own",
-    tool_set="run_control",
-    examples=("fleet undo fix-auth", "fleet undo --list"),
-):
+class UndoRun(Operation, op="run.undo", access="own", examples=("fleet undo fix-auth", "fleet undo --list")):
     """Restore a removed workspace.
 
     As it was: files, modes, untracked files, and its branch. Without a name, the one removed last.
@@ -477,7 +469,6 @@ class CleanRuns(
     op="run.clean",
     access="own",
     tool="clean_runs",
-    tool_set="run_control",
     is_destructive=True,
     is_idempotent=True,
     examples=("fleet clean --dry-run",),

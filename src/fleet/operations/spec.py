@@ -193,7 +193,7 @@ class Meta:
     in_full: bool = False  # a list's items have all fields over MCP, not the key ones
     access: str = "read"  # of `domain.spawn.Access`
     tool: str = ""  # its name over MCP; "": get_NOUN, list_NOUNs or VERB_NOUN
-    stand_in: tuple[str, dict[str, Json]] = ("", {})  # tool of `compat` that does it, and its arguments
+    stand_in: str = ""  # tool of `compat` that does it
     why_no_tool: str = ""
     tool_set: str = ""  # which clients ask for by name; "": that of the noun
     title: str = ""  # of the tool; "": what the summary begins with
@@ -216,7 +216,7 @@ class Meta:
         self.summary = first.strip()
         self.details = "\n".join(line.strip() for line in rest.strip().splitlines())  # help for people
         self.items = self.items or f"{self.noun}s"
-        if not self.tool and not self.stand_in[0] and not self.why_no_tool:
+        if not self.tool and not self.stand_in and not self.why_no_tool:
             named = {"show": f"get_{self.noun}", "list": f"list_{self.noun}s"}
             self.tool = named.get(self.verb, f"{self.verb}_{self.noun}")
         if self.verb == "start":

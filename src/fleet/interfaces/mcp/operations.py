@@ -12,10 +12,10 @@ from fleet.domain.event import Json
 from fleet.domain.spawn import Access
 from fleet.errors import Argument, HintPart, Next
 from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
-from fleet.interfaces.shell_syntax import path_of, shell_command
+from fleet.interfaces.shell_syntax import shell_command
 from fleet.operations.fields import MISSING, choice, integer, objects
 from fleet.operations.reading import read
-from fleet.operations.registry import NOUNS, operation_named, operations_of
+from fleet.operations.registry import operation_named, operations_of
 from fleet.operations.spec import Operation, Shape
 
 SHORT = 300  # characters of a text in a list
@@ -147,25 +147,15 @@ def as_call(follow_up: Next, tools: Collection[str]) -> Json:
     """Return a follow-up as the call of a tool, or as a command where the client lacks the tool."""
     noun, _, verb = follow_up.op.partition(".")
     is_wait = verb == "wait"
-    if noun in NOUNS:
-        operation = operation_named(f"{noun}.{'show' if is_wait else verb}")
-        stand_in, more = operation.meta.stand_in
-        tool = operation.meta.tool if operation.meta.tool in tools else stand_in
-        if tool in tools:
-            arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
-            sharing = [one for one in operations_of(noun).values() if one.meta.tool == tool]
-            if len(sharing) > 1:
-                arguments["action"] = verb
-            return cast("Json", {"tool": tool, "arguments": arguments | (more if tool == stand_in else {})})
-    elif (tool := _undeclared(follow_up.op)) in tools:
-        return {"tool": tool}
-    return {"shell": shell_command(follow_up)}
-
-
-def _undeclared(op: str) -> str:
-    from fleet.interfaces.mcp.hints import TOOLS
-
-    return TOOLS.get(path_of(op), "")
+    meta = operation_named(f"{noun}.{'show' if is_wait else verb}").meta
+    which = "tool" if meta.tool in tools else "stand_in"
+    tool: str = getattr(meta, which)
+    if tool not in tools:
+        return {"shell": shell_command(follow_up)}
+    arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
+    if sum(getattr(one.meta, which) == tool for one in operations_of(noun).values()) > 1:
+        arguments["action"] = verb
+    return cast("Json", {"tool": tool, "arguments": arguments})
 
 
 def hint_text(parts: Iterable[HintPart], tools: Collection[str]) -> str:

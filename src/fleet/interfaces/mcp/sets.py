@@ -16,13 +16,13 @@ from fleet.work.registry import KINDS
 COMPAT = {name: f"fleet.compat.codefleet.{name}" for name in ("health", "workers", "workflows")}
 # The nouns whose operations have tools in a set; an operation that names none is in the first with its noun.
 NOUNS_OF = {
+    "run_control": ("run", "boundary"),
     "runs": ("run",),
     "questions": ("question",),
     "trains": ("train",),
     "merges": ("merge", "train"),
     "tasks": ("task", "queue", "question"),
     "stages": ("workflow",),
-    "run_control": ("run", "boundary"),
     "setup": ("config", "doctor", "supervisor"),
     **{f"{kind}s": (kind,) for kind in KINDS if kind != "workflow"},
 }

@@ -319,7 +319,7 @@ class ListTrains(
     op="train.list",
     output=TrainLine,
     tool="list_merges",
-    stand_in=("get_merge", {}),
+    stand_in="get_merge",
     examples=("fleet train list --all",),
 ):
     """List merge trains that are under way, newest first."""

@@ -233,12 +233,6 @@ class OfWorkflow(Workflows):
     def find(self, call: Call) -> Workflow:
         return self.service(call).get(self.workflow_id)
 
-    def find_decidable(self, call: Call) -> Workflow:
-        """Return the workflow, if the caller may have work in its repository."""
-        workflow = self.find(call)
-        call.require_repository(workflow.project)
-        return workflow
-
 
 # starting
 
@@ -328,7 +322,7 @@ class RunWorkflow(
     WorkflowSource,
     op="workflow.run",
     access="start",
-    stand_in=("create_workflow", {}),
+    stand_in="create_workflow",
     follow="workflow.show",
     examples=(
         'fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait',
@@ -381,7 +375,7 @@ class ListKnown(
     op="workflow.known",
     items="known",
     tool="list_known_workflows",
-    stand_in=("executor_guide", {}),
+    stand_in="executor_guide",
     examples=("fleet workflow list --known",),
 ):
     """List the workflows that can be run by name: the project's, your own and fleet's."""
@@ -424,7 +418,7 @@ class ShowWorkflow(
     op="workflow.show",
     can_wait=True,
     follow="workflow.show",
-    stand_in=("get_workflow_status", {}),
+    stand_in="get_workflow_status",
     examples=("fleet workflow status w-1m7hjhjc0a",),
 ):
     """Show a workflow and its stages."""
@@ -438,7 +432,7 @@ class ListWorkflows(
     Workflows,
     ListWork,
     op="workflow.list",
-    stand_in=("list_workflows", {}),
+    stand_in="list_workflows",
     examples=("fleet workflow list --all", "fleet workflow list --known"),
 ):
     """List workflows that are under way, newest first."""
@@ -507,7 +501,7 @@ class WorkflowResult(Shape):
 class ShowWorkflowResult(
     OfWorkflow,
     op="workflow.result",
-    stand_in=("collect_workflow_result", {}),
+    stand_in="collect_workflow_result",
     examples=("fleet workflow result w-1m7hjhjc0a", "fleet workflow result w-1m7hjhjc0a review --json"),
 ):
     """Show the result of a workflow, or of one stage.
@@ -544,7 +538,7 @@ class CancelWorkflow(
     OfWorkflow,
     op="workflow.cancel",
     access="own",
-    stand_in=("cancel_workflow", {}),
+    stand_in="cancel_workflow",
     examples=("fleet workflow cancel w-1m7hjhjc0a",),
 ):
     """Cancel a workflow and stop its agents; their work stays on its branches."""
@@ -564,7 +558,7 @@ class CleanUpWorkflow(
     OfWorkflow,
     op="workflow.cleanup",
     access="own",
-    stand_in=("cleanup_workflow", {}),
+    stand_in="cleanup_workflow",
     examples=("fleet workflow cleanup w-1m7hjhjc0a --yes",),
 ):
     """Delete the branches of an ended workflow whose work is in its result or in the current branch.
@@ -578,63 +572,52 @@ class CleanUpWorkflow(
         return CleanUp.of(self.service(call).clean_up(found.id)), []
 
 
-class PauseWorkflow(
-    OfWorkflow,
-    op="workflow.pause",
-    access="person",
-    stand_in=("control_workflow", {"action": "pause"}),
-    examples=("fleet workflow pause w-1m7hjhjc0a",),
-):
+class Controlled(OfWorkflow, access="person", stand_in="control_workflow"):
+    """What only a person decides about a workflow."""
+
+    def find(self, call: Call) -> Workflow:
+        workflow = super().find(call)
+        call.require_repository(workflow.project)
+        return workflow
+
+
+class PauseWorkflow(Controlled, op="workflow.pause", examples=("fleet workflow pause w-1m7hjhjc0a",)):
     """Start no more stages; those that are running continue."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        paused = self.service(call).pause(self.find_decidable(call).id)
+        paused = self.service(call).pause(self.find(call).id)
         return self.shown(paused, call), [Next("workflow.resume", workflow_id=paused.id)]
 
 
-class ResumeWorkflow(
-    OfWorkflow,
-    op="workflow.resume",
-    access="person",
-    stand_in=("control_workflow", {"action": "resume"}),
-    examples=("fleet workflow resume w-1m7hjhjc0a",),
-):
+class ResumeWorkflow(Controlled, op="workflow.resume", examples=("fleet workflow resume w-1m7hjhjc0a",)):
     """Resume a paused workflow."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        return self.shown(self.service(call).resume(self.find_decidable(call).id), call), []
+        return self.shown(self.service(call).resume(self.find(call).id), call), []
 
 
-class OfStage(OfWorkflow):
+class OfStage(Controlled):
     """An operation on one stage of a workflow."""
 
     stage: str = string("Name or index of a stage.", position=2)
 
     def decide(self, call: Call, *, yes: bool, words: str) -> WorkflowView:
-        name = self.find_decidable(call).id
+        name = self.find(call).id
         decided = self.service(call).decide(name, self.stage, yes=yes, words=words, by=call.caller.name)
         return self.shown(decided, call)
 
 
-class RetryStage(
-    OfStage,
-    op="workflow.retry",
-    access="person",
-    stand_in=("control_workflow", {"action": "retry"}),
-    examples=("fleet workflow retry w-1m7hjhjc0a review",),
-):
+class RetryStage(OfStage, op="workflow.retry", examples=("fleet workflow retry w-1m7hjhjc0a review",)):
     """Repeat a stage, and all that build on it."""
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
-        begun = self.service(call).retry(self.find_decidable(call).id, self.stage)
+        begun = self.service(call).retry(self.find(call).id, self.stage)
         return self.shown(begun, call), [Next("workflow.wait", workflow_id=begun.id)]
 
 
 class ApproveStage(
     OfStage,
     op="workflow.approve",
-    access="person",
-    stand_in=("control_workflow", {"action": "approve"}),
     examples=('fleet workflow approve w-1m7hjhjc0a approve -m "but leave the old flag"',),
 ):
     """Approve a stage that asks for it."""
@@ -648,8 +631,6 @@ class ApproveStage(
 class RejectStage(
     OfStage,
     op="workflow.reject",
-    access="person",
-    stand_in=("control_workflow", {"action": "reject"}),
     examples=('fleet workflow reject w-1m7hjhjc0a approve -m "too risky before the release"',),
 ):
     """Reject a stage that asks for approval: it fails."""
