@@ -34,7 +34,7 @@ class OfRelay(OfWork, output=RelayView):
         return RelayService(call.fleet.deps)
 
 
-class StartRelay(OfRelay, WorkStart, op="relay.start", access="start", examples=('fleet relay 3 -p "Run"',)):
+class StartRelay(OfRelay, WorkStart, op="relay.start", examples=('fleet relay 3 -p "Run"',)):
     """Start a relay: runners, one after the other."""
 
     runners: int = integer("Number of runners.", minimum=2, maximum=9, position=1, metavar="N")

@@ -34,7 +34,7 @@ def path_of(op: str) -> str:
 
 
 def long_option(field: Field) -> str:
-    return f"--{field.option or field.name.replace('_', '-')}"
+    return f"--{field.option}"
 
 
 def shell_command(follow_up: Next) -> str:

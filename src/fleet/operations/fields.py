@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fleet.operations.spec import Shape
 
 MISSING: Any = object()  # no default: the value must be given
+UNITS = ("id", "ref", "seconds", "usd")  # last words of names that say what a value is
 
 
 class Field:
@@ -36,9 +37,9 @@ class Field:
     # the command line
     position: int = 0  # an argument, in this order; 0: an option
     many: bool = False  # an argument that takes all remaining words
-    option: str = ""  # the long option's name, if it is not the field's
+    option: str = ""  # the long option; "": as `set_name` says
     short: str = ""
-    metavar: str = ""
+    metavar: str = ""  # "": as `set_name` says
     flags: bool = False  # a choice that is given as one flag per word
     file: bool = False  # an option: also --NAME-file; an argument: the file that has the value
     stdin: bool = False  # "-" stands for what is on stdin
@@ -59,6 +60,18 @@ class Field:
             if not hasattr(Field, name):
                 raise TypeError(f"a field has no {name!r}")
             setattr(self, name, value)
+
+    def set_name(self, name: str) -> None:
+        """Set the name, and the words for a command line that follow from it: `--budget USD`, `--gate …`."""
+        self.name = name
+        stem, _, unit = name.rpartition("_")
+        if unit in UNITS:
+            self.metavar = self.metavar or unit.upper()
+        elif self.kind == "strings" and not self.split:
+            stem = name.removesuffix("s")
+        else:
+            stem = name
+        self.option = self.option or stem.replace("_", "-")
 
     @property
     def is_required(self) -> bool:

@@ -88,11 +88,7 @@ class AnswerQuestion(
     """
 
     question_id: str = string(
-        "Id of a question, or of its task.",
-        brief="or its task's id",
-        position=1,
-        metavar="ID",
-        complete="question",
+        "Id of a question, or of its task.", brief="or its task's id", position=1, complete="question"
     )
     answer: str | None = string(
         "The answer.", brief="", default=None, position=2, metavar="TEXT", tool_required=True
@@ -139,15 +135,10 @@ class AskPerson(
 
     text: str = string("The question.", default="", position=1, metavar="TEXT", tool_required=True)
     options: tuple[str, ...] = strings(
-        "Possible answer; may be repeated.", default=(), option="option", short="o", metavar="TEXT"
+        "Possible answer; may be repeated.", default=(), short="o", metavar="TEXT"
     )
     task_id: str = string(
-        "Task that the question is about.",
-        default="",
-        option="task",
-        metavar="ID",
-        complete="task",
-        default_text="the agent's own",
+        "Task that the question is about.", default="", complete="task", default_text="the agent's own"
     )
 
     def __call__(self, call: Call) -> tuple[QuestionView, list[Next]]:

@@ -57,7 +57,7 @@ def find_own_run(call: Call, name: str) -> Run:
 # starting
 
 
-class StartRuns(InRepository):
+class StartRuns(InRepository, access="start"):
     """What every way to start agents takes."""
 
     coder: str = string(
@@ -70,7 +70,7 @@ class StartRuns(InRepository):
         default_text="coder.default",
     )
     model: str = string("Model, or a tier: cheap, standard, premium.", default="", short="m")
-    base_ref: str = string("Commit to start from.", default="HEAD", option="base", metavar="REF")
+    base_ref: str = string("Commit to start from.", default="HEAD")
     mode: str | None = choice(
         ("headless", "tmux"),
         "Run without a screen, or in a tmux session.",
@@ -107,7 +107,6 @@ class StartRuns(InRepository):
 class CreateRun(
     StartRuns,
     op="run.create",
-    access="start",
     follow="run.show",
     examples=(
         'fleet create fix-auth -p "Fix the login bug"',
@@ -130,11 +129,7 @@ class CreateRun(
 
 
 class FanOutRuns(
-    StartRuns,
-    op="run.fanout",
-    access="start",
-    tool="fan_out_runs",
-    examples=('fleet fanout 3 login -p "Fix the login bug"',),
+    StartRuns, op="run.fanout", tool="fan_out_runs", examples=('fleet fanout 3 login -p "Fix the login bug"',)
 ):
     """Start several agents on the same prompt.
 
@@ -153,7 +148,6 @@ class FanOutRuns(
 class CreateRuns(
     StartRuns,
     op="run.multi",
-    access="start",
     tool="create_runs",
     examples=('fleet multi fix-auth:"Fix the login bug" docs:"Describe the new flags"',),
 ):
@@ -270,16 +264,7 @@ class ReadLog(
         told = [entry for entry in entries if entry.is_told]
         shown = told[-self.limit :] if self.after is None else told[: self.limit]
         is_more = bool(shown) and shown[-1].number < told[-1].number
-        rows = tuple(
-            LogRow(
-                number=one.number,
-                at=one.at,
-                turn=one.turn,
-                kind=one.kind,
-                text=one.in_words()[:LONGEST_ENTRY],
-            )
-            for one in shown
-        )
+        rows = tuple(LogRow.of(one, at=one.at, text=one.in_words()[:LONGEST_ENTRY]) for one in shown)
         return LogPage(run=run.id, entries=rows, next_after=shown[-1].number if is_more else None), []
 
 

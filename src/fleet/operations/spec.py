@@ -61,7 +61,7 @@ class Declared:
         for name, field in own.items():
             if any(name in vars(base) and name not in inherited for base in bases):
                 raise TypeError(f"{cls.__name__}.{name} hides an attribute of its base class")
-            field.name = name
+            field.set_name(name)
         cls.fields = inherited | own
 
     def __init__(self, **values: Any) -> None:

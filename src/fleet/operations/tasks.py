@@ -261,23 +261,14 @@ class TaskFields(Operation):
         metavar="ID",
         complete="task",
     )
-    gates: tuple[str, ...] | None = strings(
-        "Command that must succeed.", default=None, option="gate", metavar="CMD"
-    )
-    labels: tuple[str, ...] | None = strings(
-        "Label.", default=None, option="label", short="l", metavar="LABEL"
-    )
+    gates: tuple[str, ...] | None = strings("Command that must succeed.", default=None, metavar="CMD")
+    labels: tuple[str, ...] | None = strings("Label.", default=None, short="l", metavar="LABEL")
     batch: str | None = string("Batch; its tasks share budget.batch_usd.", default=None, metavar="NAME")
     needs: tuple[str, ...] | None = strings(
-        "Name or label of a host that must do it.", default=None, metavar="LABEL"
+        "Name or label of a host that must do it.", default=None, option="needs", metavar="LABEL"
     )
     budget_usd: float | None = number(
-        "Budget of the task.",
-        minimum=0,
-        default=None,
-        option="budget",
-        metavar="USD",
-        default_text="budget.task_usd",
+        "Budget of the task.", minimum=0, default=None, default_text="budget.task_usd"
     )
 
     def edit(self, title: str | None = None) -> Edit:
@@ -347,7 +338,7 @@ class CreateTask(
 
 
 class OneTask(Operation):
-    task_id: str = string("Id of a task, or its end.", position=1, metavar="ID", complete="task")
+    task_id: str = string("Id of a task, or its end.", position=1, complete="task")
 
 
 class EditTask(
@@ -496,7 +487,7 @@ class ChangeDependency(
     """
 
     action: str = choice(("add", "rm"), "Add or remove.", position=1, metavar="add|rm")
-    task_id: str = string("Id of a task, or its end.", position=2, metavar="ID", complete="task")
+    task_id: str = string("Id of a task, or its end.", position=2, complete="task")
     on: str = string("Task that it waits for.", position=3, metavar="ON", complete="task")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
@@ -598,7 +589,7 @@ class ShowTaskTree(
     Below each task is what it waits for. Without an ID, all tasks that are not closed.
     """
 
-    task_id: str = string("Id of a task, or its end.", default="", position=1, metavar="ID", complete="task")
+    task_id: str = string("Id of a task, or its end.", default="", position=1, complete="task")
 
     def __call__(self, call: Call) -> tuple[list[TaskView], list[Next]]:
         return [TaskView.of(task) for task in call.fleet.tasks.tree(self.task_id)], []

@@ -13,18 +13,14 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
 
 
-class WorkStart(InRepository):
+class WorkStart(InRepository, access="start"):
     """What every kind of work made of several agents takes when it is started."""
 
     prompt: str = string("What is to be done.", short="p", file=True)
-    gates: tuple[str, ...] = strings("Command that must succeed.", default=(), option="gate", metavar="CMD")
-    base_ref: str = string("Commit to start from.", default="HEAD", option="base", metavar="REF")
-    budget_usd: float | None = number(
-        "Total budget.", minimum=0, default=None, option="budget", metavar="USD"
-    )
-    budget_each_usd: float | None = number(
-        "Budget of each agent.", minimum=0, default=None, option="budget-each", metavar="USD"
-    )
+    gates: tuple[str, ...] = strings("Command that must succeed.", default=(), metavar="CMD")
+    base_ref: str = string("Commit to start from.", default="HEAD")
+    budget_usd: float | None = number("Total budget.", minimum=0, default=None)
+    budget_each_usd: float | None = number("Budget of each agent.", minimum=0, default=None)
 
 
 class WorkView(Shape):

@@ -85,7 +85,7 @@ class Tool:
 
     def __post_init__(self) -> None:
         for name, field in self.arguments.items():
-            field.name = name
+            field.set_name(name)
 
     @property
     def arguments(self) -> Mapping[str, Field]:

@@ -133,7 +133,6 @@ class StartPair(
     OfPair,
     ReviewedWork,
     op="pair.start",
-    access="start",
     examples=(
         'fleet pair claude codex -p "Fix the login bug" --gate "make test"',
         "fleet pair start claude:opus --prompt-file task.md --rounds 5 --wait",

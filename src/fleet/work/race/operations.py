@@ -179,7 +179,6 @@ class StartRace(
     OfRace,
     WorkStart,
     op="race.start",
-    access="start",
     examples=(
         'fleet race 3 -p "Fix the login bug" --gate "make test"',
         'fleet race 4 --prompt-file task.md --gate "pytest -q" --coders claude,codex --judge gemini --wait',
@@ -194,9 +193,7 @@ class StartRace(
     size: int = integer(
         "Number of candidates.", minimum=2, maximum=20, position=1, metavar="N", tool_default=3
     )
-    hidden_gates: tuple[str, ...] = strings(
-        "Gate that candidates do not know.", default=(), option="hidden-gate", metavar="CMD"
-    )
+    hidden_gates: tuple[str, ...] = strings("Gate that candidates do not know.", default=(), metavar="CMD")
     coders: tuple[str, ...] = strings(
         "Coders of the candidates, in rotation.",
         default=(),

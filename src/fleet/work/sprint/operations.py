@@ -121,7 +121,6 @@ class StartSprint(
     OfSprint,
     ReviewedWork,
     op="sprint.start",
-    access="start",
     examples=(
         'fleet sprint claude codex -p "Add single sign-on" --gate "make test"',
         'fleet sprint start claude --prompt-file requirements.md --gate "make test" --wait',
@@ -135,11 +134,7 @@ class StartSprint(
     """
 
     gates: tuple[str, ...] = strings(
-        "Command that must succeed at the end of each phase.",
-        default=(),
-        option="gate",
-        metavar="CMD",
-        tool_required=True,
+        "Command that must succeed at the end of each phase.", default=(), metavar="CMD", tool_required=True
     )
     rounds: int = integer("Maximum number of reviews per phase.", minimum=1, maximum=20, default=3)
 

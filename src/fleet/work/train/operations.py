@@ -244,7 +244,6 @@ class StartMerge(
         "Command that must succeed before anything lands.",
         brief="commands that must succeed",
         default=(),
-        option="gate",
         metavar="CMD",
         default_text="merge.gates",
     )
@@ -297,7 +296,6 @@ class ShowTrain(
         brief="default: the newest, with the ids of others",
         default="",
         position=1,
-        metavar="ID",
         complete="train.list",
         default_text="the newest",
     )

@@ -224,10 +224,7 @@ class OfWorkflow(Workflows):
     """An operation on one workflow."""
 
     workflow_id: str = string(
-        "Id of a workflow, its end, or a name (the newest).",
-        position=1,
-        metavar="ID",
-        complete="workflow.list",
+        "Id of a workflow, its end, or a name (the newest).", position=1, complete="workflow.list"
     )
 
     def find(self, call: Call) -> Workflow:
@@ -263,21 +260,9 @@ class WorkflowSource(InRepository):
         metavar="[STAGE=]CODER",
         bare=True,
     )
-    base_ref: str = string(
-        "Commit to start from.",
-        default="",
-        option="base",
-        metavar="REF",
-        default_text="that of the file, or HEAD",
-    )
+    base_ref: str = string("Commit to start from.", default="", default_text="that of the file, or HEAD")
     name: str = string("Name of this workflow.", default="", default_text="that of the file")
-    timeout_seconds: float | None = number(
-        "Time limit of each stage that has none.",
-        minimum=0,
-        default=None,
-        option="timeout",
-        metavar="SECONDS",
-    )
+    timeout_seconds: float | None = number("Time limit of each stage that has none.", minimum=0, default=None)
 
     def blueprint(self, call: Call) -> Blueprint:
         from dataclasses import replace
@@ -334,9 +319,7 @@ class RunWorkflow(
     Everything is checked before anything starts.
     """
 
-    budget_usd: float | None = number(
-        "Total budget.", minimum=0, default=None, option="budget", metavar="USD"
-    )
+    budget_usd: float | None = number("Total budget.", minimum=0, default=None)
 
     def __call__(self, call: Call) -> tuple[WorkflowView, list[Next]]:
         from fleet.work.workflow.model import each_stage
