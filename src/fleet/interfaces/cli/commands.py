@@ -43,7 +43,7 @@ class View(NamedTuple):
     show: Callable[[Any], None]
     progress: Callable[[Any], str] | None = None  # its new lines are told while it is waited for
     exit_code: Callable[[Any], int] = lambda output: 0  # once it was waited for
-    goes_on: str = ""  # what Ctrl-C does not end
+    goes_on: str = ""  # what Ctrl-C does not end; "": the noun, with the commands that list and cancel it
     body: Callable[[Any], Json] | None = None  # what --json prints, where it is not the whole output
 
 
@@ -159,9 +159,14 @@ def list_view(noun: str, table: render.Table[Any], *, start: str) -> View:
 
 
 def wait_command(
-    operation: type[Operation], view: View, *, help: str, example: str, is_busy: Callable[[Any], bool]
+    operation: type[Operation],
+    view: View,
+    *,
+    codes: str = "",
+    example: str = "ID",
+    is_busy: Callable[[Any], bool] = lambda work: not work.is_settled,
 ) -> click.Command:
-    """Make the command that waits until what an operation shows is settled."""
+    """Make the command that waits until what an operation shows is settled; `codes` tells its exit codes."""
     timeout = click.Option(
         ["--timeout"],
         type=click.FloatRange(min=0),
@@ -178,8 +183,10 @@ def wait_command(
             return _follow(fleet, operation, output.id, view, as_json=as_json, timeout=timeout)
 
     params = [*_parameters(operation), timeout, _json_flag()]
+    noun = operation.meta.noun
+    help_ = f"Wait until a {noun} has ended, or needs a person.\n\n{cleandoc(codes)}".strip()
     return click.Command(
-        "wait", params=params, callback=run, help=f"{cleandoc(help)}\n\n\b\nExample:\n  {example}"
+        "wait", params=params, callback=run, help=f"{help_}\n\n\b\nExample:\n  fleet {noun} wait {example}"
     )
 
 
@@ -223,14 +230,8 @@ def plain_group(noun: str, *, help: str) -> NounGroup:
         command(one, _key_table(one) if one.meta.is_list else shown, waits=shown if one.meta.follow else None)
         for one in operations.values()
     ]
-    waiting = wait_command(
-        operations["show"],
-        shown,
-        is_busy=lambda work: not work.is_settled,
-        help=f"Wait until a {noun} has ended, or needs a person.",
-        example=f"fleet {noun} wait ID",
-    )
-    return NounGroup(noun, help=help, example=f"fleet {noun} list --all", commands=(*made, waiting))
+    made.append(wait_command(operations["show"], shown))
+    return NounGroup(noun, help=help, example=f"fleet {noun} list --all", commands=made)
 
 
 def _show_values(output: Any) -> None:
@@ -470,12 +471,16 @@ def _follow(
 
     (id_field,) = (field for field in operation.fields.values() if field.position == 1)
     request, call = operation(**{id_field.name: name}), Call(fleet, identify)
-    with leaving(view.goes_on):
+    noun = operation.meta.noun
+    usual = (
+        f"the {noun} goes on in the background; `fleet {noun} list` shows it, `fleet {noun} cancel` ends it"
+    )
+    with leaving(view.goes_on or usual):
         output, follow_ups = wait_until(
             fleet.deps,
             lambda: request(call),
             lambda seen: seen[0].is_settled,
-            what=f"{operation.meta.noun} {name}",
+            what=f"{noun} {name}",
             timeout_seconds=timeout,
             progress=progress,
         )

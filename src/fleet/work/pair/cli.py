@@ -97,12 +97,7 @@ def _show(pair: ops.PairView) -> None:
 
 
 STATE = said(lambda pair: f"{pair.id} is {render.words(pair.state)}")
-SHOWN = View(
-    _show,
-    progress=_progress,
-    exit_code=_exit_code,
-    goes_on="the pair goes on in the background; `fleet pair list` shows it, `fleet pair cancel` ends it",
-)
+SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
 
 
 def _start_sprint() -> click.Command:
@@ -128,11 +123,10 @@ pair = NounGroup(
             ops.ShowPair,
             SHOWN,
             is_busy=lambda pair: pair.has_work,
-            help="""Wait until a pair has ended, or needs a person.
-
+            codes="""
             The exit code tells how it went: 0 approved or accepted, 1 rejected or cancelled, 5 a person must
             decide, or answer an agent.""",
-            example="fleet pair wait p-1a2b3c4d5e",
+            example="p-1a2b3c4d5e",
         ),
         command(ops.ListPairs, list_view("pair", _TABLE, start='fleet pair DOER REVIEWER -p "…"')),
         command(ops.ShowPair, SHOWN),

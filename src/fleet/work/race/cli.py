@@ -110,12 +110,7 @@ def _gate_line(gate: ops.GateRow) -> str:
 
 _STARTED = said(lambda race: f"created {race.id}  ({race.size} candidates by {', '.join(race.coders)})")
 _CANCELLED = said(lambda race: f"{race.id} is being cancelled; the branches of its candidates stay")
-SHOWN = View(
-    _show,
-    progress=_progress,
-    exit_code=_exit_code,
-    goes_on="the race goes on in the background; `fleet race list` shows it, `fleet race cancel` ends it",
-)
+SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
 
 race = NounGroup(
     "race",
@@ -128,12 +123,10 @@ race = NounGroup(
         wait_command(
             ops.ShowRace,
             SHOWN,
-            is_busy=lambda race: not race.is_settled,
-            help="""Wait until a race has ended, or needs a person.
-
+            codes="""
             The exit code tells how it went: 0 there is a winner, 1 nobody is good or it was cancelled, 5 a
             person must choose, because no evidence does, or answer a candidate.""",
-            example="fleet race wait r-1a2b3c4d5e",
+            example="r-1a2b3c4d5e",
         ),
         command(ops.ListRaces, list_view("race", _TABLE, start='fleet race 3 -p "…" --gate "make test"')),
         command(ops.ShowRace, SHOWN),

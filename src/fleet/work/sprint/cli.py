@@ -107,11 +107,10 @@ sprint = NounGroup(
             ops.ShowSprint,
             SHOWN,
             is_busy=lambda sprint: sprint.has_work,
-            help="""Wait until a sprint has ended, or needs a person.
-
+            codes="""
             The exit code tells how it went: 0 done, 1 stopped or cancelled, 5 a person must decide, or answer
             an agent.""",
-            example="fleet sprint wait s-1a2b3c4d5e",
+            example="s-1a2b3c4d5e",
         ),
         command(
             ops.ListSprints, list_view("sprint", _TABLE, start='fleet sprint DOER REVIEWER -p "…" --gate "…"')

@@ -165,12 +165,7 @@ def _advice(train: ops.TrainView, one: ops.TrainBranch) -> str:
     return f"{fix}, then `{shell_command(again)}`"
 
 
-SHOWN = View(
-    _show,
-    progress=_progress,
-    exit_code=_exit_code,
-    goes_on="the train goes on in the background; `fleet train list` shows it, `fleet train cancel` ends it",
-)
+SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
 
 conflicts = command(ops.ShowConflicts, View(_show_forecast), name="conflicts", exit_code=_forecast_code)
 merge = command(ops.StartMerge, View(_show_started, body=_started_json), name="merge", waits=SHOWN)
@@ -198,11 +193,9 @@ train = NounGroup(
         wait_command(
             ops.ShowTrain,
             SHOWN,
-            is_busy=lambda train: not train.is_settled,
-            help="""Wait until a train has ended, or needs a person.
-
+            codes="""
             The exit code is 0 if everything landed, 5 if something needs a person, 1 if it was cancelled.""",
-            example="fleet train wait m-1a2b3c4d5e",
+            example="m-1a2b3c4d5e",
         ),
         command(ops.CancelTrain, said(lambda train: f"train {train.id} is being cancelled; {_tally(train)}")),
         command(ops.ResumeTrain, said(lambda train: f"train {train.id} resumed; {_tally(train)}")),

@@ -197,13 +197,7 @@ def _draw(session: Session, request: ops.DrawWorkflow, *, svg: str | None, as_js
 
 
 SVG = click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout).")
-SHOWN = View(
-    _show,
-    progress=_progress,
-    exit_code=_exit_code,
-    goes_on="the workflow goes on in the background; `fleet workflow list` shows it,"
-    " `fleet workflow cancel` ends it",
-)
+SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
 
 workflow = NounGroup(
     "workflow",
