@@ -169,22 +169,17 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
         names.pop(0)
     for name in reversed(names[1:]):
         value = {name: value}
-    return _Style.of(text).piece(node, names[0], value)
+    return _Style(text).piece(node, names[0], value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Style:
     """How a text is laid out: what is added looks like the rest."""
 
-    text: str
-    newline: str
-    unit: str
-
-    @staticmethod
-    def of(text: str) -> _Style:
-        found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-        newline = "\r\n" if "\r\n" in text else "\n"
-        return _Style(text=text, newline=newline, unit=found[1] if found else "  ")
+    def __init__(self, text: str) -> None:
+        indented = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+        self.text = text
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+        self.unit = indented[1] if indented else "  "
 
     def piece(self, node: Node, name: str, value: Json) -> tuple[int, str]:
         if not node.members:

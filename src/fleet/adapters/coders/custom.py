@@ -240,7 +240,10 @@ class _Table:
         return self._get(key, "", "a text", lambda value: value if isinstance(value, str) else None)
 
     def count(self, key: str, otherwise: int) -> int:
-        return self._get(key, otherwise, "a number above 0", _as_count)
+        def read(value: object) -> int | None:
+            return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+        return self._get(key, otherwise, "a number above 0", read)
 
     def choice(self, key: str, *options: str) -> str:
         """Return which of the options it is; the first one if it is not there."""
@@ -270,10 +273,6 @@ class _Table:
 
     def match(self, key: str) -> Match | None:
         return self._get(key, None, 'like {field = "type", equals = "result"}', _as_match)
-
-
-def _as_count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _as_words(value: object) -> tuple[str, ...] | None:

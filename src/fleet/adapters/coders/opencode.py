@@ -95,7 +95,9 @@ class OpencodeCoder(JsonCoder):
                 told = events.denied(problem) if problem.startswith(_DENIALS) else []
                 return [*begun, *told, *events.tool_done(call, ok=state.text("status") == "completed")]
             case "step_finish":
-                return [*_read_usage(part), *_read_reason(part.text("reason"))]
+                reason = part.text("reason")
+                failed = events.failed(_REASONS[reason], code=reason) if reason in _REASONS else []
+                return [*_read_usage(part), *(events.well_ended() if reason == "stop" else failed)]
             case "error":
                 return [*events.session(line.text("sessionID")), *_read_error(line)]
             case _:
@@ -158,12 +160,6 @@ def _read_usage(part: Fields) -> list[Event]:
         cost_usd=part.number("cost"),
         context=tokens.count("total") or fresh + cached,
     )
-
-
-def _read_reason(reason: str) -> list[Event]:
-    if reason == "stop":
-        return events.well_ended()
-    return events.failed(_REASONS[reason], code=reason) if reason in _REASONS else []
 
 
 def _read_error(line: Fields) -> list[Event]:
