@@ -8,7 +8,7 @@ import pytest
 
 from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase, ProcessId
-from fleet.domain.rebuilding import OUTCOME_LOST, Remains, newest, rebuild
+from fleet.domain.rebuilding import OUTCOME_LOST, Remains, Trace, newest, rebuild
 from fleet.domain.run import Result, Run, RunState, Wanted, WorkspaceState
 
 QUEUED = Run(id=RunId("r1"), project="/p", branch="b", coder="c", created_at=0.0)
@@ -20,7 +20,8 @@ ENDED = replace(RUNNING, state=RunState.COMPLETED, result=DONE, ended_at=1.0, jo
 AGENT = ProcessId(pid=7, start="1", boot="x")
 LIVE = AgentProcess(phase=Phase.RUNNING, agent=AGENT)
 EXITED = AgentProcess(phase=Phase.EXITED, code=0)
-STANDS = Remains(has_folder=True, workspace="/w", is_ready=True, is_known_to_git=True)
+STANDING = Trace(run="r1", repository="/p", workspace="/w", is_ready=True)
+STANDS = Remains(has_folder=True, trace=STANDING)
 
 
 def again(run: Run, remains: Remains) -> Run:
@@ -47,7 +48,7 @@ def test_a_finished_run_that_came_back_as_queued_has_its_result_again() -> None:
 
 def test_a_run_that_never_began_stays_queued() -> None:
     assert again(QUEUED, Remains()) == QUEUED
-    assert again(QUEUED, replace(STANDS, workspace="")) == QUEUED
+    assert again(QUEUED, replace(STANDS, trace=replace(STANDING, workspace=""))) == QUEUED
 
 
 def test_a_run_of_which_only_git_knows_has_ended_for_reasons_unknown() -> None:
@@ -65,7 +66,7 @@ def test_a_workspace_is_where_the_disk_has_it() -> None:
     removed = replace(ENDED, workspace_state=WorkspaceState.REMOVED, wanted=Wanted.STOP, saved_ref="ref")
     back = again(removed, STANDS)
     assert (back.workspace_state, back.wanted) == (WorkspaceState.READY, Wanted.RUN)
-    gone = again(ENDED, replace(STANDS, workspace="", saved_ref="ref"))
+    gone = again(ENDED, replace(STANDS, trace=replace(STANDING, workspace="", saved_ref="ref")))
     assert (gone.workspace_state, gone.saved_ref) == (WorkspaceState.REMOVED, "ref")
     assert not back.has_work
     assert not gone.has_work

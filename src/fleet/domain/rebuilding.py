@@ -15,6 +15,19 @@ OUTCOME_LOST = "the store lost its record, and nothing tells how it ended; its w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What is left of a run in its repository, whatever the store knows of it."""
+
+    run: str
+    repository: str  # top folder of the user's checkout (or a bare repository)
+    branch: str = ""
+    base_sha: str = ""
+    workspace: str = ""  # its folder, if it stands
+    is_ready: bool = False  # it was completely made
+    saved_ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
     """What is left of a run outside of the store."""
 
@@ -24,10 +37,7 @@ class Remains:
     settled: int = 0  # the last turn that the result tells of
     session: str = ""
     has_folder: bool = False  # of its own, with what its agents said
-    workspace: str = ""  # where it stands; "": it does not
-    is_ready: bool = False
-    saved_ref: str = ""
-    is_known_to_git: bool = False
+    trace: Trace | None = None
 
 
 def newest(record: Run | None, noted: Run | None) -> Run | None:
@@ -43,7 +53,7 @@ def _progress(run: Run) -> tuple[int, int, float]:
 
 def rebuild(run: Run, remains: Remains, *, now: float) -> Run:
     """Return the run as it is in truth."""
-    return _in_place(_in_state(run, remains, now), remains, now)
+    return _in_place(_in_state(run, remains, now), remains.trace, now)
 
 
 def _in_state(run: Run, remains: Remains, now: float) -> Run:
@@ -53,7 +63,7 @@ def _in_state(run: Run, remains: Remains, now: float) -> Run:
         return _ended(run, remains, remains.result, now)
     if remains.turn:
         return _underway(run, remains, now)
-    was_started = run.turn > 0 or (remains.is_known_to_git and not remains.has_folder)
+    was_started = run.turn > 0 or (remains.trace is not None and not remains.has_folder)
     if was_started and not run.has_ended:
         return _ended(run, remains, Result(status=RunState.FAILED, reason=OUTCOME_LOST), now)
     return run
@@ -97,23 +107,23 @@ def _underway(run: Run, remains: Remains, now: float) -> Run:
     )
 
 
-def _in_place(run: Run, remains: Remains, now: float) -> Run:
+def _in_place(run: Run, trace: Trace | None, now: float) -> Run:
     """Return it with its workspace as it is on the disk."""
-    if run.is_shared:
+    if run.is_shared or trace is None:
         return run
-    if remains.workspace and not run.has_workspace:
+    if trace.workspace and not run.has_workspace:
         was_removed = run.is_removed and run.wanted is not Wanted.RUN
         return replace(
             run,
-            workspace=remains.workspace,
-            workspace_state=WorkspaceState.READY if remains.is_ready else WorkspaceState.MADE,
+            workspace=trace.workspace,
+            workspace_state=WorkspaceState.READY if trace.is_ready else WorkspaceState.MADE,
             wanted=Wanted.RUN if was_removed else run.wanted,
         )
-    if not remains.workspace and remains.saved_ref and run.has_ended and not run.is_removed:
+    if not trace.workspace and trace.saved_ref and run.has_ended and not run.is_removed:
         return replace(
             run,
             workspace_state=WorkspaceState.REMOVED,
-            saved_ref=remains.saved_ref,
+            saved_ref=trace.saved_ref,
             removed_at=now,
             wanted=Wanted.STOP,
         )

@@ -17,13 +17,13 @@ from typing import Any, cast
 from fleet.domain.event import EventKind, Json
 from fleet.domain.ids import RunId
 from fleet.domain.process import Phase
-from fleet.domain.rebuilding import Remains, newest, rebuild
+from fleet.domain.rebuilding import Remains, Trace, newest, rebuild
 from fleet.domain.run import Result, Run
 from fleet.domain.task import Task, TaskState
 from fleet.engine.context import RUN_FILE
 from fleet.engine.follow import turn_start
 from fleet.ports.store import Store
-from fleet.ports.traces import Trace, Traces
+from fleet.ports.traces import Traces
 from fleet.records.collection import decode_item
 from fleet.records.runs import Runs, encode_event
 from fleet.records.tasks import QueueState, Tasks
@@ -149,10 +149,7 @@ class Rebuilder:
             settled=max((_int(event.get("turn")) for event in events), default=0),
             session=session,
             has_folder=folder.is_dir(),
-            workspace=trace.workspace if trace else "",
-            is_ready=trace.is_ready if trace else False,
-            saved_ref=trace.saved_ref if trace else "",
-            is_known_to_git=trace is not None,
+            trace=trace,
         )
 
     # writing

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """What is left of a run in its repository, whatever the store knows of it."""
-
-    run: str
-    repository: str  # top folder of the user's checkout (or a bare repository)
-    branch: str = ""
-    base_sha: str = ""
-    workspace: str = ""  # its folder, if it stands
-    is_ready: bool = False  # it was completely made
-    saved_ref: str = ""
+from fleet.domain.rebuilding import Trace
 
 
 class Traces(Protocol):

@@ -13,8 +13,8 @@ from fleet.adapters.workspaces.folders import read_text
 from fleet.adapters.workspaces.refs import HEADS
 from fleet.adapters.workspaces.repository import GitRepositories, common_git_dir
 from fleet.adapters.workspaces.worktrees import OWNER, READY
+from fleet.domain.rebuilding import Trace
 from fleet.errors import FleetError
-from fleet.ports.traces import Trace
 
 _BASE, _SAVED = "refs/fleet/base/", "refs/fleet/saved/"
 
