@@ -246,7 +246,12 @@ def review_heard(pair: Pair, review: Review, *, edits: tuple[str, ...], changed:
     pair = replace(pair, findings=findings, rounds=(*pair.rounds, heard), seen=seen)
     after = _judge(pair, review.word)
     has_raised = any(finding.round == pair.round for finding in open_in(findings))
-    return _look_again(pair) if edits and (after.is_good or not has_raised) else after
+    if not edits or (has_raised and not after.is_good):
+        return after
+    # Who found nothing new had changed files: another agent reviews the same work.
+    if pair.round >= pair.bound:
+        return _leave_to_person(pair, "the reviewer changed files, so that its word does not count")
+    return replace(pair, state=PairState.REVIEWING, round=pair.round + 1, was_asked_again=False)
 
 
 def _judge(pair: Pair, word: Word) -> Pair:
@@ -261,13 +266,6 @@ def _judge(pair: Pair, word: Word) -> Pair:
     if notes_in(pair.findings):
         return replace(pair, state=PairState.ACCEPTED_WITH_NOTES, reason="")
     return _leave_to_person(pair, "the reviewer wants changes and names none")
-
-
-def _look_again(pair: Pair) -> Pair:
-    """Have the same work reviewed by another agent: the one that found nothing new had changed files."""
-    if pair.round >= pair.bound:
-        return _leave_to_person(pair, "the reviewer changed files, so that its word does not count")
-    return replace(pair, state=PairState.REVIEWING, round=pair.round + 1, was_asked_again=False)
 
 
 def branch_moved(pair: Pair) -> Pair:
@@ -296,26 +294,21 @@ def decide(pair: Pair, decision: Decision, *, by: str, word: str = "", rounds: i
         case Decision.REJECT:
             return replace(decided, state=PairState.REJECTED, reason=word)
         case Decision.CONTINUE:
-            return _go_on(decided, word, rounds)
+            after_review = bool(pair.rounds) and pair.rounds[-1].number == pair.round
+            bound = max(pair.bound, pair.round) + rounds if after_review else pair.bound
+            if bound > MOST_ROUNDS * 10:
+                raise InvalidInput(f"too many rounds: {bound}; the limit is {MOST_ROUNDS * 10}")
+            return replace(  # what its doer was asked for last is asked for again, and the word
+                decided,
+                state=PairState.DOING,
+                round=pair.round + after_review,
+                bound=bound,
+                asked=pair.asked + 1,
+                word_of_person=word,
+                reason="",
+            )
         case _:
             assert_never(decision)
-
-
-def _go_on(pair: Pair, word: str, rounds: int) -> Pair:
-    """Return the pair with more rounds; what its doer was asked for last is asked for again, and the word."""
-    after_review = bool(pair.rounds) and pair.rounds[-1].number == pair.round
-    bound = max(pair.bound, pair.round) + rounds if after_review else pair.bound
-    if bound > MOST_ROUNDS * 10:
-        raise InvalidInput(f"too many rounds: {bound}; the limit is {MOST_ROUNDS * 10}")
-    return replace(
-        pair,
-        state=PairState.DOING,
-        round=pair.round + after_review,
-        bound=bound,
-        asked=pair.asked + 1,
-        word_of_person=word,
-        reason="",
-    )
 
 
 def cancel(pair: Pair, *, by: str) -> Pair:

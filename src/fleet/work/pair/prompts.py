@@ -174,15 +174,9 @@ def _told(finding: Finding) -> str:
 
 
 def _as_json(findings: Iterable[Finding]) -> str:
+    names = ("id", "severity", "file", "line", "claim", "standing")
     shown = [
-        {
-            "id": finding.id,
-            "severity": str(finding.severity),
-            "file": finding.file,
-            "line": finding.line,
-            "claim": finding.claim,
-            "standing": str(finding.standing),
-        }
+        {name: getattr(finding, name) for name in names}
         for finding in findings
         if finding.standing is not FindingState.RESOLVED
     ]

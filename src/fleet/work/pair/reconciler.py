@@ -136,7 +136,8 @@ class PairReconciler:
         if run is not None and run.has_work:
             return False
         if task.asks < pair.was_asked_again:
-            return self._ask_reviewer(pair, task, run)
+            words = ask_again_prompt(pair, self._why_unreadable(pair, run))
+            return self._ask(task, 1, words, anew=f"{task.description}\n\n---\n{words}")
         result = _good_result(run)
         if task.state is TaskState.BLOCKED or run is None or result is None:
             return self._write(pair, review_failed(pair, task.reason or f"closed ({task.close_reason})"))
@@ -145,14 +146,12 @@ class PairReconciler:
             self._remove(run, with_branch=True)  # before it is written: nobody would come back for it
         return self._write(pair, after)
 
-    def _ask_reviewer(self, pair: Pair, task: Task, run: Run | None) -> bool:
+    def _why_unreadable(self, pair: Pair, run: Run | None) -> str:
         try:
             read_review(run.result.summary if run and run.result else "", ticket_of(pair))
         except InvalidInput as problem:
-            words = ask_again_prompt(pair, problem.message)
-        else:
-            words = ask_again_prompt(pair, "it is gone")
-        return self._ask(task, 1, words, anew=f"{task.description}\n\n---\n{words}")
+            return problem.message
+        return "it is gone"
 
     def _after_review(self, pair: Pair, task: Task, result: Result) -> Pair:
         doer = self._tasks.get(pair.doer_task)
