@@ -73,12 +73,14 @@ class RaceReconciler:
             changed = self._races.update(race.id, lambda race: replace(race, is_asking=is_asking))
             return has_begun or changed != race
         try:
-            entries = self._entries(race, fates)
+            base_tree = self._context.history.compare(race.project, race.base, race.base).tree
+            found = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
         except (Unavailable, OverLimit):  # a full disk, say: the next look may find it otherwise
             raise
         except FleetError as problem:  # there is no repository any more, say
             why = f"git cannot read its base: {problem.message}"
             return self._end(race, Outcome(end=End.NOBODY, reason=why))
+        entries = without_doubles(found)
         self._races.update(
             race.id,
             lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False),
@@ -88,11 +90,6 @@ class RaceReconciler:
     def _fates(self, race: Race) -> list[Fate]:
         tasks = [self._tasks.peek(task_id(race, number)) for number in range(1, race.size + 1)]
         return [fate_of(task, self._context.runs.of_task(task)) for task in tasks]
-
-    def _entries(self, race: Race, fates: Sequence[Fate]) -> tuple[Candidate, ...]:
-        base_tree = self._context.history.compare(race.project, race.base, race.base).tree
-        entries = [self._entry(race, number, fate, base_tree) for number, fate in enumerate(fates, 1)]
-        return without_doubles(entries)
 
     def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Candidate:
         task = self._tasks.get(task_id(race, number))

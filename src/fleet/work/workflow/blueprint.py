@@ -248,23 +248,21 @@ class _StageReader:
         return blueprint.stages
 
     def _needs(self) -> tuple[int, ...]:
-        listed = _list(self._body.get("depends_on", []), f"`depends_on` of {self._where}")
-        return tuple(dict.fromkeys(self._need(one) for one in listed))
-
-    def _need(self, one: object) -> int:
-        names = self._place.names
-        if isinstance(one, str) and one in names:
-            number = names.index(one)
-        elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(names):
-            number = one
-        else:
-            close = get_close_matches(one, names, n=1) if isinstance(one, str) else []
-            numbered = f"stages are numbered from 0 to {len(names) - 1}"
-            hint = f"did you mean {close[0]!r}?" if close else numbered
-            raise self._wrong(f"it depends on {_told(one)}, and there is no such stage", hint)
-        if number == self._number:
-            raise self._wrong("it depends on itself", "take it out of its own `depends_on`")
-        return number
+        names, needs = self._place.names, dict[int, None]()
+        for one in _list(self._body.get("depends_on", []), f"`depends_on` of {self._where}"):
+            if isinstance(one, str) and one in names:
+                number = names.index(one)
+            elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(names):
+                number = one
+            else:
+                close = get_close_matches(one, names, n=1) if isinstance(one, str) else []
+                numbered = f"stages are numbered from 0 to {len(names) - 1}"
+                hint = f"did you mean {close[0]!r}?" if close else numbered
+                raise self._wrong(f"it depends on {_told(one)}, and there is no such stage", hint)
+            if number == self._number:
+                raise self._wrong("it depends on itself", "take it out of its own `depends_on`")
+            needs[number] = None
+        return tuple(needs)
 
     def _policy(self) -> OnFailure:
         value = self._text("on_failure") or OnFailure.FAIL

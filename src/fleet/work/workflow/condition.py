@@ -60,14 +60,10 @@ def _tokens(condition: str) -> list[Token]:
         if found is None:
             raise _nonsense(condition, f"nothing can be made of {rest[place:]!r}")
         kind = str(found.lastgroup)
-        value = found[kind]
-        tokens.append(Token(kind, _unquoted(value) if kind == "text" else value))
+        value = re.sub(r"\\(.)", r"\1", found[kind][1:-1]) if kind == "text" else found[kind]
+        tokens.append(Token(kind, value))
         place = found.end()
     return tokens
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1])
 
 
 def _nonsense(condition: str, reason: str) -> InvalidInput:

@@ -220,11 +220,11 @@ class Workflow:
     def _approved(self, index: int, seen: set[int]) -> Iterator[Outcome]:
         """Yield what came of a stage; where that was a person's yes, what they said it to."""
         own, stage = self.results_of(index), self.stages[index]
-        is_yes = stage.kind is StageKind.APPROVAL and all(outcome.is_good for outcome in own)
-        if index not in seen and not is_yes:
-            yield from own
         seen.add(index)
-        for need in stage.needs if is_yes else ():
+        if stage.kind is not StageKind.APPROVAL or not all(outcome.is_good for outcome in own):
+            yield from own
+            return
+        for need in stage.needs:
             if need not in seen:
                 yield from self._approved(need, seen)
 

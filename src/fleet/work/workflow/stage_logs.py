@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
     from fleet.domain.task import Task
-    from fleet.domain.trial import Answer, Trial
+    from fleet.domain.trial import Trial
     from fleet.ports.store import Store
     from fleet.work.pair.model import Pair
     from fleet.work.race.model import Race
@@ -54,39 +54,42 @@ class StageLogs:
         if workflow.stages[index].kind is StageKind.APPROVAL:
             yield from self._approvals(workflow, index)
             return
-        at, has_begun = workflow.progress[index], False
-        for tried in range(1, at.tries + 1):
-            for number in count(1):
-                units = self._units(workflow, index, tried, number)
-                if not units:
-                    break
-                has_begun = True
-                for unit in units:
-                    for branch, note in self._notes(workflow.stages[index].kind, unit):
-                        yield StageEntry(index, tried, number, branch, note)
-        if at.reason and not has_begun:
+        at, kind = workflow.progress[index], workflow.stages[index].kind
+        begun = list(self._begun(workflow, index))
+        for tried, number, unit in begun:
+            for branch, note in self._notes(kind, unit):
+                yield StageEntry(index, tried, number, branch, note)
+        if at.reason and not begun:
             yield StageEntry(index, at.tries, at.round, "", _note(at.ended_at, str(at.state), at.reason))
 
     def commits(self, workflow: Workflow, index: int, tried: int) -> set[str]:
         """Return what a gate was asked about in a try."""
-        rounds = (self._units(workflow, index, tried, number) for number in count(1))
-        units = (unit for round in takewhile(bool, rounds) for unit in round)
+        units = (unit for when, _, unit in self._begun(workflow, index) if when == tried)
         return {trial.commit for unit in units if (trial := self._trials.peek(unit))}
 
-    def _units(self, workflow: Workflow, index: int, tried: int, number: int) -> list[TaskId]:
-        """Return the parts of a stage that were begun in a round of a try; what was begun is never undone."""
-        stage = workflow.stages[index]
+    def _begun(self, workflow: Workflow, index: int) -> Iterator[tuple[int, int, TaskId]]:
+        """Yield try, round and name of each part of a stage that was begun; none is ever undone."""
+        stage, at = workflow.stages[index], workflow.progress[index]
         items = ("any",) if stage.foreach or stage.foreach_from else ()
-        then = replace(workflow.progress[index], tries=tried, round=number, items=items)
-        named = workflow.with_progress(index, then)
-        wanted = (named.unit(index, item) for item in (count() if items else range(1)))
-        return list(takewhile(lambda unit: self._peek[stage.kind](unit) is not None, wanted))
+        for tried in range(1, at.tries + 1):
+            for number in count(1):
+                then = replace(at, tries=tried, round=number, items=items)
+                named = workflow.with_progress(index, then)
+                wanted = (named.unit(index, item) for item in (count() if items else range(1)))
+                units = list(takewhile(self._peek[stage.kind], wanted))
+                if not units:
+                    break
+                yield from ((tried, number, unit) for unit in units)
 
     def _notes(self, kind: StageKind, unit: TaskId) -> Iterator[tuple[str, Mapping[str, Json]]]:
         if kind is StageKind.AGENT and (task := self._tasks.peek(unit)):
             yield from ((task.branch, note) for note in self._tasks.log(unit))
         elif kind is StageKind.GATE and (trial := self._trials.peek(unit)):
-            yield from (("", _told_by(trial, answer)) for answer in trial.answers)
+            for answer in trial.answers:
+                code = "ended by us" if answer.code is None else f"exit code {answer.code}"
+                said = f"\n{answer.said}" if answer.said else ""
+                text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
+                yield "", _note(trial.created_at, "gate", text)
         elif found := self._peek[kind](unit):
             verb = "logs" if kind is StageKind.WORKFLOW else "show"
             yield "", _note(found.created_at, str(kind), f"begun; see `fleet {kind} {verb} {unit}`")
@@ -115,14 +118,6 @@ def told_of_approval(
 
 def _asked(at: Progress) -> dict[str, Json]:
     return _note(at.started_at, "approval", f"asks a person: {at.reason}")
-
-
-def _told_by(trial: Trial, answer: Answer) -> Mapping[str, Json]:
-    """Return what a gate said as an entry of a log."""
-    code = "ended by us" if answer.code is None else f"exit code {answer.code}"
-    said = f"\n{answer.said}" if answer.said else ""
-    text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
-    return _note(trial.created_at, "gate", text)
 
 
 def _note(at: float | None, kind: str, text: str, *, by: str = "fleet") -> dict[str, Json]:
