@@ -44,7 +44,12 @@ def brought_forward(folder: Path, common: Path, ref: str, commit: str, *, before
         try:
             yield
         except FleetError:
-            _take_back(tree, commit, before)
+            tree.draw_up()
+            try:
+                tree.move(commit, before)
+                tree.put_in_place()
+            except Conflict as exc:  # somebody has gone on with what was there: why it did not land says more
+                log.warning("landing.not_taken_back", extra={"folder": str(folder), "reason": exc.message})
             raise
 
 
@@ -70,16 +75,6 @@ def _refuse_changed(tree: _Tree, ref: str, commit: str, *, before: str) -> None:
             f" know what is in there now",
             hint=f"move what you need out of the way in {tree.folder}",
         )
-
-
-def _take_back(tree: _Tree, commit: str, before: str) -> None:
-    tree.draw_up()
-    try:
-        tree.move(commit, before)
-    except Conflict as exc:  # somebody has gone on with what was there: why it did not land says more
-        log.warning("landing.not_taken_back", extra={"folder": str(tree.folder), "reason": exc.message})
-        return
-    tree.put_in_place()
 
 
 class _Tree:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import stat as modes
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.adapters.workspaces.command import git, joined, names_in, run_git
 from fleet.adapters.workspaces.commits import log_commits, read_commits, was_made_in
 from fleet.adapters.workspaces.copying import without_copies
-from fleet.adapters.workspaces.folders import read_text, remove_file
+from fleet.adapters.workspaces.folders import read_text
 from fleet.adapters.workspaces.history import PLAIN, PREFIXES, parse_numstat
 from fleet.adapters.workspaces.indexes import scratch_index, stage, take_from_tree
 from fleet.adapters.workspaces.repository import common_git_dir
@@ -36,7 +34,9 @@ def changes(site: Site) -> Changes:
     except OSError:  # the agent made something else of it
         noted = ""
     tip = base if noted == base else _tip(site)
-    files = dict.fromkeys(_refused(site), (0, 0))
+    git_dir = site.git_dir()
+    refused = read_text(git_dir / REFUSED) if git_dir else ""
+    files = dict.fromkeys(json.loads(refused or "[]"), (0, 0))  # no commit can have them: work, all the same
     if tip != base:
         files = {**count_lines(site.common, base, tip), **files}
     return Changes(
@@ -65,13 +65,6 @@ def untracked_files(path: str | Path, env: Mapping[str, str] | None = None) -> l
     return names_in(git("ls-files", "-z", "--others", "--exclude-standard", cwd=path, env=env))
 
 
-def _refused(site: Site) -> tuple[str, ...]:
-    """Return the files of a workspace that no commit can have: they are work, all the same."""
-    git_dir = site.git_dir()
-    text = read_text(git_dir / REFUSED) if git_dir else ""
-    return tuple(json.loads(text)) if text else ()
-
-
 def measure(site: Site) -> Diff:
     git_dir = site.git_dir()
     if not (git_dir and site.has_folder()):
@@ -88,28 +81,27 @@ def measure(site: Site) -> Diff:
 
 def diff_text(site: Site, *, stat: bool) -> str:
     """Return all that has changed since the base, as a patch or as a table of files."""
-    command = _command(stat=stat)
     git_dir = site.git_dir()
     if git_dir and site.has_folder():
-        return _diff_folder(site, git_dir, command)
-    snapshot = _last_snapshot(site)
-    if snapshot is None:
-        return diff_commits(str(site.common), site.place.base_sha, _tip(site), stat=stat)
-    return _diff_snapshot(site, snapshot, command)
+        return _diff_folder(site, git_dir, stat=stat)
+    [saved] = read_commits(site.common, {}, site.saved_ref)
+    if saved and saved.message.startswith(TITLE):
+        return _diff_snapshot(site, read_snapshot(site, saved.sha), stat=stat)
+    return diff_commits(str(site.common), site.place.base_sha, _tip(site), stat=stat)
 
 
 def diff_commits(repository: str, old: str, new: str, *, stat: bool) -> str:
     common = common_git_dir(repository)
-    out = git(*_command(stat=stat), old, new, "--", cwd=common, env={"GIT_DIR": str(common)})
-    return out.decode(errors="surrogateescape")
+    return _diff(common, {"GIT_DIR": str(common)}, old, new, stat=stat)
 
 
-def _command(*, stat: bool) -> tuple[str, ...]:
+def _diff(folder: Path, env: Mapping[str, str], *what: str, stat: bool) -> str:
     how = ("--stat=100",) if stat else ("--patch", *PREFIXES)
-    return ("-c", "core.bigFileThreshold=16m", "diff", *how, *_HOW)
+    command = ("-c", "core.bigFileThreshold=16m", "diff", *how, *_HOW)
+    return git(*command, *what, "--", cwd=folder, env=env).decode(errors="surrogateescape")
 
 
-def _diff_snapshot(site: Site, snapshot: Snapshot, command: tuple[str, ...]) -> str:
+def _diff_snapshot(site: Site, snapshot: Snapshot, *, stat: bool) -> str:
     """Compare a snapshot with the base; ignored files and bytes that only a filter changed are left out."""
     manifest = snapshot.manifest
     with scratch_index({"GIT_DIR": str(site.common)}) as env:
@@ -117,26 +109,21 @@ def _diff_snapshot(site: Site, snapshot: Snapshot, command: tuple[str, ...]) -> 
         stage(site.common, env, delete=manifest.ignored)
         if manifest.converted:
             take_from_tree(site.common, env, manifest.index, manifest.converted)
-        out = git(*command, "--cached", site.place.base_sha, cwd=site.common, env=env)
-    return out.decode(errors="surrogateescape")
+        return _diff(site.common, env, "--cached", site.place.base_sha, stat=stat)
 
 
-def _diff_folder(site: Site, git_dir: Path, command: tuple[str, ...]) -> str:
+def _diff_folder(site: Site, git_dir: Path, *, stat: bool) -> str:
     """Compare the folder with its base through a copy of the index that knows of untracked files."""
-    index = git_dir / f"fleet-diff-{os.getpid()}-{threading.get_ident()}"
-    env = {**environment(git_dir, site.path), "GIT_INDEX_FILE": str(index)}
-    try:
-        if (original := (git_dir / "index")).exists():
-            shutil.copy2(original, index)
+    with scratch_index(environment(git_dir, site.path)) as env:
+        if (original := git_dir / "index").exists():
+            shutil.copy2(original, env["GIT_INDEX_FILE"])
         untracked = [name for name in untracked_files(site.path, env) if not name.endswith("/")]
         if new := joined(without_copies(git_dir, site.path, untracked)):
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
             options = ("--intent-to-add", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             # 1: git refuses some names, such as `.GIT/config`; they are in no diff.
             run_git("add", *options, cwd=site.path, env=literal, input=new, codes=(0, 1))
-        return git(*command, site.place.base_sha, cwd=site.path, env=env).decode(errors="surrogateescape")
-    finally:
-        remove_file(index)
+        return _diff(site.path, env, site.place.base_sha, stat=stat)
 
 
 def _tip(site: Site) -> str:
@@ -152,14 +139,6 @@ def _tip(site: Site) -> str:
     if tip is None and base is None:
         raise NotFound(f"branch {site.place.branch!r} is not in {site.place.repository!r} any more")
     return tip.sha if tip else site.place.base_sha
-
-
-def _last_snapshot(site: Site) -> Snapshot | None:
-    """Return the snapshot of a removed workspace; None where its branch says as much."""
-    [saved] = read_commits(site.common, {}, site.saved_ref)
-    if saved is None or not saved.message.startswith(TITLE):
-        return None
-    return read_snapshot(site, saved.sha)
 
 
 def _count_lines(path: Path, budget: int) -> tuple[int, int]:

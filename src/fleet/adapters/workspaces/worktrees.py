@@ -19,7 +19,6 @@ import os
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -43,27 +42,29 @@ REFUSED = "fleet-refused"  # names of what no commit can have: repositories, and
 RESTORING = "fleet-restoring"  # the files are back; what was set aside is being put back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """A place, and everything that belongs to it by name."""
 
-    place: Place
-    common: Path  # the repository's git folder
-    path: Path
-    link: Path  # that leads to the worktree's own git folder
-    branch_ref: str
-    base_ref: str  # says that the branch is ours
-    saved_ref: str  # leads to the snapshot
-    run_lock: Path
-    repository_lock: Path
-    undeleted: Path  # says that the removed workspace's base ref could not be deleted
-    trash: Path  # the folder, while it is being removed
-    moving: Path  # says that the folder in the trash was not compared with its snapshot yet
-    done: Path  # where something goes that anybody may delete
-    kept: Path
-    kept_files: Path  # those that a snapshot cannot hold
-    kept_modules: Path
-    kept_objects: Path  # of the snapshot
+    def __init__(self, place: Place, common: Path, path: Path) -> None:
+        self.place = place
+        self.common = common  # the repository's git folder
+        self.path = path
+        self.link = path / ".git"  # leads to the worktree's own git folder
+        self.branch_ref = f"refs/heads/{place.branch}"
+        self.base_ref = f"refs/fleet/base/{place.run}"  # says that the branch is ours
+        self.saved_ref = f"refs/fleet/saved/{place.run}"  # leads to the snapshot
+        self.run_lock = common / "fleet" / f"{place.run}.lock"
+        self.repository_lock = common / "fleet" / "lock"
+        # Says that the removed workspace's base ref could not be deleted.
+        self.undeleted = common / "fleet" / f"{place.run}.undeleted"
+        self.trash = path.parent / ".trash" / place.run  # the folder, while it is being removed
+        # Says that the folder in the trash was not compared with its snapshot yet.
+        self.moving = self.trash.with_name(f"{place.run}.moving")
+        self.done = self.trash.with_name(f"{place.run}.done")  # what anybody may delete
+        self.kept = path.parent / ".kept" / place.run
+        self.kept_files = self.kept / "files"  # those that a snapshot cannot hold
+        self.kept_modules = self.kept / "modules"
+        self.kept_objects = self.kept / "objects"  # of the snapshot
 
     def has_folder(self) -> bool:
         return self.path.is_dir()
@@ -119,27 +120,7 @@ def worktrees_inside(site: Site) -> list[Path]:
 
 
 def site_of(place: Place) -> Site:
-    run, common, path = place.run, common_git_dir(place.repository), Path(os.path.realpath(place.path))
-    ours, trash, kept = common / "fleet", path.parent / ".trash", path.parent / ".kept" / run
-    return Site(
-        place=place,
-        common=common,
-        path=path,
-        link=path / ".git",
-        branch_ref=f"refs/heads/{place.branch}",
-        base_ref=f"refs/fleet/base/{run}",
-        saved_ref=f"refs/fleet/saved/{run}",
-        run_lock=ours / f"{run}.lock",
-        repository_lock=ours / "lock",
-        undeleted=ours / f"{run}.undeleted",
-        trash=trash / run,
-        moving=trash / f"{run}.moving",
-        done=trash / f"{run}.done",
-        kept=kept,
-        kept_files=kept / "files",
-        kept_modules=kept / "modules",
-        kept_objects=kept / "objects",
-    )
+    return Site(place, common_git_dir(place.repository), Path(os.path.realpath(place.path)))
 
 
 def in_worktree(git_dir: Path) -> dict[str, str]:
