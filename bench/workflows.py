@@ -100,8 +100,8 @@ def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float,
 
 def _wait(fleet: Fleet, name: str) -> Workflow:
     return wait_until(
-        fleet.deps,
-        lambda: WorkflowService(fleet.deps).get(name),
+        fleet,
+        lambda: WorkflowService(fleet).get(name),
         lambda work: work.has_ended or work.needs_person,
         what=f"workflow {name}",
     )
@@ -110,10 +110,10 @@ def _wait(fleet: Fleet, name: str) -> Workflow:
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
     with open_fleet(place.home, str(repository)) as fleet:
         warm = read_blueprint({"name": "warm", "stages": chain(1)})
-        _wait(fleet, WorkflowService(fleet.deps).start(warm, WorkflowWish(folder=str(repository))).id)
+        _wait(fleet, WorkflowService(fleet).start(warm, WorkflowWish(folder=str(repository))).id)
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
-        work = WorkflowService(fleet.deps).start(blueprint, WorkflowWish(folder=str(repository)))
+        work = WorkflowService(fleet).start(blueprint, WorkflowWish(folder=str(repository)))
         ended = _wait(fleet, work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":

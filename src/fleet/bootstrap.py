@@ -10,6 +10,8 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleet.services.fleet import Fleet
+
 if TYPE_CHECKING:
     from fleet.config import Settings
     from fleet.domain.run import Run
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.clients import Launch, Scope
     from fleet.services.demo import Demo
-    from fleet.services.fleet import Fleet
     from fleet.services.installing import Installer
 
 
@@ -58,13 +59,11 @@ def open_fleet(
     make_store: Callable[[], Store] | None = None,
 ) -> Fleet:
     """Open the fleet of a home. Nothing is read or made before it is needed."""
-    from fleet.services.fleet import Fleet
-
-    return Fleet(HomeDeps(home or home_folder(), folder, environ, make_store))
+    return HomeFleet(home or home_folder(), folder, environ, make_store)
 
 
-class HomeDeps:
-    """What the services of a home are made from; each part is made on first use."""
+class HomeFleet(Fleet):
+    """The fleet of a home; each part is made on first use."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class HomeDeps:
         )
 
     @cached_property
-    def boundary(self) -> Boundary:
+    def guard(self) -> Boundary:
         from fleet.adapters.workspaces.boundary import GitBoundary
 
         return GitBoundary()

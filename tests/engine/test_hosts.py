@@ -113,7 +113,7 @@ def wish(url: str, repository: Path, tmp_path: Path, *steps: Mapping[str, object
 
     store = PostgresStore(url)
     fleet = open_fleet(tmp_path / "nowhere", None, {}, make_store=lambda: store)
-    vars(fleet.deps)["link"] = NoLink()
+    vars(fleet)["link"] = NoLink()
     edit = Edit(description=scenario(*steps), coder="scripted")
     task = fleet.tasks.create("Shared", edit, folder=str(repository))
     store.close()

@@ -67,7 +67,7 @@ def start(system: System, critic: Critic, prompt: str, **more: Any) -> str:
     prompt = f"{prompt} [[critic:{critic.folder}]]"
     wish: dict[str, Any] = {"doer": "scripted", "reviewer": "critic", "folder": str(system.repository)}
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return PairService(fleet.deps).start(PairWish(prompt=prompt, **wish | more)).id
+        return PairService(fleet).start(PairWish(prompt=prompt, **wish | more)).id
 
 
 def look(system: System, pair_id: str) -> Pair:
@@ -295,7 +295,7 @@ def test_a_person_lets_it_go_on_with_a_word_for_the_doer(system: System, critic:
     notices = system.home.parent / "notices"
     wait_for(lambda: notices.exists() and f"fleet pair show {pair.id}" in notices.read_text())
     with open_fleet(system.home, str(system.repository)) as fleet:
-        PairService(fleet.deps).decide(pair.id, Decision.CONTINUE, by="me", word="two is right")
+        PairService(fleet).decide(pair.id, Decision.CONTINUE, by="me", word="two is right")
     pair = until(system, pair.id, is_at_rest)
     assert pair.state is PairState.APPROVED
     doer = doer_of(system, pair)
@@ -311,7 +311,7 @@ def test_a_cancelled_pair_ends_its_agents_and_keeps_their_work(
     assert doer is not None
     wait_for(lambda: (Path(system.get(doer.id).workspace) / "a.txt").exists())
     with open_fleet(system.home, str(system.repository)) as fleet:
-        PairService(fleet.deps).cancel(pair_id, by="me")
+        PairService(fleet).cancel(pair_id, by="me")
     pair = until(system, pair_id, is_at_rest)
     assert pair.state is PairState.CANCELLED
     ended = system.wait_until(doer.branch, lambda run: run.is_removed)
@@ -330,7 +330,7 @@ def test_an_agents_question_is_waited_for_and_its_answer_goes_on(system: System,
 
     def question() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            return PairService(fleet.deps).detail(PairService(fleet.deps).get(pair_id)).question
+            return PairService(fleet).detail(PairService(fleet).get(pair_id)).question
 
     asked = wait_for(question)
     assert look(system, pair_id).state is PairState.DOING

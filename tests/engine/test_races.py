@@ -133,7 +133,7 @@ class Track:
             **{"times": 2, **more},
         )
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return RaceService(fleet.deps).start(wish)
+            return RaceService(fleet).start(wish)
 
     @contextmanager
     def store(self) -> Iterator[Any]:
@@ -154,7 +154,7 @@ class Track:
     def finish(self, race: Race, seconds: float = PATIENCE_SECONDS) -> RaceDetail:
         self.until(race, lambda race: race.has_ended, seconds)
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return RaceService(fleet.deps).detail(self.look(race))
+            return RaceService(fleet).detail(self.look(race))
 
     def run(self, *racers: Files | str, **more: Any) -> RaceDetail:
         return self.finish(self.start(*racers, **more))

@@ -101,7 +101,7 @@ def start(system: System, team: Team, **more: Any) -> str:
     wish: dict[str, Any] = {"doer": "builder", "reviewer": "critic", "gates": ("test -s built.txt",)}
     with open_fleet(system.home, str(system.repository)) as fleet:
         return (
-            SprintService(fleet.deps)
+            SprintService(fleet)
             .start(PairWish(prompt=team.prompt, folder=str(system.repository), **wish | more))
             .id
         )
@@ -136,7 +136,7 @@ def undecided(system: System, sprint_id: str) -> str:
 
     def found() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            pair = SprintService(fleet.deps).detail(SprintService(fleet.deps).get(sprint_id)).undecided
+            pair = SprintService(fleet).detail(SprintService(fleet).get(sprint_id)).undecided
             return pair.id if pair else ""
 
     return wait_for(found, 60, f"{look(system, sprint_id)}\n{system.supervisor_log()}")
@@ -247,7 +247,7 @@ def test_a_phase_whose_review_is_not_approved_is_not_gone_past(system: System, t
     assert "built.txt" not in git(system.repository, "ls-tree", "--name-only", sprint.branch).split()
     assert not any(call.startswith("phase-2") for call in team.critic.calls)
     with open_fleet(system.home, str(system.repository)) as fleet:
-        PairService(fleet.deps).decide(pair_id, Decision.REJECT, by="me", word="no")
+        PairService(fleet).decide(pair_id, Decision.REJECT, by="me", word="no")
     sprint = until(system, sprint_id, lambda sprint: sprint.has_ended)
     assert (sprint.state, sprint.reason) == (SprintState.STOPPED, "phase 1 was rejected: no")
     branch = f"fleet/{sprint.pair}-doer"
@@ -282,7 +282,7 @@ def test_a_phase_whose_gates_do_not_pass_is_not_reviewed(system: System, team: T
     assert models[0] == "medium"
     assert models[-1] == "large", "a stronger model was tried before a person was asked"
     with open_fleet(system.home, str(system.repository)) as fleet:
-        SprintService(fleet.deps).cancel(sprint_id)
+        SprintService(fleet).cancel(sprint_id)
     until(system, sprint_id, lambda sprint: sprint.is_tidy)
     store = open_store(system.home)
     try:

@@ -83,7 +83,7 @@ def run(system: System, *stages: Mapping[str, Any], **top: Any) -> Workflow:
 
 def look(system: System, name: str) -> Workflow:
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return WorkflowService(fleet.deps).get(name)
+        return WorkflowService(fleet).get(name)
 
 
 def until(
@@ -425,7 +425,7 @@ def test_a_cancel_reaches_all_descendants(own: System, tmp_path: Path) -> None:
     cancelled = ended(own, work)
     assert (cancelled.state, set(states(cancelled))) == (WorkflowState.CANCELLED, {"cancelled"})
     with open_fleet(own.home, str(own.repository)) as fleet:
-        wait_for(lambda: all(child.has_ended for child in WorkflowService(fleet.deps).within(cancelled)))
+        wait_for(lambda: all(child.has_ended for child in WorkflowService(fleet).within(cancelled)))
     wait_for(lambda: all(each.has_ended and not each.has_work for each in own.all_runs()))
     for each in own.all_runs():
         assert not processes_with(f"FLEET_RUN={each.id}")

@@ -247,11 +247,9 @@ def test_who_wins_a_race_is_offered_only_if_it_is_what_came_of_the_workflow(paus
         Races(fleet.store).add(race)
         task = replace(racer(race, 1, time.time()), id=TaskId("r-1-1"), run=RunId(run.id))
         Tasks(fleet.store).add(replace(task, state=TaskState.CLOSED))
-        assert [one.branch for one in TrainService(fleet.deps).forecast(folder=project).prospects] == [
-            "candidate"
-        ]
+        assert [one.branch for one in TrainService(fleet).forecast(folder=project).prospects] == ["candidate"]
         Races(fleet.store).update("r-1", lambda race: replace(race, part_of="w-1"))
-        assert not TrainService(fleet.deps).forecast(folder=project).prospects
+        assert not TrainService(fleet).forecast(folder=project).prospects
 
 
 # money

@@ -482,7 +482,7 @@ def test_a_known_workflow_gets_the_name_and_the_time_that_it_is_called_with(
     ended = talk.call("get_workflow_status", workflow_id="my-garden", wait_seconds=60)
     assert (ended["workflow_id"], ended["status"]) == (begun["workflow_id"], "succeeded")
     with open_fleet(shared.home) as fleet:
-        assert [stage.seconds for stage in WorkflowService(fleet.deps).get("my-garden").stages] == [3000, 70]
+        assert [stage.seconds for stage in WorkflowService(fleet).get("my-garden").stages] == [3000, 70]
 
 
 @pytest.mark.parametrize("tool", ["list_workers", "list_workflows"])
@@ -549,7 +549,7 @@ def test_pairs_and_races_are_listed_the_newest_first(tmp_path: Path, repository:
             more = {"hidden_gates": ["test -e x"], "lint": "true", "protect": ["!tests/free"]}
             race = talk.call("start_race", gates=["true"], size=2, **more, **wish)
             with open_fleet(system.home) as fleet:
-                kept = RaceService(fleet.deps).get(race["id"])
+                kept = RaceService(fleet).get(race["id"])
             assert (kept.hidden_gates, kept.lint, kept.protect) == (("test -e x",), "true", ("!tests/free",))
             listed = talk.call("list_pairs")
             assert {one["id"] for one in listed["pairs"]} == {pair["id"] for pair in pairs}

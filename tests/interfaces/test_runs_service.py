@@ -80,7 +80,7 @@ class Office:
         self.runs = Runs(self.store)
         self.link = LinkToNobody()
         fleet = open_fleet(home, None, make_store=lambda: self.store)
-        vars(fleet.deps)["link"] = self.link
+        vars(fleet)["link"] = self.link
         self.service = fleet.runs
 
     def add(self, *runs: Run) -> None:

@@ -71,7 +71,7 @@ class Desk:
         self.state = QueueState(self.store)
         self.link = LinkToNobody()
         self.fleet = open_fleet(home, None, make_store=lambda: self.store)
-        vars(self.fleet.deps).update(link=self.link, live_agents=lambda run: None)
+        vars(self.fleet).update(link=self.link, live_agents=lambda run: None)
         self.service, self.questions, self.queue = self.fleet.tasks, self.fleet.questions, self.fleet.queue
 
     def create(self, title: str = "Plant a rose", *deps: str, **edit: object) -> Task:

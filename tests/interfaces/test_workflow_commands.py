@@ -240,7 +240,7 @@ def test_yaml_toml_and_json_of_one_workflow_give_the_same_stages(shared: System,
     (tmp_path / "it.toml").write_text(TOML)
     (tmp_path / "it.json").write_text(json.dumps(yaml.safe_load(YAML)))
     with open_fleet(shared.home, str(shared.repository)) as fleet:
-        found = [WorkflowService(fleet.deps).blueprint(str(path)) for path in sorted(tmp_path.glob("it.*"))]
+        found = [WorkflowService(fleet).blueprint(str(path)) for path in sorted(tmp_path.glob("it.*"))]
     assert len(found) == 4
     assert all(one == found[0] for one in found)
 
@@ -305,8 +305,8 @@ def test_how_hard_to_think_is_said_in_the_words_of_each_cli(with_clis: System) -
 def tasks_of(system: System, name: str) -> list[Task]:
     """Return the tasks of all stages, once each stage has one."""
     with open_fleet(system.home, str(system.repository)) as fleet:
-        work = WorkflowService(fleet.deps).get(name)
-        found = [WorkflowService(fleet.deps).tasks_of(work, index) for index in range(len(work.stages))]
+        work = WorkflowService(fleet).get(name)
+        found = [WorkflowService(fleet).tasks_of(work, index) for index in range(len(work.stages))]
     return [task for tasks in found for task in tasks] if all(found) else []
 
 

@@ -31,7 +31,7 @@ class OfRelay(OfWork, output=RelayView):
     def service(call: Call) -> RelayService:
         from tests.relay.service import RelayService
 
-        return RelayService(call.fleet.deps)
+        return RelayService(call.fleet)
 
 
 class StartRelay(OfRelay, WorkStart, op="relay.start", examples=('fleet relay 3 -p "Run"',)):

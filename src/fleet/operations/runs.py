@@ -257,7 +257,7 @@ class ReadLog(
         from fleet.services.logs import LogService
 
         run = find_run(call, self.run)
-        log = LogService(call.fleet.deps)
+        log = LogService(call.fleet)
         entries = [EventRow.of(entry) for entry in log.entries(run.id, after=self.after or 0)]
         if self.events:
             return LogPage(run=run.id, entries=tuple(entries), next_after=None), []

@@ -164,7 +164,7 @@ class ShowSupervisor(Operation, op="supervisor.show", examples=("fleet run --sta
     """Show whether a supervisor is up."""
 
     def __call__(self, call: Call) -> tuple[SupervisorStatus, list[Next]]:
-        return SupervisorStatus.of_link(call.fleet.supervisor_link), []
+        return SupervisorStatus.of_link(call.fleet.link), []
 
 
 class StartSupervisor(
@@ -176,7 +176,7 @@ class StartSupervisor(
     """Start a supervisor that stops by itself when idle."""
 
     def __call__(self, call: Call) -> tuple[SupervisorStatus, list[Next]]:
-        link = call.fleet.supervisor_link
+        link = call.fleet.link
         link.ensure_up()
         return SupervisorStatus.of_link(link), []
 

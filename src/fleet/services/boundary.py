@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from fleet.records.runs import Runs
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 
 def hint_for(run: Run) -> tuple[str | Next, ...]:
@@ -29,17 +29,13 @@ def refuse_held(run: Run) -> None:
 
 
 class BoundaryService:
-    def __init__(self, deps: Deps, get: Callable[[str], Run]) -> None:
-        self._deps = deps
-        self._runs = Runs(deps.store)
-        self._accepted = AcceptedChanges(deps.store)
-        self._get = get
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._runs = Runs(fleet.store)
+        self._accepted = AcceptedChanges(fleet.store)
 
     def held(self) -> list[Run]:
         return self._runs.find("held", "yes")
-
-    def get(self, name: str) -> Run:
-        return self._get(name)
 
     def accept(self, name: str, *, by: str) -> Run:
         """Accept what changed as it is now, also for other runs that are held for the same change."""
@@ -49,18 +45,18 @@ class BoundaryService:
             self._accepted.add(found.project, one, by)
         released = self._resolve(found, holding)
         if not released.held:
-            self._deps.boundary.forget(str(self._deps.home), found.id)
+            self._fleet.guard.forget(str(self._fleet.home), found.id)
         return released
 
     def accept_file(self, file: str, by: str) -> None:
         """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
-        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._deps.boundary.file_stamp(file))
+        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._fleet.guard.file_stamp(file))
         self._accepted.add_state("", now, by)
 
     def restorable(self, name: str) -> tuple[Run, list[Outside]]:
         """Return a run, and what of its changes can be brought back."""
         found = self._require(name)
-        if found.host != self._deps.host:
+        if found.host != self._fleet.host:
             raise Conflict(f"{found.branch!r} worked on another host", hint=f"run this on {found.host}")
         return found, [one for one in _holding(found) if one.kept]
 
@@ -70,7 +66,7 @@ class BoundaryService:
         done, problems = list[Outside](), list[str]()
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
             try:
-                self._deps.boundary.restore(found.project, str(self._deps.home), found.id, one)
+                self._fleet.guard.restore(found.project, str(self._fleet.home), found.id, one)
                 self._accepted.add_state(found.project, self._as_restored(found.project, one), by)
                 done.append(one)
             except FleetError as problem:
@@ -81,16 +77,16 @@ class BoundaryService:
         """Return how a run that began after the change will see what was restored."""
         match one.kind:
             case OutsideKind.FILE:
-                return replace(one, stamp=self._deps.boundary.file_stamp(one.name))
+                return replace(one, stamp=self._fleet.guard.file_stamp(one.name))
             case OutsideKind.CHECKOUT:
-                return replace(one, stamp=self._deps.boundary.stamp_of(project, one.name))
+                return replace(one, stamp=self._fleet.guard.stamp_of(project, one.name))
             case OutsideKind.INDEX:
                 return replace(one, stamp="", new="as committed")
             case _:
                 return replace(one, stamp="", new=one.old)
 
     def _require(self, name: str) -> Run:
-        found = self.get(name)
+        found = self._fleet.runs.get(name)
         if not found.held:
             raise Conflict(
                 f"{found.branch!r} is not held", hint=("see held ones with ", Next("boundary.list"))
@@ -103,8 +99,8 @@ class BoundaryService:
         for other in self.held():
             if other.project == run.project and keys & {one.key for one in _holding(other)}:
                 self._runs.update(other.id, lambda run: _without(run, keys))
-                self._deps.boundary.unpin(Place.of(other))
-        self._deps.link.wake()
+                self._fleet.guard.unpin(Place.of(other))
+        self._fleet.link.wake()
         return self._runs.get(run.id)
 
 

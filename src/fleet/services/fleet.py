@@ -5,15 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from fleet.services.deps import Deps
 
-    from fleet.config import Settings
-    from fleet.ports.process_usage import ProcessProbe
+if TYPE_CHECKING:
     from fleet.ports.store import Store
-    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.boundary import BoundaryService
-    from fleet.services.deps import Deps
     from fleet.services.doctor import Doctor
     from fleet.services.prompt_tasks import PromptTaskService
     from fleet.services.questions import QuestionService
@@ -24,101 +20,74 @@ if TYPE_CHECKING:
     from fleet.services.tasks import TaskService
 
 
-class Fleet:
+class Fleet(Deps):
     """The services of one home, seen from one folder. Each is loaded and made on first use."""
-
-    def __init__(self, deps: Deps) -> None:
-        self.deps = deps
-
-    @property
-    def home(self) -> Path:
-        return self.deps.home
-
-    @property
-    def host(self) -> str:
-        return self.deps.host
-
-    @property
-    def settings(self) -> Settings:
-        return self.deps.settings
 
     @property
     def has_settings(self) -> bool:
         """Whether anything needed the settings so far."""
-        return "settings" in vars(self.deps)
-
-    @property
-    def store(self) -> Store:
-        return self.deps.store
-
-    @property
-    def supervisor_link(self) -> SupervisorLink:
-        return self.deps.link
-
-    @property
-    def process_probe(self) -> ProcessProbe:
-        return self.deps.process_probe
+        return "settings" in vars(self)
 
     @cached_property
     def runs(self) -> RunService:
         from fleet.services.runs import RunService
 
-        return RunService(self.deps)
+        return RunService(self)
 
     @cached_property
     def tasks(self) -> TaskService:
         from fleet.services.tasks import TaskService
 
-        return TaskService(self.deps)
+        return TaskService(self)
 
     @cached_property
     def questions(self) -> QuestionService:
         from fleet.services.questions import QuestionService
 
-        return QuestionService(self.deps, self.tasks)
+        return QuestionService(self)
 
     @cached_property
     def queue(self) -> QueueService:
         from fleet.services.queue import QueueService
 
-        return QueueService(self.deps, self.tasks)
+        return QueueService(self)
 
     @cached_property
     def prompt_tasks(self) -> PromptTaskService:
         from fleet.services.prompt_tasks import PromptTaskService
 
-        return PromptTaskService(self.deps, self.runs, self.tasks, self.questions, self.queue)
+        return PromptTaskService(self)
 
     @cached_property
     def spawns(self) -> SpawnService:
         from fleet.services.spawns import SpawnService
 
-        return SpawnService(self.deps)
+        return SpawnService(self)
 
     @cached_property
     def boundary(self) -> BoundaryService:
         from fleet.services.boundary import BoundaryService
 
-        return BoundaryService(self.deps, lambda name: self.runs.get(name))
+        return BoundaryService(self)
 
     @cached_property
     def doctor(self) -> Doctor:
         from fleet.services.doctor import Doctor
 
-        return Doctor(self.deps)
+        return Doctor(self)
 
     @cached_property
     def config(self) -> ConfigService:
         from fleet.services.setup import ConfigService
 
-        return ConfigService(self.deps, lambda name, by: self.boundary.accept_file(name, by))
+        return ConfigService(self)
 
     def is_using(self, store: Store) -> bool:
         """Whether a store is the one that was opened here."""
-        return vars(self.deps).get("store") is store
+        return vars(self).get("store") is store
 
     def close(self) -> None:
-        if "store" in vars(self.deps):
+        if "store" in vars(self):
             self.store.close()
 
     def __enter__(self) -> Fleet:

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from fleet.domain.run import Run
     from fleet.ports.coder import Facts
     from fleet.records.tasks import Hold
-    from fleet.services.deps import Deps
-    from fleet.services.questions import QuestionService
-    from fleet.services.queue import QueueService
-    from fleet.services.runs import RunService
-    from fleet.services.tasks import TaskService
+    from fleet.services.fleet import Fleet
 
 CLEAN_UP_SECONDS = 30.0
 MOST_FLAGS = 50
@@ -87,37 +83,26 @@ class Removal(NamedTuple):
 
 
 class PromptTaskService:
-    def __init__(
-        self,
-        deps: Deps,
-        runs: RunService,
-        tasks: TaskService,
-        questions: QuestionService,
-        queue: QueueService,
-    ) -> None:
-        self._deps = deps
-        self._prompt_tasks = PromptTasks(deps.store)
-        self._runs = runs
-        self._tasks = tasks
-        self._questions = questions
-        self._queue = queue
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._prompt_tasks = PromptTasks(fleet.store)
 
     def start(self, wish: PromptTaskWish) -> PromptTaskDetail:
         """Record a prompt task and its task, and wake the supervisor. All is checked before anything is."""
         prompt_task, task = self._drafted(wish)
         # First this one: without its task it is nothing, and nothing of it is shown.
         self._prompt_tasks.add(prompt_task)
-        self._tasks.add(task)
+        self._fleet.tasks.add(task)
         return PromptTaskDetail(prompt_task, task, None)
 
     def _drafted(self, wish: PromptTaskWish) -> tuple[PromptTask, Task]:
         check_text(wish.name, wish.prompt, wish.base, wish.effort, wish.profile, *wish.labels, *wish.flags)
         if not wish.prompt.strip() or not wish.name.strip():
             raise InvalidInput("an errand needs a name and a prompt")
-        facts = self._deps.coder(wish.coder or self._deps.settings.coder_default).facts
+        facts = self._fleet.coder(wish.coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
         _check_flags(wish.flags, facts)
-        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
+        repository = self._fleet.repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         effort = tuple(word.format(wish.effort) for word in facts.effort_flags if wish.effort)
         task = Task(
@@ -134,7 +119,7 @@ class PromptTaskService:
             flags=(*wish.flags, *effort),
             turn_seconds=wish.seconds,
             base=repository.base_sha,
-            base_host=self._deps.host,
+            base_host=self._fleet.host,
             ends_with_turn=True,
             keeps_workspace=True,
             origin=wish.origin,
@@ -150,7 +135,7 @@ class PromptTaskService:
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:
         """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""
         if flags:
-            _check_flags(flags, self._deps.coder(coder or self._deps.settings.coder_default).facts)
+            _check_flags(flags, self._fleet.coder(coder or self._fleet.settings.coder_default).facts)
 
     # looking
 
@@ -158,14 +143,16 @@ class PromptTaskService:
         """Return all prompt tasks, or those of a name, oldest first."""
         known = [one for one in self._prompt_tasks.each() if not name or one.name == name]
         # Ids of the same second tell no order.
-        found = ((one, self._tasks.peek(one.id)) for one in sorted(known, key=lambda one: one.created_at))
+        found = (
+            (one, self._fleet.tasks.peek(one.id)) for one in sorted(known, key=lambda one: one.created_at)
+        )
         return [self._with_run(prompt_task, task) for prompt_task, task in found if task]
 
     def get(self, name: str) -> PromptTaskDetail:
         """Return the prompt task of an id, or of a name that no other has that is not cleared away."""
         check_text(name)
         known = self._prompt_tasks.peek(name) if name else None
-        if known and (task := self._tasks.peek(known.id)):
+        if known and (task := self._fleet.tasks.peek(known.id)):
             return self._with_run(known, task)
         if found := self._named(name):
             return found
@@ -183,9 +170,9 @@ class PromptTaskService:
     def find_run(self, name: str, *, folder: str = ".") -> Run:
         """Return the run of a branch, of its own id or its task's, or of a prompt task's name."""
         check_text(name)
-        task = self._tasks.peek(name)
+        task = self._fleet.tasks.peek(name)
         try:
-            return self._runs.get(task.run if task and task.run else name, folder=folder)
+            return self._fleet.runs.get(task.run if task and task.run else name, folder=folder)
         except NotFound:
             detail = self._named(name)
             if detail is None:
@@ -200,20 +187,20 @@ class PromptTaskService:
         """Return the id of the prompt task of a name; the name as it is, if none has it, or a branch does."""
         check_text(name)
         is_known = any(one.name == name for one in self._prompt_tasks.each())
-        named = self._named(name) if is_known and not self._runs.is_branch(folder, name) else None
+        named = self._named(name) if is_known and not self._fleet.runs.is_branch(folder, name) else None
         return named.prompt_task.id if named else name
 
     def name_behind(self, run_id: str) -> str | None:
         """Return what the task of a run is called; None if it has none."""
-        run = self._runs.peek(RunId(run_id))
-        task = self._tasks.peek(run.task) if run and run.task else None
+        run = self._fleet.runs.peek(RunId(run_id))
+        task = self._fleet.tasks.peek(run.task) if run and run.task else None
         return task.title if task else None
 
     def _with_run(self, prompt_task: PromptTask, task: Task) -> PromptTaskDetail:
-        run = self._tasks.run_of(task)
+        run = self._fleet.tasks.run_of(task)
         if task.is_over:
             return PromptTaskDetail(prompt_task, task, run)
-        asked = self._questions.about({task.id})
+        asked = self._fleet.questions.about({task.id})
         question = asked.id if asked else task.question
         try:
             obstacle = self._obstacle(task)
@@ -222,23 +209,23 @@ class PromptTaskService:
         return PromptTaskDetail(prompt_task, task, run, question, obstacle)
 
     def _obstacle(self, task: Task) -> Obstacle | None:
-        if hold := self._queue.hold_of(task):
+        if hold := self._fleet.queue.hold_of(task):
             return Obstacle(self._told_of(hold), needs_person=not hold.until)
         if task.state is not TaskState.OPEN:
             return None
-        if (reason := self._queue.paused()) is not None:
+        if (reason := self._fleet.queue.paused()) is not None:
             return Obstacle(f"the queue is paused{f' ({reason})' if reason else ''}: `fleet resume` goes on")
-        refusal = self._queue.refusals([task]).get(task.id, "")
+        refusal = self._fleet.queue.refusals([task]).get(task.id, "")
         return Obstacle(f"waits for room: {refusal}") if refusal else None
 
     def hold_on(self, names: Collection[str]) -> str:
         """Return what a person must do for things, or parts of them, to go on; "" if there is nothing."""
-        hold = self._queue.hold_on(names)
+        hold = self._fleet.queue.hold_on(names)
         return self._told_of(hold) if hold else ""
 
     def holds(self) -> list[str]:
         """Return the coders that are paused, each with why and what to do."""
-        return [self._told_of(hold) for hold in self._queue.holds()]
+        return [self._told_of(hold) for hold in self._fleet.queue.holds()]
 
     def _told_of(self, hold: Hold) -> str:
         """Return why a coder is paused, and what to do about it."""
@@ -249,7 +236,7 @@ class PromptTaskService:
 
     def _mending(self, coder: str) -> str:
         try:
-            facts = self._deps.coder(coder).facts
+            facts = self._fleet.coder(coder).facts
         except FleetError:  # one of a project's own, seen from elsewhere
             return "mend that"
         can_log_in = facts.login_hint or facts.login_variables
@@ -257,7 +244,7 @@ class PromptTaskService:
 
     def last_sign(self, detail: PromptTaskDetail) -> float | None:
         """Return when its agent was last heard of."""
-        return self._queue.activity(detail.run).last_at if detail.run else None
+        return self._fleet.queue.activity(detail.run).last_at if detail.run else None
 
     def prompt(self, run: Run, text: str) -> Run:
         """Give a run a further prompt; after its prompt task is over, too, while it has its workspace."""
@@ -269,7 +256,7 @@ class PromptTaskService:
                 hint="wait for it with `get_worker_status`",
             )
         if detail is None or detail.run is None or not detail.is_over:
-            return self._runs.prompt(RunId(run.id), text)
+            return self._fleet.runs.prompt(RunId(run.id), text)
         if not detail.run.has_workspace or detail.run.is_to_end:
             raise Conflict(
                 f"the workspace of worker {detail.prompt_task.id} was removed",
@@ -277,8 +264,8 @@ class PromptTaskService:
             )
         if not text.strip():
             raise InvalidInput("there is nothing in the prompt")
-        self._tasks.ask_more(detail.task, detail.run, text, owner=self._deps.host)
-        return self._runs.get(run.id)
+        self._fleet.tasks.ask_more(detail.task, detail.run, text, owner=self._fleet.host)
+        return self._fleet.runs.get(run.id)
 
     # ending
 
@@ -290,7 +277,7 @@ class PromptTaskService:
                 f"worker {detail.prompt_task.id} is {detail.state} already",
                 hint="`cleanup_worker` clears it away",
             )
-        self._tasks.close(detail.task.id, f"cancelled by {by}", by=by)
+        self._fleet.tasks.close(detail.task.id, f"cancelled by {by}", by=by)
         now = time.time()
         self._prompt_tasks.update(
             detail.prompt_task.id, lambda prompt_task: replace(prompt_task, cancelled_at=now)
@@ -311,12 +298,12 @@ class PromptTaskService:
                 f"worker {detail.prompt_task.id} is {detail.state}", hint="end it with `cancel_worker` first"
             )
         if workspace and detail.task.state is not TaskState.CLOSED:
-            self._tasks.close(detail.task.id, "cleared away")
+            self._fleet.tasks.close(detail.task.id, "cleared away")
         # All attempts at it, the newest first.
-        runs = [run for run in reversed(self._runs.list(everything=True)) if run.task == detail.task.id]
+        runs = [run for run in reversed(self._fleet.runs.list(everything=True)) if run.task == detail.task.id]
         if workspace:
-            self._runs.clean([run for run in runs if run.has_workspace], also_kept=True)
-            runs = self._runs.wait(
+            self._fleet.runs.clean([run for run in runs if run.has_workspace], also_kept=True)
+            runs = self._fleet.runs.wait(
                 [RunId(run.id) for run in runs],
                 until=lambda run: run.is_removed or not run.has_workspace,
                 timeout_seconds=CLEAN_UP_SECONDS,
@@ -336,14 +323,14 @@ class PromptTaskService:
 
     def _drop_branch(self, run: Run, *, newer: Sequence[Run], discard: bool) -> str:
         """Delete a branch that has no work of its own left, or whose work is not wanted; else say why not."""
-        if not self._runs.has_branch(run):
+        if not self._fleet.runs.has_branch(run):
             return ""
         if run.has_workspace:
             return f"branch {run.branch} is kept: its workspace is there still"
-        repositories, keeps = self._deps.repositories, f"branch {run.branch} is kept: "
+        repositories, keeps = self._fleet.repositories, f"branch {run.branch} is kept: "
         try:
             tip = repositories.inspect(run.project, f"refs/heads/{run.branch}", ()).base_sha
-            later = [f"refs/heads/{one.branch}" for one in newer if self._runs.has_branch(one)]
+            later = [f"refs/heads/{one.branch}" for one in newer if self._fleet.runs.has_branch(one)]
             places = ("HEAD", run.base_sha, *later)
             is_elsewhere = any(repositories.contains(run.project, tip, there) for there in places)
             if not is_elsewhere and not discard:

@@ -26,8 +26,7 @@ from fleet.files.untrusted import LONGEST_TEXT, append_plain, read_plain, write_
 from fleet.records.collection import SHORTEST_END
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Questions, Tasks
-from fleet.services.deps import Deps
-from fleet.services.tasks import TaskService
+from fleet.services.fleet import Fleet
 from fleet.services.texts import check_text
 
 LOOK_EVERY_SECONDS = 0.2
@@ -35,12 +34,12 @@ AWAITED_SECONDS = 10.0  # a question counts as waited for after one who waits wa
 
 
 class QuestionService:
-    def __init__(self, deps: Deps, tasks: TaskService) -> None:
-        self._deps = deps
-        self._questions = Questions(deps.store)
-        self._records = Tasks(deps.store)
-        self._lineage = Lineage(deps.store)
-        self._tasks = tasks
+    def __init__(self, fleet: Fleet) -> None:
+        self._link = fleet.link
+        self._tasks = fleet.tasks
+        self._questions = Questions(fleet.store)
+        self._records = Tasks(fleet.store)
+        self._lineage = Lineage(fleet.store)
 
     def ask(self, name: str, text: str, options: Sequence[str] = (), *, run: str = "") -> Question:
         """Record a question of a task's agent, also in the task's file, and tell a person."""
@@ -65,7 +64,7 @@ class QuestionService:
         )
         self._questions.add(draft)
         self._records.note(task.id, "asked", draft.text)
-        self._deps.link.wake()
+        self._link.wake()
         with self._in_file_of(task) as path:
             make_private(path.parent)
             append_plain(path, write_question(draft, _stamp(now)))
@@ -132,7 +131,7 @@ class QuestionService:
     def go_on(self, task: Task) -> None:
         """Have the queue hear an answer now."""
         self._records.note(task.id, "goes on", "")
-        self._deps.link.wake()
+        self._link.wake()
 
     def get(self, name: str) -> Question:
         """Return the question of an id, of the end of one, or the only open question of a task."""
@@ -176,7 +175,7 @@ class QuestionService:
         question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
-        self._deps.link.wake()
+        self._link.wake()
         block = write_answer(question.answer, _stamp(now))
         with self._in_file_of(task) as path:
             written = read_plain(path)

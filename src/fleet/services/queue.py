@@ -19,8 +19,7 @@ from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig, Next, NotFound
 from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, QueueState, Tasks
-from fleet.services.deps import Deps
-from fleet.services.tasks import TaskService
+from fleet.services.fleet import Fleet
 
 CHUNK = 1 << 16
 # The entries of a task's log that tell when it came into its state.
@@ -73,12 +72,12 @@ class Counts(NamedTuple):
 
 
 class QueueService:
-    def __init__(self, deps: Deps, tasks: TaskService) -> None:
-        self._deps = deps
-        self._records = Tasks(deps.store)
-        self._lineage = Lineage(deps.store)
-        self._state = QueueState(deps.store)
-        self._tasks = tasks
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._tasks = fleet.tasks
+        self._records = Tasks(fleet.store)
+        self._lineage = Lineage(fleet.store)
+        self._state = QueueState(fleet.store)
         self._by_project: dict[str, Settings] = {}
 
     def pause(self, reason: str) -> None:
@@ -87,7 +86,7 @@ class QueueService:
     def resume(self) -> bool:
         """Let tasks be started again; tell whether the queue was paused."""
         was_paused = self._state.resume()
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return was_paused
 
     def resume_coder(self, coder: str) -> bool:
@@ -99,7 +98,7 @@ class QueueService:
             for task in self._records.find("state", str(state)):
                 if task.coder_used == coder and task.limits:
                     self._records.update(task.id, lambda task: replace(task, not_before=0.0))
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return was_held
 
     def paused(self) -> str | None:
@@ -111,7 +110,7 @@ class QueueService:
 
     def is_draining(self) -> bool:
         """Tell whether a supervisor is up that starts no more tasks."""
-        holder = self._deps.link.holder()
+        holder = self._fleet.link.holder()
         return holder is not None and holder.is_draining
 
     def counts(self) -> Counts:
@@ -146,7 +145,7 @@ class QueueService:
 
     def supervisor_log(self, count: int | None) -> tuple[str, list[str]]:
         """Return where the supervisor's log is, and its last lines; all of them without a count."""
-        path = self._deps.link.log_path
+        path = self._fleet.link.log_path
         with open_log(path, count) as file:
             return str(path), file.read().decode(errors="replace").splitlines()
 
@@ -157,14 +156,14 @@ class QueueService:
         """
         now = time.time()
         pages = (self._records.page("ready", str(priority), limit=limit + 100) for priority in PRIORITIES)
-        is_shared = bool(self._deps.settings.database_url)
+        is_shared = bool(self._fleet.settings.database_url)
         due = [
             task
             for page in pages
             for task in page
             if not task.wait.left(now) and (is_shared or self.is_for(host, task))
         ]
-        return list(in_order(due, now, Limits(ageing_seconds=self._deps.settings.ageing_seconds)))[:limit]
+        return list(in_order(due, now, Limits(ageing_seconds=self._fleet.settings.ageing_seconds)))[:limit]
 
     def is_for(self, host: str, task: Task) -> bool:
         """Whether this host, of that name, has the names or labels that a task needs."""
@@ -182,7 +181,7 @@ class QueueService:
     def _settings_of(self, project: str) -> Settings:
         """Return the settings of a task's own project, wherever the question comes from."""
         if project not in self._by_project:
-            self._by_project[project] = load(self._deps.home, project=Path(project) if project else None)
+            self._by_project[project] = load(self._fleet.home, project=Path(project) if project else None)
         return self._by_project[project]
 
     def spent_usd(self, task: Task) -> float:
@@ -203,7 +202,7 @@ class QueueService:
         return Activity(low, at if isinstance(at, int | float) else None)
 
     def _event(self, run: Run, number: int) -> Mapping[str, Json] | None:
-        page = self._deps.store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
+        page = self._fleet.store.read(f"run/{run.id}", after=number - 1, limit=1) if number else ()
         return page[0][1] if page else None
 
     def refusals(self, tasks: Iterable[Task]) -> dict[TaskId, str]:

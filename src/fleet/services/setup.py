@@ -26,7 +26,7 @@ from fleet.config import (
 )
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
 
 
@@ -66,25 +66,24 @@ class Row:
 class ConfigService:
     """The configuration as seen from one folder: its values, its files, and changes to them."""
 
-    def __init__(self, deps: Deps, accept_file: Callable[[str, str], object]) -> None:
-        self._deps = deps
-        self._accept_file = accept_file  # so that no agent at work is held for it
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     def show(self) -> list[Row]:
-        return show(self._deps.settings)
+        return show(self._fleet.settings)
 
     def files(self) -> tuple[Path, Path | None]:
         """Return the files for all projects and for this one; None outside of a project."""
-        return user_file(self._deps.home), project_file(self._deps.project) if self._deps.project else None
+        return user_file(self._fleet.home), project_file(self._fleet.project) if self._fleet.project else None
 
     def file(self, *, for_user: bool) -> Path:
         """Return the file to change. Raises `InvalidInput` outside of a project."""
         if for_user:
-            return user_file(self._deps.home)
-        if self._deps.project is None:
+            return user_file(self._fleet.home)
+        if self._fleet.project is None:
             hint = ("add ", Argument("config.set", "user"), " to change the file for all projects")
             raise InvalidInput(f"{Path.cwd()} is not inside a project", hint=hint)
-        return require_plain(self._deps.project, "config.toml")
+        return require_plain(self._fleet.project, "config.toml")
 
     def set(self, key: str, value: str, *, for_user: bool, by: Callable[[], str]) -> Path:
         """Set one value in a file, and return the file. A supervisor that is up looks at it at once."""
@@ -94,7 +93,7 @@ class ConfigService:
             raise InvalidInput(f"{key} holds for all projects", hint=hint)
         is_fallback = key.startswith("coders.") and key.endswith(".fallback")
         if value and (is_fallback or key == "coder.default"):
-            known = self._deps.coder_names()
+            known = self._fleet.coder_names()
             if value not in known:
                 raise InvalidInput(
                     f"there is no coder {value!r}",
@@ -102,29 +101,29 @@ class ConfigService:
                 )
         file = self.file(for_user=for_user)
         set_value(file, key, value)
-        if self._deps.link.is_open():
+        if self._fleet.link.is_open():
             for name in {str(file), str(file.resolve())}:
-                self._accept_file(name, by())
-            self._deps.link.wake()
+                self._fleet.boundary.accept_file(name, by())  # so that no agent at work is held for it
+            self._fleet.link.wake()
         return file
 
     def validate(self) -> list[str]:
         """Check the files; return warnings. Raises `BadConfig`."""
-        settings = self._deps.strict_settings
+        settings = self._fleet.strict_settings
         for name in {settings.coder_default, *settings.coder_names()}:
             try:
-                self._deps.coder(name, settings)
+                self._fleet.coder(name, settings)
             except NotFound as error:
                 raise BadConfig(settings.origin("coder.default"), error.message) from error
-        known = self._deps.coder_names(settings)
+        known = self._fleet.coder_names(settings)
         for name in settings.coder_names():
             fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
             if fallback and fallback not in known:
                 raise BadConfig(settings.origin(key), f"{key} names {fallback!r}, and there is no such coder")
         return [
-            f"setup.credential_files names {file!r}, which is not in {self._deps.project}"
+            f"setup.credential_files names {file!r}, which is not in {self._fleet.project}"
             for file in settings.credential_files
-            if self._deps.project and not (self._deps.project / file).exists()
+            if self._fleet.project and not (self._fleet.project / file).exists()
         ]
 
 

@@ -97,7 +97,7 @@ def executor_guide(call: Call) -> Answer:
     """Which coder is good for what, and which tool to use when."""
     from fleet.work.workflow.service import WorkflowService
 
-    return {**GUIDE, "known_workflows": [known.name for known in WorkflowService(call.fleet.deps).known()]}
+    return {**GUIDE, "known_workflows": [known.name for known in WorkflowService(call.fleet).known()]}
 
 
 TOOLS = (healthcheck, *tools_for("health", ("queue",)), executor_guide)

@@ -135,7 +135,7 @@ def collect_worker_result(call: Call) -> Answer:
     if found is None:
         told["result_error"] = f"there is no result yet: it is {detail.state}"
     if call.flag("include_logs"):
-        lines, logs = call.count("log_tail_lines", 80), LogService(call.fleet.deps)
+        lines, logs = call.count("log_tail_lines", 80), LogService(call.fleet)
         for key, name in (("stdout_tail", "out"), ("stderr_tail", "err")):
             told[key] = logs.tail(run.id, max(1, run.turn), name, lines=lines) if run else ""
     return told
@@ -200,7 +200,7 @@ def _worker(call: Call, detail: PromptTaskDetail) -> Answer:
     from fleet.services.logs import LogService
 
     prompt_task, task, run, question, _ = detail
-    logs, now = LogService(call.fleet.deps), time.time()
+    logs, now = LogService(call.fleet), time.time()
     turn = str(logs.turn_folder(run.id, max(1, run.turn))) if run else None
     folder = turn.rpartition("/")[0] if turn else None
     last_sign = call.fleet.prompt_tasks.last_sign(detail)

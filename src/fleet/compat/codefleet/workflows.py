@@ -115,7 +115,7 @@ def collect_workflow_result(call: Call) -> Answer:
         told["final_result"] = None if found.result is None else _outcome(found.result)
         told["final_results"] = [_outcome(each) for each in found.results]
     if call.flag("include_logs"):
-        workflows = WorkflowService(call.fleet.deps)
+        workflows = WorkflowService(call.fleet)
         record = workflows.get(found.id)
         tasks = [task for index in range(len(record.stages)) for task in workflows.tasks_of(record, index)]
         told["log_resources"] = [f"fleet://runs/{task.run}/log" for task in tasks if task.run]

@@ -477,7 +477,7 @@ def _follow(
     )
     with leaving(view.goes_on or usual):
         output, follow_ups = wait_until(
-            fleet.deps,
+            fleet,
             lambda: request(call),
             lambda seen: seen[0].is_settled,
             what=f"{noun} {name}",

@@ -74,7 +74,7 @@ def _show_raw(fleet: Fleet, run: RunView, name: str, *, everything: bool, follow
         )
     # Byte for byte into a pipe or a file; a terminal would obey what it is shown.
     show = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
-    logs, run_id = LogService(fleet.deps), RunId(run.id)
+    logs, run_id = LogService(fleet), RunId(run.id)
     *earlier, newest = logs.turns(run_id) or [1]
     wanted = [*earlier, newest] if everything else [newest]
     for turn in wanted[:-1] if follow else wanted:
@@ -314,7 +314,7 @@ def wait_for(
     # Whether time was up, the caller sees by the runs.
     with progress(is_quiet=is_quiet) as show, suppress(TimedOut):
         wait_until(
-            fleet.deps,
+            fleet,
             look,
             lambda runs: all(map(until, runs)),
             what=", ".join(run.branch for run in runs),

@@ -61,4 +61,4 @@ def _known(handler: CallHandler, asker: Asker) -> dict[str, str]:
     from fleet.work.workflow.service import WorkflowService
 
     with asked(handler, asker) as fleet:
-        return {known.name: known.description for known in WorkflowService(fleet.deps).known()}
+        return {known.name: known.description for known in WorkflowService(fleet).known()}

@@ -158,7 +158,7 @@ class Watch:
         before, stamp = self._sight, fleet.store.stamp()
         workflows = before.workflows if before else ()
         if self._looks % LOOKS_FOR_WORKFLOWS == 0:  # they are files, and change rarely
-            workflows = tuple(known.name for known in WorkflowService(fleet.deps).known())
+            workflows = tuple(known.name for known in WorkflowService(fleet).known())
         self._looks += 1
         if before and before.stamp == stamp:
             runs = before.runs

@@ -100,7 +100,7 @@ class OfPair(OfWork, output=PairView):
     def service(call: Call) -> PairService:
         from fleet.work.pair.service import PairService
 
-        return PairService(call.fleet.deps)
+        return PairService(call.fleet)
 
 
 class ReviewedWork(WorkStart):

@@ -172,7 +172,7 @@ class OfRace(OfWork, output=RaceView):
     def service(call: Call) -> RaceService:
         from fleet.work.race.service import RaceService
 
-        return RaceService(call.fleet.deps)
+        return RaceService(call.fleet)
 
 
 class StartRace(

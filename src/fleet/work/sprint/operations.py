@@ -114,7 +114,7 @@ class OfSprint(OfWork, output=SprintView):
     def service(call: Call) -> SprintService:
         from fleet.work.sprint.service import SprintService
 
-        return SprintService(call.fleet.deps)
+        return SprintService(call.fleet)
 
 
 class StartSprint(

@@ -163,7 +163,7 @@ class OfTrain(OfWork, output=TrainView):
     def service(call: Call) -> TrainService:
         from fleet.work.train.service import TrainService
 
-        return TrainService(call.fleet.deps)
+        return TrainService(call.fleet)
 
 
 class NamedBranches(InRepository):

@@ -217,7 +217,7 @@ class Workflows(OfWork, output=WorkflowView):
     def service(call: Call) -> WorkflowService:
         from fleet.work.workflow.service import WorkflowService
 
-        return WorkflowService(call.fleet.deps)
+        return WorkflowService(call.fleet)
 
 
 class OfWorkflow(Workflows):
