@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 from fleet.operations.fields import flag, integer, moment, string, work_id
 from fleet.operations.spec import Next
-from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 
 if TYPE_CHECKING:
     from fleet.operations.call import Call

@@ -1,25 +1,15 @@
-"""Fields and outputs that operations of several nouns share."""
+"""What operations of several nouns share, those of all kinds of work above all."""
 
 from __future__ import annotations
 
-from fleet.operations.fields import flag, integer, number, string
-from fleet.operations.spec import Operation, Shape
+from fleet.operations.fields import flag, integer, number, string, strings
+from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    pass
+    from typing import Any, Self
 
-
-class InRepository(Operation):
-    """An operation on the repository of a folder: that of this process, or the one that is named."""
-
-    repo_path: str = string("Folder in a git repository.", default=".", cli=False, tool_required=True)
-
-
-class ListAll(Operation):
-    """A list that hides what has ended."""
-
-    all: bool = flag("Include those that have ended.", default=False, short="a")
+    from fleet.operations.call import Call
 
 
 class DiffCount(Shape):
@@ -34,3 +24,71 @@ class UsageCount(Shape):
     cached_tokens: int = integer()
     total_tokens: int = integer()
     cost_usd: float | None = number(optional=True)
+
+
+class InRepository(Operation):
+    """An operation on the repository of a folder: that of this process, or the one that is named."""
+
+    repo_path: str = string("Folder in a git repository.", default=".", cli=False, tool_required=True)
+
+
+class ListAll(Operation):
+    """A list that hides what has ended."""
+
+    all: bool = flag("Include those that have ended.", default=False, short="a")
+
+
+class WorkStart(InRepository, access="start"):
+    """What every kind of work made of several agents takes when it is started."""
+
+    prompt: str = string("What is to be done.", short="p", file=True)
+    gates: tuple[str, ...] = strings("Command that must succeed.", default=(), metavar="CMD")
+    base_ref: str = string("Commit to start from.", default="HEAD")
+    budget_usd: float | None = number("Total budget.", minimum=0, default=None)
+    budget_each_usd: float | None = number("Budget of each agent.", minimum=0, default=None)
+
+
+class WorkView(Shape):
+    """Work of a kind, as a caller sees it."""
+
+    @classmethod
+    def of_work(cls, work: Any, call: Call) -> Self:
+        return cls.of(work)
+
+    def follow_ups(self) -> list[Next]:
+        """What a person does next, as it stands."""
+        return []
+
+
+class OfWork(Operation):
+    """An operation on work of the kind that `service` is for. Its output is a `WorkView`."""
+
+    @staticmethod
+    def service(call: Call) -> Any:
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The id, or its end, of the work that is meant."""
+        (field,) = (field for field in self.fields.values() if field.position == 1)
+        return getattr(self, field.name)
+
+    def shown(self, work: Any, call: Call) -> Any:
+        view: Any = self.meta.output
+        return view.of_work(work, call)
+
+
+class ListWork(OfWork, ListAll):
+    def __call__(self, call: Call) -> tuple[list[Any], list[Next]]:
+        return [self.shown(work, call) for work in self.service(call).list(everything=self.all)], []
+
+
+class ShowWork(OfWork, can_wait=True):
+    def __call__(self, call: Call) -> tuple[Any, list[Next]]:
+        shown = self.shown(self.service(call).get(self.name), call)
+        return shown, shown.follow_ups()
+
+
+class CancelWork(OfWork, access="person", is_destructive=True):
+    def __call__(self, call: Call) -> tuple[Any, list[Next]]:
+        return self.shown(self.service(call).cancel(self.name), call), []

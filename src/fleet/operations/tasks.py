@@ -340,6 +340,12 @@ class CreateTask(
 class OneTask(Operation):
     task_id: str = string("Id of a task, or its end.", position=1, complete="task")
 
+    def find_own(self, call: Call) -> Task:
+        """Return the task; raise `Refused` for an agent that has neither it nor started it."""
+        task = call.fleet.tasks.get(self.task_id)
+        call.is_agent_of(task)
+        return task
+
 
 class EditTask(
     OneTask,
@@ -368,9 +374,7 @@ class EditTask(
         edit = self.edit(self.title)
         if edit == Edit() and self.repo_path is None and not self.depends_on:
             raise InvalidInput("nothing to change", hint="give at least one of the fields of a task")
-        tasks = call.fleet.tasks
-        task = tasks.get(self.task_id)
-        call.is_agent_of(task)
+        tasks, task = call.fleet.tasks, self.find_own(call)
         call.refuse_agent("gates, budget, batch or needs of a task", given=edit.is_of_measures)
         changed = tasks.edit(task.id, edit, folder=self.repo_path, deps=self.depends_on)
         return EditedTask.of(changed, warnings=tuple(tasks.warnings_of(self.coder or ""))), []
@@ -426,10 +430,8 @@ class BlockTask(
     reason: str = string("Why.", default="", short="r")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
-        task = call.fleet.tasks.get(self.task_id)
-        call.is_agent_of(task)
-        blocked = call.fleet.tasks.block(task.id, self.reason, by=call.caller.name)
-        return TaskView.of(blocked), [Next("task.reopen", task_id=task.id)]
+        blocked = call.fleet.tasks.block(self.find_own(call).id, self.reason, by=call.caller.name)
+        return TaskView.of(blocked), [Next("task.reopen", task_id=blocked.id)]
 
 
 class ReopenTask(
@@ -469,8 +471,7 @@ class CommentTask(
     text: str = string("The comment.", position=2, metavar="TEXT")
 
     def __call__(self, call: Call) -> tuple[TaskView, list[Next]]:
-        task = call.fleet.tasks.get(self.task_id)
-        call.is_agent_of(task)
+        task = self.find_own(call)
         return TaskView.of(call.fleet.tasks.comment(task.id, self.text, by=call.caller.name)), []
 
 

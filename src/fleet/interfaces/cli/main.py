@@ -132,7 +132,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         command = self.get_command(ctx, args[0])
         if command is None and not args[0].startswith("-"):
-            raise InvalidInput(f"there is no command {args[0]!r}", hint=_meant(args[0]))
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `fleet {close[0]}`?" if close else "run `fleet --help`"
+            raise InvalidInput(f"there is no command {args[0]!r}", hint=hint)
         if command is None:
             return super().resolve_command(ctx, args)
         return ALIASES.get(args[0], args[0]), command, args[1:]
@@ -152,13 +156,6 @@ class LazyGroup(click.Group):
             for name, entry in COMMANDS.items()
             if name.startswith(incomplete)
         ]
-
-
-def _meant(name: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, COMMANDS, n=1)
-    return f"did you mean `fleet {close[0]}`?" if close else "run `fleet --help`"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -193,12 +190,17 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. The only broad `except` of the command line is here."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _never_fail_to_print()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # no letter that the terminal's encoding lacks ends a command
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         code = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:
-        _forget_stdout()
+        # Whoever read our output has gone: let the interpreter's own last flush go nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
         return BROKEN_PIPE
     except Exception as error:
         return _crashed(error, given)
@@ -259,20 +261,9 @@ def _program_name() -> str:
     return name if name in ("fleet", "flt") else "fleet"
 
 
-def _never_fail_to_print() -> None:
-    """Let no letter that the terminal's encoding lacks end a command."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def _wants_json(given: Sequence[str]) -> bool:
-    return "--json" in given
-
-
 def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:
     sys.stdout.flush()
-    if _wants_json(given):
+    if "--json" in given:
         render.say(render.json_text({"error": message, "hint": hint, "code": code}))
         return code
     label = render.paint("error:", "red", "bold", stream=sys.stderr)
@@ -306,13 +297,6 @@ def _documented(context: click.Context) -> str:
     if group and isinstance(group.command, click.Group) and not group.command.get_command(group, name):
         return group.command_path
     return context.command_path
-
-
-def _forget_stdout() -> None:
-    """Whoever read our output has gone: let the interpreter's own last flush go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def _crashed(error: Exception, given: Sequence[str]) -> int:

@@ -11,10 +11,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from fleet.errors import FleetError, StoreUnusable
+from fleet.interfaces.mcp.calls import CallHandler, Peer, clean
 from fleet.interfaces.mcp.hints import hint_with_tools
 
 if TYPE_CHECKING:
-    from fleet.interfaces.mcp.calls import CallHandler, Peer
     from fleet.services.fleet import Fleet
 
 CALLERS = "fleet.callers"  # of a request over HTTP, put there before it is looked at
@@ -65,8 +65,3 @@ def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
     finally:
         told = {"method": asker.method, "on": clean(asker.on[:200]), "error": failed}
         handler.record(caller, {**told, "client": clean(asker.client[:100])})
-
-
-def clean(text: str) -> str:
-    """Return a text without letters that cannot be written as UTF-8."""
-    return text.encode(errors="replace").decode()

@@ -142,9 +142,8 @@ class ToolCall:
         self._stamp = call.fleet.store.stamp() if self._tool.has_ended else ""
         try:
             answer = self._tool.handle(call)
-            return cast(
-                "Answer", _sendable(self._with_needs(call, answer) if self._tool.has_ended else answer)
-            )
+            told = self._with_needs(call, answer) if self._tool.has_ended else answer
+            return json.loads(clean(json.dumps(told, ensure_ascii=False)))
         except Exception:
             call.fleet.spawns.give_back(call.origin)
             raise
@@ -226,7 +225,9 @@ class ToolCall:
         folder: str = arguments.get("repo_path", ".")
         fleet = self._fleet = handler.fleet(folder)
         caller = self._caller = handler.identify(fleet, self._peer)
-        _check_folder(folder)
+        if not os.path.isdir(folder):  # noqa: PTH112  (a text that no path can be is no folder, either)
+            hint = "give its whole path in repo_path"
+            raise InvalidInput(f"there is no folder {folder[:300]!r}", hint=hint)
         call = Call(fleet, caller, arguments, tool.offered)
         admit(
             call,
@@ -247,27 +248,23 @@ class ToolCall:
             is_of_tool = self._call is not None  # what comes before names commands
             tools = self._tool.offered
             hint = hint_with_tools(error, tools) if is_of_tool else hint_text(error.hint_parts, ())
-            refusal = Refusal(error=type(error).__name__, details=error.message, hint=hint)
+            return Refusal(error=type(error).__name__, details=clean(error.message), hint=clean(hint))
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})
-            details = f"unexpected {type(error).__name__}: {error}"
-            refusal = Refusal(error="Failed", details=details, hint="this is a fault of fleet's")
-        return _clean_refusal(refusal)
+            details = clean(f"unexpected {type(error).__name__}: {error}")
+            return Refusal(error="Failed", details=details, hint="this is a fault of fleet's")
 
     def close(self) -> None:
         """Keep that there was this call, and whose it was."""
-        self._handler.record(self._caller, self._told())
-
-    def _told(self) -> dict[str, Json]:
-        on = {name: str(self._given[name])[:200] for name in _NAMES if name in self._given}
-        return {
+        told: dict[str, Json] = {
             "tool": self._tool.name,
             "client": self._client[:100],
             "answered": self._replied or None,
-            "on": cast("dict[str, Json]", _sendable(cast("Json", on))),
+            "on": {name: clean(str(self._given[name])[:200]) for name in _NAMES if name in self._given},
             "error": self._error or None,
             "seconds": round(time.monotonic() - self._began, 3),
         }
+        self._handler.record(self._caller, told)
 
 
 def _named_in(answer: Answer) -> set[str]:
@@ -299,16 +296,6 @@ def _is_deeper(value: Mapping[str, Json] | Json, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
-def _check_folder(folder: str) -> None:
-    if not os.path.isdir(folder):  # noqa: PTH112  (a text that no path can be is no folder, either)
-        raise InvalidInput(f"there is no folder {folder[:300]!r}", hint="give its whole path in repo_path")
-
-
-def _sendable(value: Json) -> Json:
-    """Return a value without letters that cannot be written as UTF-8."""
-    return cast("Json", json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace")))
-
-
-def _clean_refusal(refusal: Refusal) -> Refusal:
-    fields = cast("dict[str, str]", _sendable({"details": refusal.details, "hint": refusal.hint}))
-    return Refusal(error=refusal.error, details=fields["details"], hint=fields["hint"])
+def clean(text: str) -> str:
+    """Return a text without letters that cannot be written as UTF-8."""
+    return text.encode(errors="replace").decode()

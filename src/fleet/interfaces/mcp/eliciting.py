@@ -9,7 +9,8 @@ import anyio
 import mcp_types as types
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fleet.interfaces.mcp.asking import Context, clean
+from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.calls import clean
 
 if TYPE_CHECKING:
     from fleet.domain.question import Question

@@ -12,8 +12,8 @@ from anyio.to_thread import run_sync
 from mcp.shared.exceptions import MCPError
 
 from fleet.domain.event import Json
-from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of, clean
-from fleet.interfaces.mcp.calls import CallHandler
+from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
+from fleet.interfaces.mcp.calls import CallHandler, clean
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run

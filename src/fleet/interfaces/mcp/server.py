@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 from fleet import __version__
 from fleet.domain.event import Json
 from fleet.interfaces.mcp import handles, prompts, resources
-from fleet.interfaces.mcp.asking import Context, clean, client_of, peer_of
-from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall
+from fleet.interfaces.mcp.asking import Context, client_of, peer_of
+from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall, clean
 from fleet.interfaces.mcp.eliciting import Person
 from fleet.interfaces.mcp.incoming import conversation
 from fleet.interfaces.mcp.sets import chosen, tools_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Shape
-from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

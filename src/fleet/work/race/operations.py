@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import DiffCount
+from fleet.operations.common import CancelWork, DiffCount, ListWork, OfWork, ShowWork, WorkStart, WorkView
 from fleet.operations.fields import (
     choice,
     flag,
@@ -17,7 +17,6 @@ from fleet.operations.fields import (
     work_id,
 )
 from fleet.operations.spec import Next, Shape
-from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkStart, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkView
 from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Operation, Shape
-from fleet.operations.work import CancelWork, ListWork, OfWork, ShowWork, WorkView
 from fleet.work.pair.operations import ReviewedWork
 
 TYPE_CHECKING = False

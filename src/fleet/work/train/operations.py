@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import InRepository
+from fleet.operations.common import InRepository, ListWork, OfWork, WorkView
 from fleet.operations.fields import choice, flag, integer, moment, shape, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Shape
-from fleet.operations.work import ListWork, OfWork, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

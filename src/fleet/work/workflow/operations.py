@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import InRepository
+from fleet.operations.common import InRepository, ListWork, OfWork, WorkView
 from fleet.operations.fields import (
     choice,
     flag,
@@ -18,7 +18,6 @@ from fleet.operations.fields import (
     texts_by_name,
 )
 from fleet.operations.spec import Next, Operation, Shape, iso_time
-from fleet.operations.work import ListWork, OfWork, WorkView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
