@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fleet.adapters.stores.text import check_names, check_values, decode, encode
+from fleet.adapters.stores.text import TextStore, decode, encode
 from fleet.domain.event import Json
 from fleet.errors import Stale
 from fleet.ports.store import STREAM, Record
@@ -21,7 +20,7 @@ class _Kept(NamedTuple):
     version: str
 
 
-class MemoryStore:
+class MemoryStore(TextStore):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kinds: dict[str, dict[str, _Kept]] = {}
@@ -33,34 +32,22 @@ class MemoryStore:
             kept = self._kinds.get(kind, {}).get(key)
         return _records(kind, [(key, kept)])[0] if kept else None
 
-    def put(
-        self,
-        record: Record,
-        *,
-        stream: str = "",
-        events: Sequence[Mapping[str, Json]] = (),
-        expect: int | None = None,
-    ) -> Record:
-        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
-        check_values(*record.fields.values())
-        body, told = encode(record.body), [encode(event) for event in events]
+    def _put(self, record: Record, version: str, stream: str, told: list[str], expect: int | None) -> None:
+        kept = _Kept(encode(record.body), dict(record.fields), version)
         with self._lock:
             self._check_version(record)
             if told:
                 self._check_last(stream, expect)
-            version = str(self._count_write())
-            kept = _Kept(body, dict(record.fields), version)
-            self._kinds.setdefault(record.kind, {})[record.key] = kept
-            if told:
                 self._streams.setdefault(stream, []).extend(told)
-        return replace(record, version=version)
+            self._writes += 1
+            self._kinds.setdefault(record.kind, {})[record.key] = kept
 
     def remove(self, record: Record) -> None:
         with self._lock:
             if not record.version:
                 raise Stale(record.kind, record.key)
             self._check_version(record)
-            self._count_write()
+            self._writes += 1
             del self._kinds[record.kind][record.key]
 
     def find(
@@ -74,15 +61,12 @@ class MemoryStore:
             )
         return _records(kind, found[: max(0, limit)])
 
-    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
-        check_names(stream)
-        bodies = [encode(event) for event in events]
+    def _append(self, stream: str, bodies: list[str], expect: int | None) -> int:
         with self._lock:
             self._check_last(stream, expect)
             kept = self._streams.setdefault(stream, [])
-            if bodies:
-                self._count_write()
-                kept.extend(bodies)
+            kept.extend(bodies)
+            self._writes += bool(bodies)
             return len(kept)
 
     def read(
@@ -111,10 +95,6 @@ class MemoryStore:
     def _check_last(self, stream: str, expect: int | None) -> None:
         if expect is not None and expect != len(self._streams.get(stream, ())):
             raise Stale(STREAM, stream)
-
-    def _count_write(self) -> int:
-        self._writes += 1
-        return self._writes
 
 
 def _records(kind: str, found: Sequence[tuple[str, _Kept]]) -> list[Record]:

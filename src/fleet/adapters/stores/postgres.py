@@ -17,9 +17,9 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
@@ -28,8 +28,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from fleet.adapters.stores.sql import SqlStore, Statements
-from fleet.adapters.stores.text import can_be_stored, check_names, check_values, encode
-from fleet.domain.event import Json
+from fleet.adapters.stores.text import can_be_stored, encode
 from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
 from fleet.ports.store import STREAM, Record
 
@@ -179,18 +178,7 @@ class PostgresStore(SqlStore):
             if version < len(MIGRATIONS):
                 migrate(connection, MIGRATIONS, self._place)
 
-    def put(
-        self,
-        record: Record,
-        *,
-        stream: str = "",
-        events: Sequence[Mapping[str, Json]] = (),
-        expect: int | None = None,
-    ) -> Record:
-        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
-        check_values(*record.fields.values())
-        # Random, not counted: the version of a removed record never comes round again.
-        version = os.urandom(8).hex()
+    def _put(self, record: Record, version: str, stream: str, told: list[str], expect: int | None) -> None:
         parameters = {
             **_identity(record),
             "new": version,
@@ -199,22 +187,19 @@ class PostgresStore(SqlStore):
             "names": list(record.fields),
             "values": list(record.fields.values()),
             "stream": stream,
-            "bodies": [encode(event) for event in events],
+            "bodies": told,
         }
-        claim = _Claim(stream, expect) if events else None
+        claim = _Claim(stream, expect) if told else None
         if not self._write(_REPLACE if record.version else _CREATE, parameters, claim):
             is_stream = claim is not None and claim.is_refused
             raise Stale(STREAM, stream) if is_stream else Stale(record.kind, record.key)
-        return replace(record, version=version)
 
     def remove(self, record: Record) -> None:
         can_exist = record.version and can_be_stored(record.kind) and can_be_stored(record.key)
         if not can_exist or not self._write(_REMOVE, _identity(record)):
             raise Stale(record.kind, record.key)
 
-    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
-        check_names(stream)
-        bodies = [encode(event) for event in events]
+    def _append(self, stream: str, bodies: list[str], expect: int | None) -> int:
         claim = _Claim(stream, expect)
         if bodies:
             note = f"event/{stream}"[:_LONGEST_NOTE]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, LiteralString, NamedTuple
 
-from fleet.adapters.stores.text import decode, decode_later
+from fleet.adapters.stores.text import TextStore, decode, decode_later
 from fleet.domain.event import Json
 from fleet.errors import StoreUnusable
 from fleet.ports.store import Record
@@ -21,7 +21,7 @@ class Statements(NamedTuple):
     read: LiteralString  # stream, after, limit
 
 
-class SqlStore(ABC):
+class SqlStore(TextStore):
     _place: str  # as people know it
     _statements: Statements
     _newest_schema: int

@@ -16,16 +16,14 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, LiteralString
 
 from fleet.adapters.stores import generation
 from fleet.adapters.stores.sql import SqlStore, Statements
-from fleet.adapters.stores.text import check_names, check_values, encode
-from fleet.domain.event import Json
+from fleet.adapters.stores.text import encode
 from fleet.errors import Stale, StoreBehind, StoreDamaged, StoreGone, StoreUnusable
 from fleet.ports.store import STREAM, Record
 
@@ -85,19 +83,8 @@ class SqliteStore(SqlStore):
             raise
         _open_stores.add(self)
 
-    def put(
-        self,
-        record: Record,
-        *,
-        stream: str = "",
-        events: Sequence[Mapping[str, Json]] = (),
-        expect: int | None = None,
-    ) -> Record:
-        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
-        check_values(*record.fields.values())
-        body, fields, told = encode(record.body), encode(record.fields), [encode(event) for event in events]
-        # Random, not counted: the version of a removed record never comes round again.
-        version = os.urandom(8).hex()
+    def _put(self, record: Record, version: str, stream: str, told: list[str], expect: int | None) -> None:
+        body, fields = encode(record.body), encode(record.fields)
         with self._transaction() as connection:
             old_fields = _claim_version(connection, record)
             connection.execute(
@@ -113,8 +100,7 @@ class SqliteStore(SqlStore):
                     [(record.kind, field, value, record.key) for field, value in record.fields.items()],
                 )
             if told:
-                _append(connection, stream, told, expect)
-        return replace(record, version=version)
+                _add_events(connection, stream, told, expect)
 
     def remove(self, record: Record) -> None:
         if not record.version:
@@ -124,11 +110,9 @@ class SqliteStore(SqlStore):
             connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (record.kind, record.key))
             self._drop_index(connection, record, old_fields)
 
-    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
-        check_names(stream)
-        bodies = [encode(event) for event in events]
+    def _append(self, stream: str, bodies: list[str], expect: int | None) -> int:
         with self._transaction() as connection:
-            return _append(connection, stream, bodies, expect)
+            return _add_events(connection, stream, bodies, expect)
 
     def stamp(self) -> str:
         with self._in_our_words():
@@ -383,7 +367,9 @@ def _claim_version(connection: sqlite3.Connection, record: Record) -> str:
     return fields
 
 
-def _append(connection: sqlite3.Connection, stream: str, bodies: Sequence[str], expect: int | None) -> int:
+def _add_events(
+    connection: sqlite3.Connection, stream: str, bodies: Sequence[str], expect: int | None
+) -> int:
     """Return the number of a stream's last event; raise `Stale` unless it was the expected one before."""
     sql = "SELECT coalesce(max(number), 0) FROM event WHERE stream = ?"
     last = connection.execute(sql, (stream,)).fetchone()[0]

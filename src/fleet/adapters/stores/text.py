@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from fleet.domain.event import Json
 from fleet.errors import InvalidInput
+from fleet.ports.store import Record
 
 # ASCII only: an agent may print half of a surrogate pair, which UTF-8 cannot carry but an escape can.
 _encoder = json.JSONEncoder(separators=(",", ":"))
@@ -62,6 +66,36 @@ class _Body(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(self._decoded)
+
+
+class TextStore(ABC):
+    """Checks and encodes what is written; how it is kept is up to the storage."""
+
+    def put(
+        self,
+        record: Record,
+        *,
+        stream: str = "",
+        events: Sequence[Mapping[str, Json]] = (),
+        expect: int | None = None,
+    ) -> Record:
+        check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
+        check_values(*record.fields.values())
+        # Random, not counted: the version of a removed record never comes round again.
+        stored = replace(record, version=os.urandom(8).hex())
+        self._put(record, stored.version, stream, [encode(event) for event in events], expect)
+        return stored
+
+    def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:
+        check_names(stream)
+        return self._append(stream, [encode(event) for event in events], expect)
+
+    @abstractmethod
+    def _put(self, record: Record, version: str, stream: str, told: list[str], expect: int | None) -> None:
+        """Store a record under its new version; `told`, unless empty, goes to the end of the stream."""
+
+    @abstractmethod
+    def _append(self, stream: str, bodies: list[str], expect: int | None) -> int: ...
 
 
 def check_names(*names: str) -> None:
