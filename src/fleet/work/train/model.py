@@ -274,24 +274,23 @@ def to_try(train: Train) -> str:
     """Return the commit that the gates are to be asked about next; "" if there is none."""
     if not train.gates or not train.stack or train.good:
         return ""
-    if not train.bad:
-        return train.stack[-1].commit
-    if train.bad > 1:
-        return train.stack[train.bad // 2 - 1].commit
+    if count := _links_in_question(train):
+        return train.stack[count - 1].commit
     return "" if train.is_base_good else train.base
+
+
+def _links_in_question(train: Train) -> int:
+    """How many links from below are tried together: all, or half of those that are red; 0: the base alone."""
+    return train.bad // 2 if train.bad else len(train.stack)
 
 
 def heard(train: Train, commit: str, *, is_yes: bool, said: str = "") -> Train:
     """Return the train after the gates have spoken about what they were asked."""
-    if not train.bad:
-        tried = len(train.stack)
-    elif train.bad > 1:
-        tried = train.bad // 2
-    elif is_yes:
+    if count := _links_in_question(train):
+        return replace(train, good=count) if is_yes else replace(train, bad=count)
+    if is_yes:
         return replace(train, is_base_good=True)
-    else:
-        return train.halt(f"the gates say no to {train.target} itself ({commit[:12]}): {said}")
-    return replace(train, good=tried) if is_yes else replace(train, bad=tried)
+    return train.halt(f"the gates say no to {train.target} itself ({commit[:12]}): {said}")
 
 
 def to_land(train: Train) -> int:
@@ -302,9 +301,8 @@ def to_land(train: Train) -> int:
 def landed(train: Train, count: int) -> Train:
     """Return the train after so many links have landed; the rest of the stack stands on them."""
     for link in train.stack[:count]:
-        car = replace(
-            train.car(link.branch), state=CarState.LANDED, landed_as=link.commit, reason="", files=()
-        )
+        car = train.car(link.branch)
+        car = replace(car, state=CarState.LANDED, landed_as=link.commit, reason="", files=())
         train = train.with_car(car)
     return replace(
         train,

@@ -79,46 +79,36 @@ class _Reader:
     def __init__(self, tokens: Sequence[Token], condition: str) -> None:
         self._tokens = list(tokens)
         self._condition = condition
-        self._depth = 0
 
     def read(self) -> Test:
-        test = self._either()
+        test = self._either(0)
         if self._tokens:
             raise self._wrong(f"{self._tokens[0].value!r} comes unexpected")
         return test
 
-    def _either(self) -> Test:
-        tests = [self._both()]
+    def _either(self, depth: int) -> Test:
+        tests = [self._both(depth)]
         while self._take("word", "or"):
-            tests.append(self._both())
+            tests.append(self._both(depth))
         return lambda facts: any(test(facts) for test in tests)
 
-    def _both(self) -> Test:
-        tests = [self._one()]
+    def _both(self, depth: int) -> Test:
+        tests = [self._one(depth)]
         while self._take("word", "and"):
-            tests.append(self._one())
+            tests.append(self._one(depth))
         return lambda facts: all(test(facts) for test in tests)
 
-    def _one(self) -> Test:
-        self._depth += 1
-        if self._depth > DEEPEST:
+    def _one(self, depth: int) -> Test:
+        if depth >= DEEPEST:
             raise self._wrong(f"it is nested more than {DEEPEST} deep")
-        test = self._denied_or_grouped() or self._comparison()
-        self._depth -= 1
-        return test
-
-    def _denied_or_grouped(self) -> Test | None:
         if self._take("word", "not"):
-            test = self._one()
-            return lambda facts: not test(facts)
+            denied = self._one(depth + 1)
+            return lambda facts: not denied(facts)
         if self._take("mark", "("):
-            test = self._either()
+            group = self._either(depth + 1)
             if not self._take("mark", ")"):
                 raise self._wrong("a `)` is missing")
-            return test
-        return None
-
-    def _comparison(self) -> Test:
+            return group
         name = self._next("word", "a name like `stage.status`")
         if name in _WORDS:
             raise self._wrong(f"{name!r} is not a name")
