@@ -32,7 +32,6 @@ from fleet.work.race.model import (
     all_trials,
     cross_trial,
     own_trial,
-    task_id,
     without_doubles,
 )
 from fleet.work.race.reconciler import RaceReconciler
@@ -613,7 +612,7 @@ def test_only_what_stays_wrong_ends_a_race(tmp_path: Path, problem: FleetError, 
         gates=("true",),
     )
     Races(store).add(race)
-    task = Task(id=task_id(race, 1), title="x", created_at=1.0, updated_at=1.0)
+    task = Task(id=race.task_of(1), title="x", created_at=1.0, updated_at=1.0)
     Tasks(store).add(task.close("it is done", 2.0))
     with nullcontext() if ends else pytest.raises(type(problem)):
         RaceReconciler(context).advance(race)

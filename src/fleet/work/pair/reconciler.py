@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.run import Result, Role, Run, RunState, Wanted
+from fleet.domain.run import SUCCEEDED, Result, Role, Run, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
 from fleet.engine.context import EngineContext
 from fleet.errors import InvalidInput
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 
 GATE_SHOWN = 4000  # bytes of a gate's last words that the reviewer gets to read
 _GATE = re.compile(r"gate-(?P<job>\d+)-(?P<number>\d+)-[0-9a-f]+")
-_WELL = (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
 
 
 class PairReconciler:
@@ -199,7 +198,7 @@ class PairReconciler:
 
 
 def _good_result(run: Run | None) -> Result | None:
-    return run.result if run and run.result and run.result.status in _WELL else None
+    return run.result if run and run.result and run.result.status in SUCCEEDED else None
 
 
 def _task_of(pair: Pair, role: Role, prompt: str) -> Task:

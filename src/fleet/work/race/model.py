@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from fleet.domain.ids import RaceId, TaskId, TrialId
 from fleet.domain.protection import Examined, Flag
-from fleet.domain.run import Diff, Role, Run, RunState
+from fleet.domain.run import SUCCEEDED, Diff, Role, Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Patch, Trial
 from fleet.work.race.behaviour import SAME
 
 SIZES = range(2, 21)
 TIMES = range(1, 11)
-_GOOD_ENDS = (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
 
 BRIEF = """{prompt}
 
@@ -117,6 +116,14 @@ class Race:
     def all_gates(self) -> tuple[str, ...]:
         return (*self.gates, *self.hidden_gates)
 
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """The tasks of its candidates."""
+        return tuple(self.task_of(number) for number in range(1, self.size + 1))
+
+    def task_of(self, number: int) -> TaskId:
+        return TaskId(f"{self.id}-{number}")
+
     def coder_of(self, number: int) -> str:
         return self.coders[(number - 1) % len(self.coders)] if self.coders else ""
 
@@ -134,16 +141,12 @@ class Race:
 # candidates
 
 
-def task_id(race: Race, number: int) -> TaskId:
-    return TaskId(f"{race.id}-{number}")
-
-
 def racer(race: Race, number: int, now: float) -> Task:
     """Return the task of one candidate."""
     title = f"candidate {number} of {race.size}: {race.prompt.strip().partition(chr(10))[0][:200]}"
     gates = "\n".join(f"    {gate}" for gate in race.gates) or "    (they are not told)"
     return Task(
-        id=task_id(race, number),
+        id=race.task_of(number),
         title=title,
         description=BRIEF.format(prompt=race.prompt, gates=gates),
         created_at=now,
@@ -183,7 +186,7 @@ def fate_of(task: Task | None, run: Run | None) -> Fate:
         return Fate(out=f"it was closed before it began: {task.close_reason}")
     if not run.has_ended:  # somebody closed it, and its agent is being ended
         return Fate(is_underway=True)
-    if run.result is None or run.result.status not in _GOOD_ENDS:
+    if run.result is None or run.result.status not in SUCCEEDED:
         return Fate(out=f"it was closed before it was done: {task.close_reason}")
     return Fate()
 

@@ -28,7 +28,6 @@ from fleet.work.race.model import (
     enter,
     fate_of,
     racer,
-    task_id,
     without_doubles,
 )
 from fleet.work.race.records import ASKS, WORK, Races
@@ -63,8 +62,8 @@ class RaceReconciler:
     def _have_made(self, race: Race) -> bool:
         """See to it that all candidates are made; once they are, write down what git says of each."""
         has_begun = self._ensure_trials([base_trial(race)])
-        for number in range(1, race.size + 1):
-            if self._tasks.peek(task_id(race, number)) is None:
+        for number, name in enumerate(race.tasks, 1):
+            if self._tasks.peek(name) is None:
                 self._tasks.ensure(racer(race, number, time.time()))
                 has_begun = True
         fates = self._fates(race)
@@ -88,11 +87,11 @@ class RaceReconciler:
         return True
 
     def _fates(self, race: Race) -> list[Fate]:
-        tasks = [self._tasks.peek(task_id(race, number)) for number in range(1, race.size + 1)]
+        tasks = [self._tasks.peek(name) for name in race.tasks]
         return [fate_of(task, self._context.runs.of_task(task)) for task in tasks]
 
     def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Candidate:
-        task = self._tasks.get(task_id(race, number))
+        task = self._tasks.get(race.task_of(number))
         coder = task.coder_used or race.coder_of(number)
         branch = task.branch if task.token else ""
         entry = Candidate(number=number, coder=coder, branch=branch, out=fate.out)
@@ -190,10 +189,8 @@ class RaceReconciler:
     # cancelling
 
     def _cancel(self, race: Race) -> bool:
-        numbers = range(1, race.size + 1)
-        duels = permutations(numbers, 2) if race.judge else ()
-        names = [*(task_id(race, number) for number in numbers), *(duel_id(race, duel) for duel in duels)]
-        for name in names:
+        duels = permutations(range(1, race.size + 1), 2) if race.judge else ()
+        for name in (*race.tasks, *(duel_id(race, duel) for duel in duels)):
             self._tasks.close_open(name, CANCELLED, kind="closed")
         for trial in self._trials_of(race):
             self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))

@@ -17,7 +17,7 @@ from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService, require_reviewer
-from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer, task_id
+from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer
 from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
 
@@ -102,8 +102,7 @@ class RaceService(WorkService[Race]):
         return not work.has_ended or work.end is End.TIE
 
     def detail(self, race: Race) -> RaceDetail:
-        names = [task_id(race, number) for number in range(1, race.size + 1)]
-        tasks = tuple(task for name in names if (task := self._tasks.peek(name)))
+        tasks = tuple(task for name in race.tasks if (task := self._tasks.peek(name)))
         found = [self._trials.peek(trial.id) for trial in all_trials(race)]
         card = score(race, {trial.id: trial for trial in found if trial is not None})
         rows = tuple(  # the winner is written down: a judge's word is in no trial

@@ -24,7 +24,6 @@ from fleet.work.pair.model import Pair, PairState, parse_who
 from fleet.work.pair.model import cancel as cancel_pair
 from fleet.work.pair.review import open_in
 from fleet.work.race.model import Race
-from fleet.work.race.model import task_id as race_task
 from fleet.work.workflow.model import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
 
 CANCELLED = "cancelled with its workflow"
@@ -227,12 +226,12 @@ class RaceRunner(StageRunner[Race]):
     def _status(self, part: Race, start: str) -> OrderStatus:
         if not part.has_ended:
             return OrderStatus(asks="its candidates ask (`fleet questions`)" if part.is_asking else "")
-        cost = self._spent_on(race_task(part, number) for number in range(1, part.size + 1))
+        cost = self._spent_on(part.tasks)
         best = next((entry for entry in part.entries if entry.number == part.winner), None)
         if best is None:
             lost = Outcome(status="failed", reason=part.reason, start=start, head=start, cost_usd=cost)
             return OrderStatus(outcomes=(lost,))
-        task = self._tasks.peek(race_task(part, best.number))
+        task = self._tasks.peek(part.task_of(best.number))
         summary, files = _told_by(self._context.runs.of_task(task))
         outcome = Outcome(
             status="completed",
