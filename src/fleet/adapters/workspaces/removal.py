@@ -172,12 +172,7 @@ def _delete_branch(site: Site) -> None:
 
 def empty_trash(site: Site) -> None:
     """Delete what has been removed here, by us or by somebody who was killed. Failures are only logged."""
-    folder = site.trash.parent
-    try:
-        removed = [entry for entry in folder.iterdir() if ".done" in entry.name]
-    except OSError:
-        removed = []
-    for path in (*removed, *(site.common / "fleet").glob("*.gone")):
+    for path in (*site.trash.parent.glob("*.done*"), *(site.common / "fleet").glob("*.gone")):
         with folders.BUSY:
             folders.free(path)
 
@@ -194,33 +189,28 @@ def find_remains(site: Site) -> Remains:
             recovery.read_every_object(site, sha, env=recovery.reading_aside(site))
     except GitFailed as exc:
         damage = exc.reason
-    set_aside = _aside_names(site)
+    set_aside = _set_aside(site)
     return Remains(
         snapshot=sha,
         has_ref=bool(ref),
         damage=damage,
         kept_in=str(site.kept) if site.kept.is_dir() else "",
-        aside=tuple(name for name in set_aside if _is_kept(site, name)),
-        missing=tuple(name for name in set_aside if not _is_kept(site, name)),
+        aside=tuple(name for name, is_there in set_aside.items() if is_there),
+        missing=tuple(name for name, is_there in set_aside.items() if not is_there),
     )
 
 
 def kept_names(site: Site) -> tuple[str, ...]:
-    """Return the names of the set-aside files that are in `.kept`."""
     if not site.kept_files.is_dir():
         return ()
-    return tuple(name for name in _aside_names(site) if _is_kept(site, name))
+    return tuple(name for name, is_there in _set_aside(site).items() if is_there)
 
 
-def _aside_names(site: Site) -> tuple[str, ...]:
-    """Return the names of the files that were set aside when the workspace was removed."""
+def _set_aside(site: Site) -> dict[str, bool]:
+    """Return the files that were set aside when the workspace was removed, and whether each is there."""
     try:
-        return tuple(read_snapshot(site, site.saved_ref).manifest.aside)
+        names = read_snapshot(site, site.saved_ref).manifest.aside
     except FleetError:
-        return ()
-
-
-def _is_kept(site: Site, name: str) -> bool:
-    return os.path.lexists(folders.below(site.kept_files, name)) or os.path.lexists(
-        folders.below(site.trash, name)
-    )
+        return {}
+    places = (site.kept_files, site.trash)
+    return {name: any(os.path.lexists(folders.below(place, name)) for place in places) for name in names}

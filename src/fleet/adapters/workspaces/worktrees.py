@@ -111,12 +111,10 @@ class Site:
 
 def worktrees_inside(site: Site) -> list[Path]:
     """Return the git folders of the worktrees that an agent made inside its workspace."""
-    links = {
-        found.parent: folders.read_text(found).strip()
-        for found in (site.common / "worktrees").glob("*/gitdir")
-    }
-    inside = {folder: link for folder, link in links.items() if link.startswith(f"{site.path}/")}
-    return [folder for folder, link in inside.items() if link != str(site.link)]
+    files = (site.common / "worktrees").glob("*/gitdir")
+    links = [(file.parent, folders.read_text(file).strip()) for file in files]
+    inside = f"{site.path}/"
+    return [folder for folder, link in links if link.startswith(inside) and link != str(site.link)]
 
 
 def site_of(place: Place) -> Site:
