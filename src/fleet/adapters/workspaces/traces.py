@@ -32,9 +32,8 @@ class GitTraces:
             listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
         except (FleetError, OSError):
             return []
-        refs = {
-            ref: sha for sha, _, ref in (line.partition(" ") for line in os.fsdecode(listed).splitlines())
-        }
+        lines = (line.partition(" ") for line in os.fsdecode(listed).splitlines())
+        refs = {ref: sha for sha, _, ref in lines}
         folders = [folder for folder in (common / "worktrees").glob("*") if folder.is_dir()]
         standing = {run: folder for folder in folders if (run := read_text(folder / OWNER).strip())}
         runs = {ref.rpartition("/")[2] for ref in refs if ref.startswith((_BASE, _SAVED))} | standing.keys()
@@ -62,7 +61,7 @@ def _trace(repository: str, common: Path, refs: dict[str, str], run: str, git_di
 
 def _saved_branch(common: Path, refs: dict[str, str], sha: str, run: str) -> str:
     """Return the branch that a snapshot is of: as it says itself, or the one that stands at it."""
-    with suppress(FleetError, ValueError):
+    with suppress(FleetError, ValueError, LookupError, TypeError):  # a plain snapshot may say anything
         message = os.fsdecode(git("cat-file", "commit", sha, cwd=common)).partition("\n\n")[2]
         told: Any = json.loads(message.partition("\n\n")[2])
         if told["run"] == run:
