@@ -82,13 +82,12 @@ def wanted(field: Field) -> str:
     """Say what a field takes: "an integer, 2 to 20"."""
     if field.choices:
         return f"one of {', '.join(field.choices)}"
-    bounds = {
-        (True, True): lambda: f", {field.minimum:g} to {field.maximum:g}",
-        (True, False): lambda: f", at least {field.minimum:g}",
-        (False, True): lambda: f", at most {field.maximum:g}",
-        (False, False): lambda: "",
-    }[field.minimum is not None, field.maximum is not None]()
-    return _KINDS[field.kind][0] + bounds
+    kind, low, high = _KINDS[field.kind][0], field.minimum, field.maximum
+    if low is not None and high is not None:
+        return f"{kind}, {low:g} to {high:g}"
+    if low is not None:
+        return f"{kind}, at least {low:g}"
+    return kind if high is None else f"{kind}, at most {high:g}"
 
 
 def _is_of_kind(field: Field, value: object) -> bool:

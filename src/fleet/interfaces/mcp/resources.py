@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import mcp_types as types
@@ -17,14 +16,12 @@ from fleet.interfaces.mcp.calls import CallHandler, clean
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.operations.call import Call
-    from fleet.services.fleet import Fleet
 
 SHOWN = 20  # of the newest runs
 MOST_ENTRIES = 200
 MOST_DIFF = 200_000
 RUNS = "fleet://runs"
-_PLACE = re.compile(r"fleet://runs/([^/]+)(?:/(log|diff|result))?")
+_PLACE = re.compile(r"fleet://runs(?:/([^/]+)(/log|/diff|/result)?)?")
 
 TEMPLATES = {
     "": ("How a run stands", "application/json"),
@@ -83,72 +80,39 @@ def _newest(handler: CallHandler, asker: Asker) -> list[tuple[Run, str | None]]:
 
 
 def _read(handler: CallHandler, asker: Asker) -> tuple[str, str]:
-    with asked(handler, asker) as fleet:
-        return _read_from(fleet, asker.on)
-
-
-def _read_from(fleet: Fleet, uri: str) -> tuple[str, str]:
+    from fleet.compat.codefleet.workers import result_of
     from fleet.domain.spawn import Caller
     from fleet.interfaces.mcp.operations import line_of
     from fleet.operations.call import Call
-    from fleet.operations.runs import ListRuns
+    from fleet.operations.runs import ListRuns, ReadDiff, ReadLog, ShowRun, find_run
 
-    call = Call(fleet, lambda _: Caller())
-    if uri == RUNS:
-        newest = ListRuns(all=True)(call)[0][:MOST_ENTRIES]
-        return _json([line_of(run) for run in newest]), "application/json"
-    place = _place(uri)
-    what = place[2] or ""
-    return _READERS[what](call, place[1]), TEMPLATES[f"/{what}" if what else ""][1]
+    with asked(handler, asker) as fleet:
+        call = Call(fleet, lambda _: Caller())
+        name, what = place_of(asker.on)
+        body: Json
+        match what:
+            case "/diff":
+                text = ReadDiff(run=name)(call)[0].diff
+                left_out = len(text) - MOST_DIFF
+                body = text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters"
+            case "/log":
+                body = ReadLog(run=name, limit=MOST_ENTRIES)(call)[0].to_json()
+            case "/result":
+                body = result_of(find_run(call, name))
+            case _ if name:
+                body = ShowRun(run=name)(call)[0].to_json()
+            case _:
+                body = [line_of(run) for run in ListRuns(all=True)(call)[0][:MOST_ENTRIES]]
+        kind = TEMPLATES[what][1]
+        return clean(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)), kind
 
 
-def check_uri(uri: str) -> None:
-    """Raise `MCPError` for a resource that cannot be."""
-    if uri != RUNS:
-        _place(uri)
+def place_of(uri: str) -> tuple[str, str]:
+    """Return the run that a resource is about, "" for all of them, and what of it.
 
-
-def _place(uri: str) -> re.Match[str]:
+    Raises `MCPError` for a resource that cannot be.
+    """
     place = _PLACE.fullmatch(uri)
     if place is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")
-    return place
-
-
-def _json(value: Json) -> str:
-    return clean(json.dumps(value, ensure_ascii=False))
-
-
-def _state(call: Call, name: str) -> str:
-    from fleet.operations.runs import ShowRun
-
-    return _json(ShowRun(run=name)(call)[0].to_json())
-
-
-def _log(call: Call, name: str) -> str:
-    from fleet.operations.runs import ReadLog
-
-    return _json(ReadLog(run=name, limit=MOST_ENTRIES)(call)[0].to_json())
-
-
-def _diff(call: Call, name: str) -> str:
-    from fleet.operations.runs import ReadDiff
-
-    text = ReadDiff(run=name)(call)[0].diff
-    left_out = len(text) - MOST_DIFF
-    return clean(text if left_out <= 0 else f"{text[:MOST_DIFF]}\n… {left_out} more characters")
-
-
-def _result(call: Call, name: str) -> str:
-    from fleet.compat.codefleet.workers import result_of
-    from fleet.operations.runs import find_run
-
-    return _json(result_of(find_run(call, name)))
-
-
-_READERS: Mapping[str, Callable[[Call, str], str]] = {
-    "": _state,
-    "log": _log,
-    "diff": _diff,
-    "result": _result,
-}
+    return place[1] or "", place[2] or ""

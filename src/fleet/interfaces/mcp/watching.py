@@ -84,7 +84,7 @@ class Watch:
     def _admit(self, asker: Asker) -> None:
         with asked(self._handler, asker):
             if asker.on:
-                resources.check_uri(asker.on)
+                resources.place_of(asker.on)
 
     async def publish(self, event: ServerEvent) -> None:
         for listener in list(self._listeners.values()):
