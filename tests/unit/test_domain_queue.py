@@ -29,13 +29,13 @@ def test_a_lower_number_goes_first_and_then_the_older_one() -> None:
         task("urgent", priority=0, created_at=3.0),
         task("a", created_at=1.0),
     ]
-    assert [each.id for each in in_order(waiting, 3.0, Limits())] == ["urgent", "a", "b"]
+    assert [each.id for each in in_order(waiting, 3.0, 3600)] == ["urgent", "a", "b"]
 
 
 def test_waiting_long_enough_beats_a_higher_priority() -> None:
     old, new = task("old", priority=4), task("new", priority=2, created_at=7201.0)
-    assert in_order([old, new], 7202.0, Limits(ageing_seconds=3600))[0] is old
-    assert in_order([old, new], 7202.0, Limits(ageing_seconds=0))[0] is new
+    assert in_order([old, new], 7202.0, 3600)[0] is old
+    assert in_order([old, new], 7202.0, 0)[0] is new
 
 
 def test_each_limit_counts_its_own_kind() -> None:
@@ -145,4 +145,4 @@ def test_every_waiting_task_comes_first_some_day(waiting: list[tuple[int, float]
         task(str(number), priority=priority, created_at=at) for number, (priority, at) in enumerate(waiting)
     ]
     newcomer = task("new", priority=0, created_at=2e9)
-    assert in_order([*tasks, newcomer], 2e9, Limits(ageing_seconds=3600))[-1] is newcomer
+    assert in_order([*tasks, newcomer], 2e9, 3600)[-1] is newcomer

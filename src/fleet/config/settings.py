@@ -314,7 +314,6 @@ class Settings:
             batch_usd=self.batch_usd,
             project_usd_a_day=self.project_usd_a_day,
             usd_a_day=self.usd_a_day,
-            ageing_seconds=self.ageing_seconds,
         )
 
     def workspaces_root(self, project: Path) -> Path:

@@ -127,7 +127,6 @@ class Limits:
     batch_usd: float = 0.0
     project_usd_a_day: float = 0.0
     usd_a_day: float = 0.0
-    ageing_seconds: float = 3600.0  # a waiting task gains one priority in this time
 
     def of_coder(self, name: str) -> int:
         return self.coders.get(name, self.per_coder)
@@ -221,11 +220,13 @@ def _ask_spawn(ledger: Ledger, reservation: Reservation) -> Refusal | None:
     return None
 
 
-def in_order(ready: Iterable[Task], now: float, limits: Limits) -> Sequence[Task]:
-    """Return ready tasks as they are to start: by priority, which rises with the time waited, then by age."""
+def in_order(ready: Iterable[Task], now: float, ageing_seconds: float) -> Sequence[Task]:
+    """Return ready tasks as they are to start: by priority, then by age.
+
+    A waiting task gains one priority in the ageing seconds; 0: never.
+    """
 
     def rank(task: Task) -> float:
-        ageing = limits.ageing_seconds
-        return task.priority - ((now - task.created_at) / ageing if ageing else 0.0)
+        return task.priority - ((now - task.created_at) / ageing_seconds if ageing_seconds else 0.0)
 
     return sorted(ready, key=lambda task: (rank(task), task.created_at, task.id))

@@ -14,13 +14,13 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from fleet.domain.ids import new_run_id
-from fleet.domain.queue import Limits, Reach, in_order
+from fleet.domain.queue import Reach, in_order
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.domain.task_prompts import brief, tell
@@ -342,28 +342,28 @@ class Queue:
 
     def _ready(self) -> Iterator[Task]:
         """Yield ready tasks in the order in which they are to start, a page of each priority at a time."""
-        after = dict.fromkeys(PRIORITIES, "")
+        after: dict[int, str] = dict.fromkeys(PRIORITIES, "")
         while after:
             pages = {
                 priority: self._tasks.page("ready", str(priority), after=last, limit=PAGE)
                 for priority, last in after.items()
             }
             found = [task for page in pages.values() for task in page]
-            yield from in_order(found, time.time(), self._limits_of_all())
+            yield from self._in_order(found)
             after = {priority: page[-1].id for priority, page in pages.items() if len(page) == PAGE}
+
+    def _in_order(self, tasks: Iterable[Task]) -> Sequence[Task]:
+        return in_order(tasks, time.time(), self._context.settings_for("").ageing_seconds)
 
     def _waited_for(self) -> Iterator[Task]:
         """Yield the ready tasks that agents have asked for."""
         known = dict[tuple[str, str], bool]()
-        for task in in_order(self._tasks.find("wanted", "yes"), time.time(), self._limits_of_all()):
+        for task in self._in_order(self._tasks.find("wanted", "yes")):
             source = (task.origin, task.part_of)
             if source not in known:
                 known[source] = bool(self._admission.parents_of(task))
             if known[source]:
                 yield task
-
-    def _limits_of_all(self) -> Limits:
-        return Limits(ageing_seconds=self._context.settings_for("").ageing_seconds)
 
     def _coder_of(self, task: Task) -> str:
         return task.coder or self._context.settings_for(task.project).coder_default

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 from fleet.config import Settings, load
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
-from fleet.domain.queue import Ledger, Limits, Reservation, day_of, in_order, refuse
+from fleet.domain.queue import Ledger, Reservation, day_of, in_order, refuse
 from fleet.domain.run import Run
 from fleet.domain.task import PRIORITIES, Task, TaskState
 from fleet.errors import BadConfig, Next, NotFound
@@ -163,7 +163,7 @@ class QueueService:
             for task in page
             if not task.wait.left(now) and (is_shared or self.is_for(host, task))
         ]
-        return list(in_order(due, now, Limits(ageing_seconds=self._fleet.settings.ageing_seconds)))[:limit]
+        return list(in_order(due, now, self._fleet.settings.ageing_seconds))[:limit]
 
     def is_for(self, host: str, task: Task) -> bool:
         """Whether this host, of that name, has the names or labels that a task needs."""
