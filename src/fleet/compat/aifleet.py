@@ -71,16 +71,12 @@ def _read(file: Path, keys: Mapping[_Path, str]) -> ImportedSettings | None:
 def _translate(key: str, value: object) -> dict[str, Value]:
     if value == "":  # unset, in the older files
         return {}
-    if key == "coders.claude.flags":
-        return _translate_flags(value)
-    return {key: SETTINGS[key].kind.check(value)}
-
-
-def _translate_flags(value: object) -> dict[str, Value]:
-    """Flags were one text for a shell, and went to every agent; they were meant for claude alone."""
+    if key != "coders.claude.flags":
+        return {key: SETTINGS[key].kind.check(value)}
+    # Flags were one text for a shell, and went to every agent; they were meant for claude alone.
     words = shlex.split(value) if isinstance(value, str) else SETTINGS["setup.commands"].kind.check(value)
     flags = tuple(word for word in words if word != SKIP_PERMISSIONS)
-    translated: dict[str, Value] = {"coders.claude.flags": flags} if flags else {}
+    translated: dict[str, Value] = {key: flags} if flags else {}
     if SKIP_PERMISSIONS in words:
         translated["coders.claude.skip_permissions"] = True
     return translated

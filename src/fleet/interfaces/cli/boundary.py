@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, Session, View, by_hand, command
+from fleet.interfaces.cli.commands import NEEDS_PERSON, NounGroup, Session, View, by_hand, command, said
 from fleet.interfaces.cli.common import confirm, flag
 from fleet.interfaces.cli.outcome import changed
 from fleet.operations.boundary import AcceptBoundary, ListHeld, RestoreBoundary, ShowBoundary
@@ -35,13 +35,13 @@ def _restore(session: Session, request: RestoreBoundary, *, yes: bool, as_json: 
     if as_json:
         render.out_json(run)
     else:
-        _tell(run)
+        render.out(_told(run))
     return _exit_code(run)
 
 
-def _tell(run: RunView) -> None:
+def _told(run: RunView) -> str:
     held = f"is still held: {run.held}" if run.held else "is no longer held"
-    render.out(render.printable(f"{run.branch} {held}"))
+    return render.printable(f"{run.branch} {held}")
 
 
 def _exit_code(run: RunView) -> int:
@@ -59,6 +59,6 @@ boundary = NounGroup(
         command(ListHeld, View(_show_held)),
         command(ShowBoundary, View(_show)),
         by_hand(RestoreBoundary, _restore, extra=[flag("-y", "--yes", help="Do not ask.")]),
-        command(AcceptBoundary, View(_tell), exit_code=_exit_code),
+        command(AcceptBoundary, said(_told), exit_code=_exit_code),
     ),
 )

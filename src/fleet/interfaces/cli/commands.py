@@ -14,7 +14,17 @@ import click
 
 from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import completing, leaving, opened, read_text, wake
+from fleet.interfaces.cli.common import (
+    JSON,
+    completing,
+    flag,
+    json_option,
+    leaving,
+    opened,
+    read_text,
+    timeout_option,
+    wake,
+)
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
@@ -63,8 +73,8 @@ def command(
     meta = operation.meta
     params = _parameters(operation)
     if waits:
-        params.append(_flag("wait", "Wait for the end; the exit code tells how it went."))
-    params.append(_json_flag())
+        params.append(flag("--wait", help="Wait for the end; the exit code tells how it went."))
+    params.append(JSON)
 
     def run(*, as_json: bool, wait: bool = False, **given: Any) -> int:
         request = _request(operation, given)
@@ -82,11 +92,11 @@ def command(
 
 
 def diverted(
-    made: click.Command, flag: click.Option, other: Callable[[], click.Command], *, at: int = -1
+    made: click.Command, option: click.Option, other: Callable[[], click.Command], *, at: int = -1
 ) -> click.Command:
     """Give a command a flag with which it is another one, which takes some of its options."""
-    usual, name = made.callback, str(flag.name)
-    made.params.insert(at, flag)
+    usual, name = made.callback, str(option.name)
+    made.params.insert(at, option)
 
     def run(**given: Any) -> Any:
         is_other = given.pop(name, False)
@@ -131,7 +141,7 @@ def by_hand(
 
     `run(session, request, …)` gets the values of the extra parameters by their names.
     """
-    others = [*extra, *([_json_flag()] if has_json else ())]
+    others = [*extra, *([JSON] if has_json else ())]
 
     def call(**given: Any) -> int | None:
         own = {str(param.name): given.pop(str(param.name)) for param in others}
@@ -167,12 +177,6 @@ def wait_command(
     is_busy: Callable[[Any], bool] = lambda work: not work.is_settled,
 ) -> click.Command:
     """Make the command that waits until what an operation shows is settled; `codes` tells its exit codes."""
-    timeout = click.Option(
-        ["--timeout"],
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        help="Give up after that long (exit code 7).",
-    )
 
     def run(*, as_json: bool, timeout: float | None, **given: Any) -> int:
         request = _request(operation, given)
@@ -182,12 +186,11 @@ def wait_command(
                 wake(fleet.home)
             return _follow(fleet, operation, output.id, view, as_json=as_json, timeout=timeout)
 
-    params = [*_parameters(operation), timeout, _json_flag()]
     noun = operation.meta.noun
     help_ = f"Wait until a {noun} has ended, or needs a person.\n\n{cleandoc(codes)}".strip()
-    return click.Command(
-        "wait", params=params, callback=run, help=f"{help_}\n\n\b\nExample:\n  fleet {noun} wait {example}"
-    )
+    help_ += f"\n\n\b\nExample:\n  fleet {noun} wait {example}"
+    made = click.Command("wait", params=_parameters(operation), callback=run, help=help_)
+    return json_option(timeout_option(made))
 
 
 class NounGroup(click.Group):
@@ -201,7 +204,7 @@ class NounGroup(click.Group):
             name,
             help=f"{cleandoc(help)}\n\n\b\nExample:\n  {example}",
             commands={str(one.name): one for one in commands},
-            params=[_json_flag()],
+            params=[JSON],
             invoke_without_command=True,
             callback=self._alone,
         )
@@ -325,14 +328,6 @@ def _default_text(field: Field) -> str:
         return f" [default: {field.default_text}]"
     is_plain = isinstance(field.default, str | int | float) and field.default != ""
     return f" [default: {field.default}]" if is_plain else ""
-
-
-def _flag(name: str, help: str) -> click.Option:
-    return click.Option([f"--{name}", name], is_flag=True, help=help)
-
-
-def _json_flag() -> click.Option:
-    return click.Option(["--json", "as_json"], is_flag=True, help="Print JSON (field names are stable).")
 
 
 def _help(operation: type[Operation]) -> str:

@@ -19,7 +19,19 @@ if TYPE_CHECKING:
 
     from fleet.services.fleet import Fleet
 
+
+def flag(*names: str, help: str) -> click.Option:
+    return click.Option(names, is_flag=True, help=help)
+
+
+JSON = flag("--json", "as_json", help="Print JSON (field names are stable).")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON (field names are stable).")
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Give up after that long (exit code 7).",
+)
 
 
 @contextmanager
@@ -31,10 +43,6 @@ def opened() -> Generator[Fleet]:
         yield fleet
         if fleet.has_settings:
             render.warn(fleet.settings.warnings)
-
-
-def flag(*names: str, help: str) -> click.Option:
-    return click.Option(names, is_flag=True, help=help)
 
 
 def completing(

@@ -13,7 +13,7 @@ import click
 from fleet.errors import InvalidInput, NotFound, TimedOut, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
-from fleet.interfaces.cli.common import completing, flag, json_option, leaving, opened, wake
+from fleet.interfaces.cli.common import completing, flag, json_option, leaving, opened, timeout_option, wake
 from fleet.interfaces.cli.live import progress, why
 from fleet.operations.common import DiffCount
 from fleet.operations.run_shapes import EventRow, OutsideRow, RunLine, RunView
@@ -234,12 +234,7 @@ result = command(ShowRun, View(show_result), name="result")
 @click.command()
 @click.argument("branches", nargs=-1, metavar="[BRANCH]...", shell_complete=completing("branch"))
 @click.option("-b", "--batch", default="", metavar="ID", help="Wait for all agents of a batch.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help="Give up after that long (exit code 7).",
-)
+@timeout_option
 @json_option
 def wait(branches: tuple[str, ...], batch: str, timeout: float | None, as_json: bool) -> int:
     """Wait until agents are at rest.

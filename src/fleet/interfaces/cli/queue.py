@@ -266,9 +266,8 @@ def _show_log(session: Session, request: ops.ReadSupervisorLog, *, as_json: bool
 def _show_pending(session: Session, request: ListQuestions, *, as_json: bool) -> None:
     pending: Pending = session.ask(request)
     if as_json:
-        own = QuestionView.fields
         bodies = [question.to_json() for question in pending.questions]
-        render.out_json([{name: body[name] for name in own} for body in bodies])
+        render.out_json([{name: body[name] for name in QuestionView.fields} for body in bodies])
         return
     for question in pending.questions:
         age = render.paint(render.age_since(question.asked_at), "dim")
@@ -302,7 +301,7 @@ def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: boo
     asked: QuestionView = session.ask(request)
     if wait is None:
         if as_json:
-            render.out_json(asked.to_json())
+            render.out_json(asked)
         else:
             render.out(f"asked {asked.id}: {render.printable(asked.text)}")
             render.out("end your turn now; you are started again with the answer")
@@ -315,7 +314,7 @@ def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: boo
         asked = QuestionView.of(session.fleet.questions.await_answer(asked.id, seconds))
     is_answered = asked.state == "answered"
     if as_json:
-        render.out_json(asked.to_json())
+        render.out_json(asked)
     elif is_answered:
         render.out_lines(render.printable_lines(asked.answer or ""))
     else:
