@@ -31,8 +31,11 @@ def coder_named(name: str, settings: Settings) -> Coder:
     definition = settings.coder_table(name)
     if "command" in definition:
         from fleet.adapters.coders.custom import CustomCoder
+        from fleet.config.settings import CODER_SETTINGS
 
-        return CustomCoder(name, definition)
+        return CustomCoder(
+            name, {key: value for key, value in definition.items() if key not in CODER_SETTINGS}
+        )
     if name in CODERS:
         module, _, attribute = CODERS[name].partition(":")
         return cast("Coder", getattr(import_module(module), attribute)())

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from fleet.adapters.coders.custom import KNOWN_FIELDS, CustomCoder
+from fleet.config import load
+from fleet.config.settings import CODER_SETTINGS
 from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode, Role
 from fleet.errors import BadConfig, InvalidInput
+from fleet.plugins import coder_named
 from fleet.ports.coder import Turn
 from tests.tables import for_each
 
@@ -212,9 +215,13 @@ def test_text_output_is_what_the_agent_says_line_by_line() -> None:
     assert mine.read(b'{"type":"result"}')[0].kind is EventKind.SAID
 
 
-def test_settings_that_every_coder_has_may_stand_in_the_same_table() -> None:
-    table = tomllib.loads('command = ["mytool"]\nflags = ["-x"]\nmodel = "cheap"\nskip_permissions = true')
-    assert CustomCoder("mytool", table).facts.binary == "mytool"
+def test_settings_that_every_coder_has_may_stand_in_the_same_table(tmp_path: Path) -> None:
+    common = (
+        'flags = ["-x"]\nmodel = "cheap"\nskip_permissions = true\nmax_concurrent = 2\nfallback = "codex"'
+    )
+    (tmp_path / "config.toml").write_text(f'[coders.mytool]\ncommand = ["mytool"]\n{common}\n')
+    assert set(tomllib.loads(common)) == set(CODER_SETTINGS)
+    assert coder_named("mytool", load(tmp_path, environ={})).facts.binary == "mytool"
 
 
 @for_each(

@@ -35,8 +35,6 @@ KNOWN_FIELDS = frozenset(
         *("install", "update", "version_argv", "login_variables", "login_files", "login_hint"),
     }
 )
-# Settings of every coder; they stand in the same table and are read elsewhere.
-_COMMON = frozenset({"flags", "model", "skip_permissions"})
 
 T = TypeVar("T")
 
@@ -221,7 +219,7 @@ class _Table:
         self._path = path
         self.fields = fields
         for key in fields:
-            if key not in KNOWN_FIELDS | _COMMON:
+            if key not in KNOWN_FIELDS:
                 known = ", ".join(sorted(KNOWN_FIELDS))
                 raise self.problem(key, f"there is no such field; known are {known}")
 
