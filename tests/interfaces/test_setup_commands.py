@@ -50,10 +50,13 @@ def test_init_inside_a_workspace_means_the_checkout_it_belongs_to(system: System
 
 def test_init_takes_the_older_configuration_over(system: System, tmp_path: Path) -> None:
     (tmp_path / ".ai_fleet").mkdir()
-    (tmp_path / ".ai_fleet" / "config.toml").write_text('default_agent = "codex"\nquick_setup = true\n')
+    (tmp_path / ".ai_fleet" / "config.toml").write_text(
+        'repo_root = "~/code"\ndefault_agent = "codex"\nquick_setup = true\n'
+    )
     system.env["HOME"] = str(tmp_path)
     done = system.fleet("init", "--migrate-legacy", "--yes")
     assert "takes over coder.default from" in done.stderr
+    assert f"repo_root in {tmp_path / '.ai_fleet' / 'config.toml'} is not needed" in done.stderr
     system.env["FLEET_CODER_DEFAULT"] = ""
     values = {row["key"]: row["value"] for row in system.json("config", "show")}
     assert values["coder.default"] == "codex"

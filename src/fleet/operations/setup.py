@@ -69,7 +69,9 @@ class ShowConfig(
     """Show every setting in force."""
 
     def __call__(self, call: Call) -> tuple[list[Setting], list[Next]]:
-        return [Setting.of(row) for row in call.fleet.config.show()], []
+        from fleet.services.setup import show
+
+        return [Setting.of(row) for row in show(call.fleet.settings)], []
 
 
 class SetConfig(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -42,12 +41,6 @@ _PYTHON_COMMANDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
-    credential_files: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-
-
 def detect_type(repository: Path) -> ProjectType:
     """Tell the type of a project by the files at its top, and nothing deeper."""
     for name, type_ in _SIGNS.items():
@@ -56,27 +49,22 @@ def detect_type(repository: Path) -> ProjectType:
     return "generic"
 
 
-def preset_for(type_: ProjectType, repository: Path) -> Preset:
+def preset_for(type_: ProjectType, repository: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the credential files and the setup commands that a project of a type needs."""
     match type_:
         case "minimal":
-            return Preset()
+            return (), ()
         case "generic":
-            return Preset(credential_files=_env_files(repository))
+            return _env_files(repository), ()
         case "node":
-            return Preset(
-                credential_files=_env_files(repository, ".env.local"),
-                commands=_first(_NODE_COMMANDS, repository) or ("npm install",),
-            )
+            commands = _first(_NODE_COMMANDS, repository) or ("npm install",)
+            return _env_files(repository, ".env.local"), commands
         case "python":
-            return Preset(
-                credential_files=_env_files(repository), commands=_first(_PYTHON_COMMANDS, repository)
-            )
+            return _env_files(repository), _first(_PYTHON_COMMANDS, repository)
         case "rails":
+            files = ("config/master.key", *_env_files(repository, ".env.local"))
             prepare = ("bin/rails db:prepare",) if (repository / "bin" / "rails").is_file() else ()
-            return Preset(
-                credential_files=("config/master.key", *_env_files(repository, ".env.local")),
-                commands=("bundle install", *_first(_NODE_COMMANDS, repository), *prepare),
-            )
+            return files, ("bundle install", *_first(_NODE_COMMANDS, repository), *prepare)
 
 
 def _env_files(repository: Path, *usual: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fleet.config import (
     CODER_SETTINGS,
@@ -54,8 +54,7 @@ class InitPlan:
     overwrites: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One setting in force, for people to read."""
 
     key: str
@@ -68,9 +67,6 @@ class ConfigService:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-
-    def show(self) -> list[Row]:
-        return show(self._fleet.settings)
 
     def files(self) -> tuple[Path, Path | None]:
         """Return the files for all projects and for this one; None outside of a project."""
@@ -129,11 +125,11 @@ class ConfigService:
 
 def show(settings: Settings) -> list[Row]:
     """Return every setting with its value and its origin, those of single coders last."""
-    rows = [Row(key=key, value=settings.shown(key), origin=settings.origin(key)) for key in SETTINGS]
+    rows = [Row(key, settings.shown(key), settings.origin(key)) for key in SETTINGS]
     for name in settings.coder_names():
         for key, value in settings.coder_table(name).items():
             dotted = f"coders.{name}.{key}"
-            rows.append(Row(key=dotted, value=value, origin=settings.origin(dotted)))
+            rows.append(Row(dotted, value, settings.origin(dotted)))
     return rows
 
 
@@ -156,11 +152,8 @@ def plan_init(
         raise InvalidInput(
             f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
         )
-    preset = preset_for(type_, repository)
-    values: dict[str, Value] = {
-        "setup.credential_files": preset.credential_files,
-        "setup.commands": preset.commands,
-    }
+    files, commands = preset_for(type_, repository)
+    values: dict[str, Value] = {"setup.credential_files": files, "setup.commands": commands}
     for imported in older:
         values.update(imported.values)
     text = _render(values)

@@ -46,6 +46,8 @@ def init(type_: str | None, migrate_legacy: bool, force: bool, yes: bool) -> Non
         render.say(f"  {line}")
     for sentence in plan.imports:
         render.say(f"takes over {sentence}")
+    for sentence in plan.notes:
+        render.say(sentence)
     if plan.gitignore_lines:
         render.say(f"adds to {plan.gitignore}: {', '.join(plan.gitignore_lines)}")
     confirm(f"Write {plan.file}?", is_sure=yes, flag="--yes")
