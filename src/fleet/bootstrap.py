@@ -189,14 +189,14 @@ def project_of(folder: str, home: Path | None = None) -> Path | None:
     It is the nearest one upwards that has such a file or is a repository. From inside a workspace it is the
     main checkout of its repository: an agent does not decide by which settings its work is judged.
     """
-    from fleet.services.workspaces import is_for_agents, may_be_workspace
+    from fleet.services.workspaces import is_for_agents
 
     home = home or home_folder()
     try:
         here = os.path.realpath(folder)
     except FileNotFoundError:  # the folder that this process is in is gone
         return None
-    if may_be_workspace(here) and (owner := _repository_of_workspace(home, here)):
+    if owner := _repository_of_workspace(home, here):
         return Path(owner)
     return None if is_for_agents(home, here) else _nearest_project(Path(here))
 
@@ -204,9 +204,9 @@ def project_of(folder: str, home: Path | None = None) -> Path | None:
 def _repository_of_workspace(home: Path, folder: str) -> str:
     """Return the main checkout that the workspace around a folder was made from; "" if there is none."""
     from fleet.records.runs import Runs
-    from fleet.services.workspaces import run_at
+    from fleet.services.workspaces import may_be_workspace, run_at
 
-    if not (home / "fleet.db").exists() and not database_url(home):
+    if not may_be_workspace(folder) or not has_store(home):
         return ""
     store = open_store(home)
     try:
@@ -223,6 +223,10 @@ def _nearest_project(here: Path) -> Path | None:
         if is_checkout or (place / ".fleet" / "config.toml").is_file():
             return place
     return None
+
+
+def has_store(home: Path) -> bool:
+    return (home / "fleet.db").exists() or bool(database_url(home))
 
 
 def open_store(home: Path, url: str | None = None) -> Store:
@@ -387,36 +391,27 @@ class SettingsCache:
         import logging  # only the supervisor has one of these
 
         self._home = home
-        self._kept: dict[str, tuple[object, Settings]] = {}
-        self._looked_at: dict[str, float] = {}
+        self._kept: dict[str, tuple[Settings, object, float]] = {}  # with its stamp, and when that was read
         self._tops: dict[str, str] = {}
         self._log = logging.getLogger(__name__)
 
     def of_project(self, project: str) -> Settings:
         from fleet.config import project_file, user_file
 
-        kept, now = self._kept.get(project), time.monotonic()
-        if kept and now - self._looked_at[project] < SAME_SECONDS:
-            return kept[1]
-        self._looked_at[project] = now
-        top = self._top_of(project)
-        stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(top)))]
-        if kept and kept[0] == stamp:
-            return kept[1]
-        settings = self._load(top, kept[1] if kept else None)
-        self._kept[project] = (stamp, settings)
-        for warning in settings.warnings:
-            self._log.error("config.broken", extra={"reason": warning})
-        return settings
-
-    def _top_of(self, project: str) -> str:
-        """Return the folder that a project's settings are read from; of one in a workspace it is another."""
+        settings, before, read_at = self._kept.get(project, (None, None, 0.0))
+        now = time.monotonic()
+        if settings and now - read_at < SAME_SECONDS:
+            return settings
         if project not in self._tops:
-            from fleet.services.workspaces import may_be_workspace
-
-            owner = _repository_of_workspace(self._home, project) if may_be_workspace(project) else ""
-            self._tops[project] = owner or project
-        return self._tops[project]
+            self._tops[project] = _repository_of_workspace(self._home, project) or project
+        top = self._tops[project]
+        stamp = [_stamp(file) for file in (user_file(self._home), project_file(Path(top)))]
+        if settings is None or stamp != before:
+            settings = self._load(top, settings)
+            for warning in settings.warnings:
+                self._log.error("config.broken", extra={"reason": warning})
+        self._kept[project] = (settings, stamp, now)
+        return settings
 
     def _load(self, project: str, before: Settings | None) -> Settings:
         """Load a project's settings; of a file that never was good, nothing counts.
@@ -513,7 +508,7 @@ def activity() -> str:
     from fleet.services.run_summaries import activity_of
 
     home = home_folder()
-    if not (home / "fleet.db").exists() and not database_url(home):
+    if not has_store(home):
         return ""
     with open_fleet(home) as fleet:
         return activity_of(fleet)
@@ -527,4 +522,4 @@ def demo_in(folder: Path, agents: int) -> Demo:
     os.environ.pop("FLEET_DATABASE_URL", None)
     fleet = open_fleet(folder / "home", str(folder / "garden"))
     link = supervisor_link_of(folder / "home")
-    return Demo(folder=folder, fleet=fleet, link=link, process_probe=fleet.process_probe, cast=parts(agents))
+    return Demo(folder, fleet, link, parts(agents))

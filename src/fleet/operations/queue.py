@@ -77,14 +77,11 @@ class ShowQueue(Operation, op="queue.tasks", tool="get_queue", examples=("fleet 
 
     def __call__(self, call: Call) -> tuple[QueueView, list[Next]]:
         queue = call.fleet.queue
-        counts = queue.counts()
         return QueueView(
             paused=queue.paused(),
             holds=tuple(map(Hold.of, queue.holds())),
             tasks=tuple(map(UnderwayTask.of_underway, queue.underway(self.limit))),
-            in_progress=counts.in_progress,
-            open=counts.open,
-            blocked=counts.blocked,
+            **queue.counts(),
             questions=len(call.fleet.questions.pending()),
         ), []
 
@@ -111,7 +108,7 @@ class PauseQueue(
         told = PausedQueue(
             reason=self.reason or before or "",
             was_paused=before is not None,
-            in_progress=queue.counts().in_progress,
+            in_progress=queue.counts()["in_progress"],
         )
         return told, [Next("queue.resume")]
 

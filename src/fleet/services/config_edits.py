@@ -16,6 +16,7 @@ from fleet.domain import jsonc
 from fleet.domain.event import Json
 from fleet.domain.jsonc import MISSING, Missing
 from fleet.errors import InvalidInput, Unavailable
+from fleet.records.collection import decode_item
 from fleet.services import toml_edits
 from fleet.services.clients import Format, Piece
 
@@ -47,13 +48,6 @@ class ConfigEdit:
     made: int = 0  # how many levels that lead to it are ours, too
     folders: tuple[str, ...] = ()  # that had to be made, the outermost first
     was: ConfigEdit | None = None  # what is in the file until this one is
-
-    @staticmethod
-    def read(told: dict[str, Any]) -> ConfigEdit:
-        lists = {name: tuple(told[name]) for name in ("path", "clients", "folders")}
-        was = ConfigEdit.read(told["was"]) if told["was"] else None
-        fields: dict[str, Any] = {**told, **lists, "format": Format(told["format"]), "was": was}
-        return ConfigEdit(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,8 +397,8 @@ class EditRegister:
             return {}
         try:
             told = cast("Sequence[dict[str, Any]]", json.loads(content))
-            read = [ConfigEdit.read(entry) for entry in told]
-        except (ValueError, TypeError, KeyError) as problem:
+            read = [decode_item(ConfigEdit, entry) for entry in told]
+        except (ValueError, TypeError, AttributeError) as problem:
             raise Unavailable(f"{self._file} cannot be read: {problem}", hint="restore it") from problem
         known: dict[str, ConfigEdit] = {}
         for one in read:

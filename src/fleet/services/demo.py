@@ -19,7 +19,6 @@ from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
 from fleet.errors import Failed
-from fleet.ports.process_usage import ProcessProbe
 from fleet.ports.supervisor_link import SupervisorLink
 from fleet.services.fleet import Fleet
 from fleet.services.runs import How
@@ -130,19 +129,10 @@ def parts(count: int) -> list[Part]:
 class Demo:
     """Plays the demo in a folder of its own."""
 
-    def __init__(
-        self,
-        *,
-        folder: Path,
-        fleet: Fleet,
-        link: DemoSupervisorLink,
-        process_probe: ProcessProbe,
-        cast: Sequence[Part],
-    ) -> None:
+    def __init__(self, folder: Path, fleet: Fleet, link: DemoSupervisorLink, cast: Sequence[Part]) -> None:
         self._folder = folder
         self._fleet = fleet
         self._link = link
-        self._process_probe = process_probe
         self._cast = cast
         self.runs: list[Run] = []
         self.facts: list[Fact] = []
@@ -161,7 +151,7 @@ class Demo:
         self._kill_supervisor(tell)
         # From here on the agents do their work; nobody watches them.
         (self._folder / "go").touch()
-        alive = self._process_probe.measure([agent for agent in before.values() if agent])
+        alive = self._fleet.process_probe.measure([agent for agent in before.values() if agent])
         self._note(
             "the agents work on while no supervisor is there", bool(alive) and self._link.holder() is None
         )

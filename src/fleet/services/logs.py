@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, cast
 
-from fleet.domain.event import Event, EventKind, Json
+from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId
 from fleet.records.runs import Runs, decode_event
 from fleet.services.deps import Deps
@@ -18,8 +19,7 @@ CHUNK = 1 << 16
 _IN_PIECES = (EventKind.SAID, EventKind.THOUGHT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """One event of a run's log."""
 
     number: int
@@ -37,20 +37,17 @@ class LogService:
         """Yield the entries past a number, oldest first; words that came in pieces are put together."""
         held: LogEntry | None = None
         for number, body in self._runs.events(run_id, after=after):
-            entry = _entry(number, body)
-            if entry is None:
+            event = decode_event(body)
+            is_piece = event.kind in _IN_PIECES and event.data.get("delta") is True
+            if held and is_piece and held.event.kind is event.kind:
+                whole = replace(held.event, text=held.event.text + event.text)
+                held = held._replace(number=number, event=whole)
                 continue
-            if held is None:
-                held = entry
-                continue
-            is_same_kind = entry.event.kind in _IN_PIECES and held.event.kind is entry.event.kind
-            if is_same_kind and entry.event.data.get("delta") is True:
-                event = replace(held.event, text=held.event.text + entry.event.text)
-                held = replace(held, number=entry.number, event=event)
-                continue
-            yield held
-            held = entry
-        if held is not None:
+            if held:
+                yield held
+            at, turn = cast("float", body.get("at", 0.0)), cast("int", body.get("turn", 0))
+            held = LogEntry(number, at, turn, event)
+        if held:
             yield held
 
     # the raw output
@@ -110,17 +107,3 @@ class LogService:
             if is_last:
                 return
             time.sleep(LOOK_EVERY_SECONDS)
-
-
-def _entry(number: int, body: Mapping[str, Json]) -> LogEntry | None:
-    at, turn = body.get("at"), body.get("turn")
-    try:
-        event = decode_event(body)
-    except ValueError:
-        return None  # of a kind that a newer fleet knows
-    return LogEntry(
-        number=number,
-        at=float(at) if isinstance(at, int | float) else 0.0,
-        turn=turn if isinstance(turn, int) else 0,
-        event=event,
-    )

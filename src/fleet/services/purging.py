@@ -13,6 +13,7 @@ from shlex import quote
 from fleet.config import check_text, read_file, user_file
 from fleet.domain.ids import RunId
 from fleet.errors import BadConfig, Conflict, Failed, FleetError, Refused
+from fleet.ports.workspace import Place
 from fleet.services.fleet import Fleet
 
 _RUN = "[0-9a-z]" * 14
@@ -90,7 +91,7 @@ def _require_second_copy(fleet: Fleet, folder: Path) -> None:
     with contextlib.suppress(OSError):
         saved = (folder / "saved").read_text(errors="replace").strip()
     try:
-        fleet.runs.require_snapshot(run, saved if _SHA.fullmatch(saved) else "")
+        fleet.repositories.require_snapshot(Place.of(run), saved if _SHA.fullmatch(saved) else "")
     except FleetError as problem:
         raise Conflict(
             f"the last copy of the work of run {run.id} ({run.branch}) is {folder}: {problem.message}",

@@ -63,14 +63,6 @@ class Underway(NamedTuple):
     context_tokens: int
 
 
-class Counts(NamedTuple):
-    """How many tasks there are in each state but closed."""
-
-    open: int
-    in_progress: int
-    blocked: int
-
-
 class QueueService:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -113,8 +105,13 @@ class QueueService:
         holder = self._fleet.link.holder()
         return holder is not None and holder.is_draining
 
-    def counts(self) -> Counts:
-        return Counts(*(len(self._records.find("state", state)) for state in Counts._fields))
+    def counts(self) -> dict[str, int]:
+        """Return how many tasks there are in each state but closed."""
+        return {
+            str(state): len(self._records.find("state", str(state)))
+            for state in TaskState
+            if state is not TaskState.CLOSED
+        }
 
     def look_at(self, tasks: Sequence[Task], host: str) -> list[Queued]:
         """Return tasks with what they are started with, and why they do not start on this host."""

@@ -83,10 +83,8 @@ class RunService:
         facts = coder.facts
         require_binary(facts)
         mode = self._mode_for(facts, how)
-        for wish in wishes:
-            _check_wish(wish, mode)
+        _check_wishes(wishes, mode)
         branches = [wish.branch for wish in wishes]
-        _check_unique(branches)
         try:
             repository = self._deps.repositories.inspect(how.folder, how.base, branches)
         except BranchTaken as taken:
@@ -380,13 +378,19 @@ class RunService:
         except FleetError as problem:
             return Remains(damage=problem.message)
 
-    def require_snapshot(self, run: Run, sha: str) -> None:
-        """Raise a `FleetError` unless a removed run's repository has its snapshot without `.kept`."""
-        self._deps.repositories.require_snapshot(Place.of(run), sha)
-
     def restore(self, run: Run) -> Run:
-        """Have a removed workspace restored from its snapshot."""
-        _require_snapshot(run)
+        """Have a removed workspace restored from its snapshot; raise `Conflict` if there is none."""
+        name = f"run {run.id} ({run.branch})"
+        if run.has_workspace:
+            raise Conflict(f"{name} still has its workspace", hint=f"it is {run.workspace}")
+        if not run.is_removed:
+            hint = ("see ", Next("run.show", run=run.id))
+            raise Conflict(f"{name} was not removed ({run.state})", hint=hint)
+        if not run.saved_ref:
+            raise Conflict(
+                f"{name} never had a workspace: nothing to restore",
+                hint=("start it again with ", Next("run.create", branch=run.branch, prompt="…")),
+            )
         self._claim_branch(run)
         return self._change(run.id, lambda run: run.want(Wanted.RESTORE))
 
@@ -417,9 +421,6 @@ class RunService:
             time.sleep(LOOK_EVERY_SECONDS)
         return newest
 
-    def supervisor_keeper(self) -> SupervisorKeeper:
-        return SupervisorKeeper(self._deps.link)
-
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._deps.repositories.diff_text(Place.of(run), stat=stat)
 
@@ -440,20 +441,6 @@ class RunService:
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
             self._deps.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
-        )
-
-
-def _require_snapshot(run: Run) -> None:
-    """Raise `Conflict` unless there is something to bring a removed run back from."""
-    name = f"run {run.id} ({run.branch})"
-    if run.has_workspace:
-        raise Conflict(f"{name} still has its workspace", hint=f"it is {run.workspace}")
-    if not run.is_removed:
-        raise Conflict(f"{name} was not removed ({run.state})", hint=("see ", Next("run.show", run=run.id)))
-    if not run.saved_ref:
-        raise Conflict(
-            f"{name} never had a workspace: nothing to restore",
-            hint=("start it again with ", Next("run.create", branch=run.branch, prompt="…")),
         )
 
 
@@ -554,13 +541,18 @@ def _just_taken(branch: str) -> BranchTaken:
     )
 
 
-def _check_wish(wish: Wish, mode: Mode) -> None:
-    _check_prompt(wish.prompt, wish.branch)
-    if mode is Mode.HEADLESS and not wish.prompt.strip():
-        raise InvalidInput(
-            f"branch {wish.branch!r} needs a prompt to run without a terminal",
-            hint="give a prompt, or use mode tmux",
-        )
+def _check_wishes(wishes: Sequence[Wish], mode: Mode) -> None:
+    for wish in wishes:
+        _check_prompt(wish.prompt, wish.branch)
+        if mode is Mode.HEADLESS and not wish.prompt.strip():
+            raise InvalidInput(
+                f"branch {wish.branch!r} needs a prompt to run without a terminal",
+                hint="give a prompt, or use mode tmux",
+            )
+    names = [wish.branch.casefold() for wish in wishes]
+    for number, wish in enumerate(wishes):
+        if names[number] in names[:number]:
+            raise InvalidInput(f"branch {wish.branch!r} is named twice")
 
 
 def _check_prompt(text: str, branch: str = "") -> None:
@@ -572,14 +564,6 @@ def _check_prompt(text: str, branch: str = "") -> None:
         raise InvalidInput(f"the prompt for {branch!r} is not valid UTF-8: {error.reason}") from error
     if not branch and not text.strip():
         raise InvalidInput("the prompt is empty")
-
-
-def _check_unique(branches: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for branch in branches:
-        if branch.casefold() in seen:
-            raise InvalidInput(f"branch {branch!r} is named twice")
-        seen.add(branch.casefold())
 
 
 def _project_around(folder: str, runs: Sequence[Run]) -> str | None:

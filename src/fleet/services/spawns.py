@@ -67,10 +67,6 @@ class SpawnService:
         return Runs(self._deps.store)
 
     @cached_property
-    def _tasks(self) -> Tasks:
-        return Tasks(self._deps.store)
-
-    @cached_property
     def _lineage(self) -> Lineage:
         return Lineage(self._deps.store)
 
@@ -215,7 +211,8 @@ class SpawnService:
 
     def _move(self, run: Run, usd: float) -> None:
         """Let what a run gave, or got back, count for the next attempt at its task, too."""
-        if not run.budget_usd or run.task is None or self._tasks.peek(run.task) is None:
+        tasks = Tasks(self._deps.store)
+        if not run.budget_usd or run.task is None or tasks.peek(run.task) is None:
             return
         before_usd = run.budget_usd + usd
 
@@ -224,7 +221,7 @@ class SpawnService:
             budget = task.budget_usd or before_usd + task.spent_usd - task.run_usd
             return replace(task, budget_usd=max(LEAST_USD, budget - usd))
 
-        self._tasks.update(run.task, changed)
+        tasks.update(run.task, changed)
         QueueState(self._deps.store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
 
     def give_back(self, name: str) -> None:

@@ -81,8 +81,14 @@ class TaskService:
         return self.add(replace(self.draft(title, edit, folder=folder, deps=deps), origin=origin))
 
     def add(self, task: Task) -> Task:
-        """Record a task that is made already; the queue takes it up when it is ready."""
-        added = self._add(task)
+        """Record a task that is made already, under another id if its own is taken."""
+        while True:
+            try:
+                written = self._write(task)
+                break
+            except Stale:
+                task = replace(task, id=new_task_id(task.created_at))
+        added = self._look_again(written)
         self._deps.link.wake()
         return added
 
@@ -137,16 +143,6 @@ class TaskService:
         except CoderMissing as missing:
             return [f"{missing.message}; {missing.hint}"]
         return []
-
-    def _add(self, task: Task) -> Task:
-        """Write a new task, under another id if its own is taken."""
-        while True:
-            try:
-                written = self._write(task)
-            except Stale:
-                task = replace(task, id=new_task_id(task.created_at))
-            else:
-                return self._look_again(written)
 
     def _write(self, task: Task) -> Task:
         """Write a new task and what it waits for; raise `Stale` if its id is taken."""
@@ -257,7 +253,16 @@ class TaskService:
     def block(self, name: str, reason: str, *, by: str = "") -> Task:
         """Keep a task from being started until somebody reopens it."""
         check_text(reason)
-        return self._change(name, lambda task: _held_back(task, reason), "blocked", reason, by=by)
+
+        def blocked(task: Task) -> Task:
+            if task.state is not TaskState.OPEN:
+                raise Conflict(
+                    f"task {task.id} is {task.state}; only open tasks can be blocked",
+                    hint=("see ", Next("task.show", task_id=task.id)),
+                )
+            return task.block(reason)
+
+        return self._change(name, blocked, "blocked", reason, by=by)
 
     def reopen(self, name: str, *, by: str = "") -> Task:
         """Open a task again: it waits for its dependencies that are open, and what depends on it for it.
@@ -306,7 +311,14 @@ class TaskService:
         seen = self._state.graph_version()
         self._refuse_cycle(task, dep)
         self._tasks.link(task.id, dep.id)
-        self._tasks.update(task.id, lambda task: _with_dep(task, dep.id, self._open_of([dep.id])))
+
+        def with_dep(task: Task) -> Task:
+            if dep.id in task.deps:
+                return task
+            unmet = (*task.unmet, *self._open_of([dep.id]))
+            return check_task(replace(task, deps=(*task.deps, dep.id), unmet=unmet))
+
+        self._tasks.update(task.id, with_dep)
         if not self._state.is_first_edit_since(seen):
             try:  # of two dependencies that are added at once, the second sees both
                 self._refuse_cycle(task, dep)
@@ -337,7 +349,12 @@ class TaskService:
                 f"{task.id} does not wait for {dep}", hint=("see ", Next("task.tree", task_id=task.id))
             )
         self._tasks.unlink(task.id, dep)
-        return self._change(name, lambda task: _without_dep(task, dep), "no longer waits for", dep)
+
+        def without_dep(task: Task) -> Task:
+            deps, unmet = (tuple(one for one in some if one != dep) for some in (task.deps, task.unmet))
+            return replace(task, deps=deps, unmet=unmet)
+
+        return self._change(name, without_dep, "no longer waits for", dep)
 
     # looking
 
@@ -483,15 +500,6 @@ def _moved(task: Task, cwd: str, project: str) -> Task:
     return replace(task, cwd=cwd, project=project)
 
 
-def _held_back(task: Task, reason: str) -> Task:
-    if task.state is not TaskState.OPEN:
-        raise Conflict(
-            f"task {task.id} is {task.state}; only open tasks can be blocked",
-            hint=("see ", Next("task.show", task_id=task.id)),
-        )
-    return task.block(reason)
-
-
 def _cleaned(run: Run) -> Run:
     """Return a run whose workspace is to be removed, if it has ended; one under way is ended by the queue."""
     return run.want(Wanted.CLEAN) if run.has_ended and run.has_workspace else run
@@ -509,14 +517,3 @@ def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskI
         if (dep in task.unmet and (dep not in seen or dep in is_open)) or (is_to_start and dep in is_open)
     )
     return replace(task, unmet=unmet)
-
-
-def _with_dep(task: Task, dep: TaskId, unmet: tuple[TaskId, ...]) -> Task:
-    if dep in task.deps:
-        return task
-    return check_task(replace(task, deps=(*task.deps, dep), unmet=(*task.unmet, *unmet)))
-
-
-def _without_dep(task: Task, dep: TaskId) -> Task:
-    deps, unmet = (tuple(one for one in some if one != dep) for some in (task.deps, task.unmet))
-    return replace(task, deps=deps, unmet=unmet)

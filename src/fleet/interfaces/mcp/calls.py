@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleet.domain.spawn import Ancestry, Caller
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
-    from fleet.services.runs import SupervisorKeeper
+    from fleet.services.waiting import SupervisorKeeper
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -171,10 +171,12 @@ class ToolCall:
         """Wait until there may be something new."""
 
         def waited() -> None:
+            from fleet.services.waiting import SupervisorKeeper
+
             assert self._call
-            runs = self._call.fleet.runs
-            keeper = self._keeper = self._keeper or runs.supervisor_keeper()
-            runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
+            fleet = self._call.fleet
+            keeper = self._keeper = self._keeper or SupervisorKeeper(fleet.link)
+            fleet.runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
 
         found = self._noted(self._in_words(waited))
         return found if isinstance(found, Refusal) else None
