@@ -98,7 +98,7 @@ class Shape(Declared):
         and values with a shape of their own are made with its `of`.
         """
         for name, field in cls.fields.items():
-            if name not in computed and (field.is_required or hasattr(source, name)):
+            if name not in computed and (field.is_required or hasattr(source, field.of or name)):
                 computed[name] = _converted(field, getattr(source, field.of or name))
         return cls(**computed)
 

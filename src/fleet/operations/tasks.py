@@ -629,6 +629,7 @@ class ReadTask(
 class ExportTasks(
     Operation,
     op="task.export",
+    brief="All tasks as import_tasks takes them, oldest first.",
     tool="export_tasks",
     in_full=True,
     examples=("fleet task export tasks.jsonl",),

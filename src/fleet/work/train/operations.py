@@ -259,17 +259,15 @@ class StartMerge(
     def __call__(self, call: Call) -> tuple[MergeStart, list[Next]]:
         from fleet.work.train.service import MergeWish
 
-        trains, wish = (
-            OfTrain.service(call),
-            MergeWish(
-                names=self.meant(call),
-                batch=self.batch,
-                into=self.into,
-                gates=self.gates,
-                is_ungated=self.no_gate,
-                with_checkout=self.update_checkout,
-                folder=self.repo_path,
-            ),
+        trains = OfTrain.service(call)
+        wish = MergeWish(
+            names=self.meant(call),
+            batch=self.batch,
+            into=self.into,
+            gates=self.gates,
+            is_ungated=self.no_gate,
+            with_checkout=self.update_checkout,
+            folder=self.repo_path,
         )
         if self.pr:
             made = trains.open_requests(wish)
@@ -328,6 +326,7 @@ class ResumeTrain(
     access="person",
     tool="control_merge",
     title="Control a merge",
+    brief="Resume a halted merge, or cancel one; what has landed stays.",
     reaches_out=True,
     examples=("fleet train resume m-1a2b3c4d5e",),
 ):
