@@ -56,7 +56,11 @@ def check(
     """Return the values that were given, without those that are None. Raises `InvalidInput`."""
     for name in given:
         if name not in fields:
-            raise InvalidInput(f"unknown argument {name[:80]!r}", hint=_did_you_mean(name, fields))
+            from difflib import get_close_matches
+
+            close = get_close_matches(name[:80], fields, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(fields) or 'none'}"
+            raise InvalidInput(f"unknown argument {name[:80]!r}", hint=hint)
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if (value := given.get(name)) is not None:
@@ -147,10 +151,3 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return next((name for name, types in _KINDS.values() if isinstance(value, types)), "something else")
-
-
-def _did_you_mean(name: str, fields: Mapping[str, Field]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name[:80], fields, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(fields) or 'none'}"

@@ -233,7 +233,8 @@ def _hint_of(error: FleetError) -> str:
 
 def _invoke(given: list[str]) -> int:
     """Do what click's own `main` does, but leave every exception to ours."""
-    name = _program_name()
+    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (loading pathlib takes 5 ms)
+    name = name if name in ("fleet", "flt") else "fleet"
     variable = f"_{name.upper()}_COMPLETE"
     if asked := os.environ.get(variable):
         return _complete(name, variable, asked)
@@ -254,11 +255,6 @@ def _complete(name: str, variable: str, asked: str) -> int:
             return shell_complete(cli, {}, name, variable, asked)
         except (FleetError, click.ClickException):
             return 0
-
-
-def _program_name() -> str:
-    name = os.path.basename(sys.argv[0])  # noqa: PTH119 (loading pathlib takes 5 ms)
-    return name if name in ("fleet", "flt") else "fleet"
 
 
 def _refuse(given: Sequence[str], message: str, hint: str, code: int) -> int:

@@ -24,7 +24,11 @@ class Person:
     def __init__(self, context: Context, given: Mapping[str, object]) -> None:
         self._context = context
         said = {name: reply for name, reply in given.items() if isinstance(reply, types.ElicitResult)}
-        self._replies = {name: reply for name, reply in said.items() if _is_said(reply)}
+        self._replies = {
+            name: reply
+            for name, reply in said.items()
+            if _said_in(reply, "answer") or _said_in(reply, "choice")
+        }
         self._reasons: dict[str, str] = {}  # why what was said to a question was not taken
         self._silent = {name for name in said if name not in self._replies}
 
@@ -89,10 +93,6 @@ def _form(question: Question) -> types.ElicitRequestedSchema:
 def _said_in(reply: types.ElicitResult, name: str) -> str:
     said = (reply.content or {}).get(name) if reply.action == "accept" else None
     return str(said).strip() if said is not None else ""
-
-
-def _is_said(reply: types.ElicitResult) -> bool:
-    return bool(_said_in(reply, "answer") or _said_in(reply, "choice"))
 
 
 def _text_of(reply: types.ElicitResult, question: Question) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -59,7 +59,7 @@ def tool_for(operation: type[Operation]) -> Tool:
         is_destructive=meta.is_destructive,
         is_idempotent=meta.is_idempotent,
         reaches_out=meta.reaches_out,
-        has_ended=_is_settled(meta.output) if meta.can_wait else None,
+        has_ended=(lambda answer: meta.output.from_json(answer).is_settled) if meta.can_wait else None,
     )
 
 
@@ -131,13 +131,6 @@ def line_of(item: Shape) -> dict[str, Json]:
     whole = item.to_json()
     keys = [name for name, field in type(item).fields.items() if field.key] or list(whole)
     return {name: value[:SHORT] if isinstance(value := whole[name], str) else value for name in keys}
-
-
-def _is_settled(shape: type[Shape]) -> Callable[[Mapping[str, Json]], bool]:
-    def is_settled(answer: Mapping[str, Json]) -> bool:
-        return shape.from_json(answer).is_settled
-
-    return is_settled
 
 
 # follow-ups

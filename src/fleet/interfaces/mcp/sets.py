@@ -47,11 +47,12 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
 
 def tools_of(names: Iterable[str]) -> Mapping[str, Tool]:
     """Return the tools of sets, by name."""
-    found = {tool.name: tool for name in names for tool in _tools_in(name)}
+    found = dict[str, Tool]()
+    for name in names:
+        if name in COMPAT:
+            tools = cast("tuple[Tool, ...]", import_module(COMPAT[name]).TOOLS)
+        else:
+            nouns = NOUNS_OF[name]
+            tools = tools_for(name, nouns, own=[noun for noun in nouns if SET_OF[noun] == name])
+        found |= {tool.name: tool for tool in tools}
     return {name: replace(tool, offered=found.keys()) for name, tool in found.items()}
-
-
-def _tools_in(name: str) -> tuple[Tool, ...]:
-    if name in COMPAT:
-        return cast("tuple[Tool, ...]", import_module(COMPAT[name]).TOOLS)
-    return tools_for(name, NOUNS_OF[name], own=[noun for noun in NOUNS_OF[name] if SET_OF[noun] == name])
