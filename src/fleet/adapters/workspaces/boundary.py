@@ -13,15 +13,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.adapters.workspaces import filters, indexes
+from fleet.adapters.workspaces import commits, filters, indexes
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.commits import (
-    is_known_ancestor,
-    point,
-    read_commits,
-    was_made_in,
-    write_commit,
-)
 from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
 from fleet.adapters.workspaces.refs import SHA, all_refs, read_ref, replace_packed
 from fleet.adapters.workspaces.repository import common_git_dir
@@ -126,7 +119,7 @@ class GitBoundary:
 
     def was_made_in(self, project: str, worktree: str, commit: str) -> bool:
         git_dir = common_git_dir(project) / "worktrees" / worktree
-        return was_made_in(git_dir, commit, besides=("checkout:",))
+        return commits.was_made_in(git_dir, commit, besides=("checkout:",))
 
     def stashed_on(self, project: str, commit: str) -> str:
         command = ("show", "--no-patch", "--format=%s", commit, "--")
@@ -135,7 +128,7 @@ class GitBoundary:
         return found[1] if found else ""
 
     def is_ancestor(self, project: str, older: str, newer: str) -> bool:
-        return is_known_ancestor(common_git_dir(project), older, newer)
+        return commits.is_known_ancestor(common_git_dir(project), older, newer)
 
     def stamp_of(self, project: str, path: str) -> str:
         return _content(Path(project, path)).stamp
@@ -242,7 +235,7 @@ def _restore_ref(project: str, common: Path, ref: str, found: Outside) -> None:
         # With the files that belong to it; git refuses where that would undo what is not committed.
         git("reset", "--keep", "--quiet", found.old, cwd=project)
         return
-    point(common, {}, found.name, to=found.old, before=now, why="fleet: restored by a person")
+    commits.point(common, {}, found.name, to=found.old, before=now, why="fleet: restored by a person")
 
 
 def _configuration_of(taken: Guarded) -> filters.Configuration:
@@ -390,7 +383,7 @@ def _write_kept(
     lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in blobs]
     tree = indexes.edit_tree(common, {}, lines, base=before)  # so that all of it is in the last tree
     wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
-    found = [one.sha for one in read_commits(common, {}, *wanted) if one]
-    commit = write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")
-    point(common, {}, ref, to=commit, before=before, why=f"fleet: {what}")
+    found = [one.sha for one in commits.read_commits(common, {}, *wanted) if one]
+    commit = commits.write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")
+    commits.point(common, {}, ref, to=commit, before=before, why=f"fleet: {what}")
     return commit

@@ -114,8 +114,8 @@ def _stage_again(site: Site, git_dir: Path, env: Mapping[str, str], names: Colle
     except GitFailed as exc:
         log.warning("workspace.filter_failed", extra={"run_id": site.place.run, "reason": exc.reason})
         objects = {"GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
-        with raw_environment(site, git_dir, objects) as raw:
-            indexes.stage(site.path, {**raw, "GIT_INDEX_FILE": env["GIT_INDEX_FILE"]}, add=here, delete=names)
+        with raw_environment(site, git_dir, objects, Path(env["GIT_INDEX_FILE"])) as raw:
+            indexes.stage(site.path, raw, add=here, delete=names)
 
 
 def _is_file(root: Path, name: str) -> bool:

@@ -99,12 +99,9 @@ def _check_out_raw(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     """Write every file byte for byte, then make the index as it was; only large files go through filters."""
     manifest, env = snapshot.manifest, worktrees.environment(git_dir, site.path)
     how = (*indexes.faithful(site.path.parent), *_UNPROTECTED)
-    index = git_dir / "fleet-index"
     with folders.BUSY:
         with raw_environment(site, git_dir, recovery.reading_aside(site)) as raw:
-            raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
-            links = _read_tree(site, snapshot.tree, (*how, "read-tree", "--reset", "-u"), raw_env)
-        folders.remove_file(index)
+            links = _read_tree(site, snapshot.tree, (*how, "read-tree", "--reset", "-u"), raw)
         for name, target in links.items():
             folders.below(site.path, name).symlink_to(target)
         _read_tree(site, manifest.index, (*how, "read-tree", "--reset"), env)
@@ -160,9 +157,8 @@ def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     trees = (snapshot.manifest.index, snapshot.tree)
     worktrees.check_out(git_dir, site.path, trees[0], umask=_UMASK)
     index = indexes.copy_index(git_dir / "index")
-    with folders.BUSY, raw_environment(site, git_dir, recovery.reading_aside(site)) as raw:
+    with folders.BUSY, raw_environment(site, git_dir, recovery.reading_aside(site), index) as env:
         # Only what differs from the index is written, and byte for byte. The index stays as it was.
-        env = {**raw, "GIT_INDEX_FILE": str(index)}
         how = indexes.faithful(site.path.parent)
         git(*how, "read-tree", "--reset", "-u", *trees, cwd=site.path, env=env, umask=_UMASK)
     folders.remove_file(index)

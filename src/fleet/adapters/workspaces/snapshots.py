@@ -23,15 +23,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleet.adapters.workspaces import indexes, worktrees
+from fleet.adapters.workspaces import commits, indexes, worktrees
 from fleet.adapters.workspaces.command import git, is_loss
-from fleet.adapters.workspaces.commits import (
-    CommitObject,
-    commits_made_in,
-    read_commits,
-    unreachable_heads,
-    write_commit,
-)
+from fleet.adapters.workspaces.commits import CommitObject
 from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
 from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
@@ -90,6 +84,7 @@ class Saved:
 
 
 class _Known(NamedTuple):
+    git_dir: Path | None
     head: CommitObject | None
     tip: CommitObject | None
     previous: CommitObject | None
@@ -146,7 +141,7 @@ def save_all(site: Site) -> Saved | None:
 
 
 def read_snapshot(site: Site, ref: str) -> Snapshot:
-    [commit] = read_commits(site.common, {}, ref)
+    [commit] = commits.read_commits(site.common, {}, ref)
     if commit is None:
         raise NotFound(f"{ref!r} is not in {site.place.repository!r}")
     return _understand(site, commit)
@@ -200,13 +195,14 @@ def _check(sha: str, manifest: Manifest) -> None:
         raise InvalidInput(f"snapshot {sha} names {manifest.head!r}, which is no ref")
 
 
-def _look(site: Site, env: Mapping[str, str]) -> _Known:
-    return _Known(*read_commits(site.common, env, "HEAD", site.branch_ref, site.saved_ref))
+def _look(site: Site, git_dir: Path | None, env: Mapping[str, str]) -> _Known:
+    names = ("HEAD", site.branch_ref, site.saved_ref)
+    return _Known(git_dir, *commits.read_commits(site.common, env, *names))
 
 
 def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved | None:
     """Keep the commits of a workspace whose folder is gone, or was never finished."""
-    known = _look(site, worktrees.in_worktree(git_dir) if git_dir else {})
+    known = _look(site, git_dir, worktrees.in_worktree(git_dir) if git_dir else {})
     head = known.head if git_dir else known.tip
     if known.previous and _says_it_all(site, known.previous, head, git_dir):
         return None
@@ -215,8 +211,8 @@ def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved 
             f"nothing is left of workspace {str(site.path)!r} and its branch {site.place.branch!r}"
         )
     known = known._replace(head=head)
-    manifest = _manifest_of_commits(site, git_dir, known, head.tree)
-    _record(site, git_dir, known, head.tree, manifest, needed=() if may_lack else None)
+    manifest = _manifest_of_commits(site, known, head.tree)
+    _record(site, known, head.tree, manifest, needed=() if may_lack else None)
     return Saved(manifest=manifest, is_of_files=False)
 
 
@@ -262,10 +258,9 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         outdated = find_outdated(Path(site.place.repository), site.path, repeated)
         seen.aside += outdated
         repeated = {name: source for name, source in repeated.items() if name not in outdated}
-        known = _look(site, env)
+        known = _look(site, git_dir, env)
         private = {*copied, *repeated, *outdated}
-        with raw_environment(site, git_dir, objects) as raw:
-            raw_env = {**raw, "GIT_INDEX_FILE": str(index)}
+        with raw_environment(site, git_dir, objects, index) as raw_env:
             index_tree = _index_tree(site, raw_env, status, known.head, private)
             writer = TreeWriter(site=site, env=env, raw_env=raw_env, seen=seen, absent=absent)
             tree = writer.write(status, leave_out=private)
@@ -274,7 +269,7 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         remove_file(index)
     stamps = _without_closed(site, writer.stamps, opened)
     manifest = msgspec.structs.replace(
-        _manifest_of_commits(site, git_dir, known, index_tree),
+        _manifest_of_commits(site, known, index_tree),
         modes=seen.modes,
         folders=seen.folders,
         ignored=sorted({*seen.ignored, *(left.keys() - private)}),
@@ -285,7 +280,7 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         filtered=sorted(writer.filtered),
         absent=sorted(absent),
     )
-    _record(site, git_dir, known, tree, manifest, needed=(tree, index_tree) if may_lack else None)
+    _record(site, known, tree, manifest, needed=(tree, index_tree) if may_lack else None)
     return Saved(manifest=manifest, stamps=stamps, folder_times=seen.folder_times)
 
 
@@ -347,8 +342,9 @@ def _index_tree(
     return indexes.write_tree(site.path, env)
 
 
-def _manifest_of_commits(site: Site, git_dir: Path | None, known: _Known, index: str) -> Manifest:
+def _manifest_of_commits(site: Site, known: _Known, index: str) -> Manifest:
     """Return a manifest of where the workspace stood, and none of its files."""
+    git_dir = known.git_dir
     stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
     return Manifest(
         run=site.place.run,
@@ -363,33 +359,24 @@ def _manifest_of_commits(site: Site, git_dir: Path | None, known: _Known, index:
 
 
 def _record(
-    site: Site,
-    git_dir: Path | None,
-    known: _Known,
-    tree: str,
-    manifest: Manifest,
-    *,
-    needed: Collection[str] | None,
+    site: Site, known: _Known, tree: str, manifest: Manifest, *, needed: Collection[str] | None
 ) -> None:
     """Point the ref at the snapshot's commit, a new one if anything has changed, and keep a copy of it."""
     # ASCII: names that are no valid text travel as escaped surrogates.
     message = f"{TITLE}\n\n{json.dumps(msgspec.to_builtins(manifest))}\n"
-    parents, previous = _parents(site, git_dir, known, manifest.index, tree), known.previous
-    if (
-        previous
-        and (previous.tree, previous.message) == (tree, message)
-        and {*parents} <= {*previous.parents}
-    ):
-        keep(site, previous.sha, is_new=False, needed=needed)
-        return
-    if previous:
+    parents = _parents(site, known, manifest.index, tree)
+    if previous := known.previous:
+        is_same = previous.tree == tree and previous.message == message
+        if is_same and {*parents} <= {*previous.parents}:
+            keep(site, previous.sha, is_new=False, needed=needed)
+            return
         parents.append(previous.sha)
-    sha = write_commit(site.common, tree, parents, message, env=writing_aside(site))
+    sha = commits.write_commit(site.common, tree, parents, message, env=writing_aside(site))
     keep(site, sha, is_new=True, needed=needed)
 
 
-def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: str) -> list[str]:
-    reached = [commit.sha for commit in (known.head, known.tip) if commit]
+def _parents(site: Site, known: _Known, index: str, tree: str) -> list[str]:
+    git_dir, reached = known.git_dir, [commit.sha for commit in (known.head, known.tip) if commit]
     heads, cut_off = _not_reached(site, git_dir, reached)
     parents = list(dict.fromkeys([*reached, *heads]))
     for one in cut_off:
@@ -399,8 +386,7 @@ def _parents(site: Site, git_dir: Path | None, known: _Known, index: str, tree: 
         parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
     if git_dir and (names := unfinished_files(git_dir)):
         with raw_environment(site, git_dir, writing_aside(site)) as raw:
-            index_file = str(git_dir / "fleet-raw" / "index")
-            env = {**raw, "GIT_WORK_TREE": str(git_dir), "GIT_INDEX_FILE": index_file}
+            env = {**raw, "GIT_WORK_TREE": str(git_dir)}
             indexes.stage(git_dir, env, add=names, settings=indexes.DURABLE)
             unfinished = indexes.write_tree(git_dir, env)
         parents.append(_side_commit(site, known, unfinished, "fleet: unfinished business of a workspace\n"))
@@ -416,15 +402,15 @@ def _not_reached(
     """
     # git forgets the worktrees inside of it, and what their HEADs lead to, when they are moved away with it.
     folders = [*([git_dir] if git_dir else ()), *worktrees.worktrees_inside(site)]
-    made = [sha for folder in folders for sha in commits_made_in(folder)]
+    made = [sha for folder in folders for sha in commits.commits_made_in(folder)]
     try:
-        return unreachable_heads(site.common, made, reached), []
+        return commits.unreachable_heads(site.common, made, reached), []
     except GitFailed as exc:
         if not is_loss(exc):
             raise
     whole = [sha for sha in made if has_history(site, sha)]
-    rest = read_commits(site.common, {}, *(sha for sha in made if sha not in whole))
-    return unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]
+    rest = commits.read_commits(site.common, {}, *(sha for sha in made if sha not in whole))
+    return commits.unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]
 
 
 def unfinished_files(git_dir: Path) -> list[str]:
@@ -436,8 +422,8 @@ def unfinished_files(git_dir: Path) -> list[str]:
 def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
     """Return a commit that keeps a tree reachable: the one of the snapshot before, if it has it."""
     earlier = known.previous.parents if known.previous else ()
-    for commit in read_commits(site.common, {}, *earlier) if earlier else ():
+    for commit in commits.read_commits(site.common, {}, *earlier) if earlier else ():
         if commit and commit.tree == tree and commit.message == message:
             return commit.sha
     head = [known.head.sha] if known.head else []
-    return write_commit(site.common, tree, head, message, env=writing_aside(site))
+    return commits.write_commit(site.common, tree, head, message, env=writing_aside(site))

@@ -274,9 +274,12 @@ def _are_equal(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def raw_environment(site: Site, git_dir: Path, objects: Mapping[str, str]) -> Generator[Mapping[str, str]]:
+def raw_environment(
+    site: Site, git_dir: Path, objects: Mapping[str, str], index: Path | None = None
+) -> Generator[Mapping[str, str]]:
     """Give git a folder of its own, where no attribute changes a byte of a file; its objects are elsewhere.
 
+    Without an `index` it has one of its own, too, and an empty one.
     `info/attributes` outranks every `.gitattributes`, but the repository's own belongs to the user.
     """
     folder = git_dir / "fleet-raw"
@@ -294,6 +297,6 @@ def raw_environment(site: Site, git_dir: Path, objects: Mapping[str, str]) -> Ge
         (folder / name).write_bytes(os.fsencode(text))
     own = {"GIT_DIR": str(folder), "GIT_COMMON_DIR": str(folder), "GIT_WORK_TREE": str(site.path)}
     try:
-        yield {**own, **objects}
+        yield {**own, **objects, "GIT_INDEX_FILE": str(index or folder / "index")}
     finally:
         delete_tree(folder)
