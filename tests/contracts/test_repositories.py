@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.workspaces.repository import GitRepositories
+from fleet.adapters.workspaces.traces import GitTraces
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound, UnusableRepository
 from tests.branches import branch_off
 from tests.support import git
@@ -74,3 +75,14 @@ class TestAskedAgain:
         shutil.rmtree(repository)
         with pytest.raises(UnusableRepository):
             repositories.inspect(str(repository), tip, [])
+
+
+@pytest.mark.parametrize("body", ["123", "[]", "{}", '{"run": "other"}'])
+def test_a_commit_that_looks_like_a_snapshot_is_traced_by_its_branch(repository: Path, body: str) -> None:
+    branch_off(repository, "done", {"new.txt": "x\n"})
+    message = f"fleet: snapshot of a workspace\n\n{body}\n"
+    said = git(repository, "commit-tree", "done^{tree}", "-p", "done", "-m", message)
+    git(repository, "update-ref", "refs/heads/done", said)
+    git(repository, "update-ref", "refs/fleet/saved/some", said)
+    [trace] = GitTraces().of_repository(str(repository))
+    assert (trace.run, trace.branch) == ("some", "done")
