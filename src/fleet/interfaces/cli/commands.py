@@ -118,10 +118,7 @@ class Session:
 
     def ask(self, request: Operation) -> Any:
         """Carry an operation out; return its output."""
-        return self.perform(request)[0]
-
-    def perform(self, request: Operation) -> tuple[Any, list[Next]]:
-        return _perform(request, self.fleet)
+        return _perform(request, self.fleet)[0]
 
     def wake(self, *, if_needed_for: Iterable[Shape]) -> None:
         """Start a supervisor if none is up and something is not settled, and say so."""
@@ -410,12 +407,6 @@ def identify(fleet: Fleet) -> Caller:
 
     user = os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
     return fleet.spawns.identify_process(os.environ.get("FLEET_RUN", ""), own_ancestry(), user)
-
-
-def carry_out(operation: type[Operation], given: Mapping[str, Any]) -> tuple[Any, list[Next]]:
-    """Carry out what the words of a command line say, for a command that shows it in its own way."""
-    with opened() as fleet:
-        return _perform(_request(operation, given), fleet)
 
 
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:

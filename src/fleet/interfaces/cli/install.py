@@ -1,14 +1,16 @@
-"""Bring fleet into other coding agents, and out of them: `install`, `uninstall`, `statusline`."""
+"""Fleet in other coding agents, and fleet itself: `install`, `uninstall`, `statusline`, `update`."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from fleet.errors import FleetError, InvalidInput, Refused
+from fleet import __version__
+from fleet.errors import Failed, FleetError, InvalidInput, Refused, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.common import confirm, json_option
 
@@ -20,6 +22,7 @@ VERBS = {"add": "added", "update": "updated", "remove": "removed", "keep": "kept
 PLANS = {"add": "adds", "update": "updates", "remove": "removes", "keep": "keeps", "same": "leaves"}
 
 
+ASK_SECONDS = 30  # for the newest version
 client_option = click.option(
     "--client", "clients", multiple=True, type=click.Choice(CLIENTS), help="Only these."
 )
@@ -161,3 +164,82 @@ def statusline() -> None:
         told = f"fleet: {error.message}"
     if told:
         render.out(render.printable(told))
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Only tell whether there is a newer version (exit code 1 if so).")
+@click.option("--force", is_flag=True, help="Install again, even if nothing is newer.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def update(check: bool, force: bool, yes: bool) -> int:
+    """Bring fleet up to date.
+
+    \b
+    Example:
+      fleet update --check
+    """
+    import subprocess
+
+    command = _renewal()
+    if isinstance(command, str):
+        render.out(f"fleet {__version__} runs from a source checkout; renew it with `{command}`")
+        return 0
+    newest = _newest_version()
+    is_newer = _order(newest) > _order(__version__)
+    if check or not (is_newer or force):
+        state = f"fleet {newest} is out" if is_newer else "that is the newest"
+        render.out(f"this is fleet {__version__}; {state}")
+        return 1 if check and is_newer else 0
+    confirm(f"Run `{' '.join(command)}`?", is_sure=yes, flag="--yes")
+    if subprocess.run(command, check=False).returncode != 0:
+        raise Failed(f"`{' '.join(command)}` failed", hint="nothing of fleet's data was touched")
+    render.out("done; `fleet run --stop` lets the next command start the new supervisor, agents run on")
+    return 0
+
+
+def _renewal() -> str | tuple[str, ...]:
+    """Return the command that renews fleet, by the tool that put it here; one text for a source checkout."""
+    import shutil
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+
+    try:
+        package = distribution("fleet")
+    except PackageNotFoundError:
+        return "git pull"
+    if package.read_text("direct_url.json"):
+        return "git pull && pip install ."
+    tool = (package.read_text("INSTALLER") or "pip").strip()
+    parts = Path(sys.prefix).parts
+    if "pipx" in parts and shutil.which("pipx"):
+        return ("pipx", "upgrade", "fleet")
+    if tool == "uv" and "tools" in parts and shutil.which("uv"):
+        return ("uv", "tool", "upgrade", "fleet")
+    if tool == "uv" and shutil.which("uv"):
+        return ("uv", "pip", "install", "--python", sys.executable, "-U", "fleet")
+    return (sys.executable, "-m", "pip", "install", "-U", "fleet")
+
+
+def _newest_version() -> str:
+    """Ask the package index through pip, with the user's own index settings."""
+    import subprocess
+
+    command = [sys.executable, "-m", "pip", "index", "versions", "fleet", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"no answer within {ASK_SECONDS} s"
+    else:
+        if done.returncode == 0:
+            first = done.stdout.decode(errors="replace").partition("\n")[0]  # fleet (1.2.3)
+            return first.partition("(")[2].partition(")")[0]
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[-1].removeprefix("ERROR: ") if said else "pip gave no reason"
+    raise Unavailable(
+        f"the package index could not be asked: {reason}", hint="check the network, then try again"
+    )
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

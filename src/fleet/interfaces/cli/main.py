@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "config": CommandEntry("setup:config", "Show, change and check the configuration."),
         "doctor": CommandEntry("setup:doctor", "Check that everything agents need is in place."),
         "demo": CommandEntry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
-        "update": CommandEntry("update:update", "Bring fleet up to date."),
+        "update": CommandEntry("install:update", "Bring fleet up to date."),
         "completion": CommandEntry(
             "completions:completion", "Print a script that completes commands in your shell."
         ),

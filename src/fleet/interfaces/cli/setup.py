@@ -10,7 +10,7 @@ import click
 
 from fleet.errors import Failed, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import Session, View, by_hand, carry_out, command
+from fleet.interfaces.cli.commands import Session, View, by_hand, command
 from fleet.interfaces.cli.common import confirm, flag, opened
 from fleet.operations import setup as ops
 from fleet.services.presets import PROJECT_TYPES
@@ -158,7 +158,9 @@ def edit(user: bool = False) -> None:
         ) from error
     if code != 0:
         raise Failed(f"the editor {editor!r} ended with exit code {code}")
-    _show_check(carry_out(ops.ValidateConfig, {})[0])
+    with opened() as fleet:
+        check = Session(fleet).ask(ops.ValidateConfig())
+    _show_check(check)
 
 
 def _show_health(checks: list[ops.Check]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from fleet.errors import InvalidInput
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import json_option
+from fleet.interfaces.cli.common import json_option, opened
 
 if TYPE_CHECKING:
     from fleet.operations.spec import Operation
@@ -59,11 +59,12 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
 
 
 def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
-    from fleet.interfaces.cli.commands import carry_out
+    from fleet.interfaces.cli.commands import Session
     from fleet.operations.setup import SupervisorStatus
     from fleet.operations.spec import seconds_of
 
-    status: SupervisorStatus = carry_out(operation, {})[0]
+    with opened() as fleet:
+        status: SupervisorStatus = Session(fleet).ask(operation())
     if as_json:
         render.out_json(status)
     elif not status.is_up:

@@ -285,14 +285,14 @@ class TaskGroup(click.Group):
                 found: list[ops.QueuedTask] = Session(fleet).ask(ops.ListTasks(state="in_progress"))
         except (FleetError, OSError):
             found = []
-        if chosen := [(task, task.effective) for task in found if task.effective]:
+        rows = [
+            (task.id, f"[{one.coder}/{one.model or 'default'}] {render.printable(task.title)}")
+            for task in found
+            if (one := task.effective)
+        ]
+        if rows:
             with formatter.section("In progress"):
-                formatter.write_dl(
-                    [
-                        (task.id, f"[{one.coder}/{one.model or 'default'}] {render.printable(task.title)}")
-                        for task, one in chosen
-                    ]
-                )
+                formatter.write_dl(rows)
         super().format_epilog(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -55,10 +55,6 @@ def _show_forecast(found: ops.Forecast) -> None:
         render.Table(render.cells("branch", "and branch", "both changed")).show(pairs)
 
 
-def _forecast_code(found: ops.Forecast) -> int:
-    return 4 if found.pairs or not all(one.merges for one in found.branches) else 0
-
-
 def _paths(conflict: ops.ConflictRow) -> str:
     return conflict.reason or _some(conflict.files)
 
@@ -167,7 +163,12 @@ def _advice(train: ops.TrainView, one: ops.TrainBranch) -> str:
 
 SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
 
-conflicts = command(ops.ShowConflicts, View(_show_forecast), name="conflicts", exit_code=_forecast_code)
+conflicts = command(
+    ops.ShowConflicts,
+    View(_show_forecast),
+    name="conflicts",
+    exit_code=lambda found: 4 if found.pairs or not all(one.merges for one in found.branches) else 0,
+)
 merge = command(ops.StartMerge, View(_show_started, body=_started_json), name="merge", waits=SHOWN)
 _start = merge.callback
 
