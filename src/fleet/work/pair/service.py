@@ -110,7 +110,6 @@ class PairService(WorkService[Pair]):
         )
 
     def decide(self, name: str, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
-        """Record what a person decides about an undecided pair."""
         check_text(word)
         if rounds < 1:
             raise InvalidInput(f"number of further rounds must be at least 1, got {rounds}")

@@ -246,7 +246,6 @@ def base_suite_trial(race: Race, author: Candidate) -> Trial:
 
 
 def all_trials(race: Race) -> list[Trial]:
-    """Return all that may have to be tried."""
     entries = [entry for entry in race.entries if entry.is_in]
     authors = [entry for entry in entries if entry.tests]
     return [

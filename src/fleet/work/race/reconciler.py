@@ -132,7 +132,6 @@ class RaceReconciler:
         return self._have_judged(race, card, trials)
 
     def _trials_of(self, race: Race) -> list[Trial]:
-        """Return those trials of a race that there are."""
         return [found for trial in all_trials(race) if (found := self._context.trials.peek(trial.id))]
 
     def _ensure_trials(self, wanted: Sequence[Trial]) -> bool:

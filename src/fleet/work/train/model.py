@@ -185,7 +185,6 @@ def joined_by(train: Train, cars: Iterable[Car]) -> Train:
 
 
 def resumed(train: Train, *, with_checkout: bool = False) -> Train:
-    """Return a train that goes on after a person has looked."""
     if train.state is not TrainState.HALTED:
         raise Conflict(
             f"train {train.id} is {train.state}", hint=("see ", Next("train.show", merge_id=train.id))

@@ -244,7 +244,6 @@ class TrainService(WorkService[Train]):
         return self._change(name, cancelled)
 
     def resume(self, name: str, *, with_checkout: bool = False) -> Train:
-        """Let a halted train go on."""
         return self._change(name, lambda train: resumed(train, with_checkout=with_checkout))
 
     # forecasts

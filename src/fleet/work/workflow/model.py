@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from fleet.domain.ids import TaskId, WorkflowId
 from fleet.domain.naming import slug
@@ -190,6 +191,10 @@ class Workflow:
     def with_progress(self, index: int, progress: Progress) -> Workflow:
         return replace(self, progress=(*self.progress[:index], progress, *self.progress[index + 1 :]))
 
+    def with_stage(self, index: int, **changes: Any) -> Workflow:
+        """Return it with some of a stage's progress changed."""
+        return self.with_progress(index, replace(self.progress[index], **changes))
+
     def unit(self, index: int, item: int = 0) -> TaskId:
         """Name the task of a stage, or of one of its parts: the same for the same try and round."""
         progress = self.progress[index]
@@ -309,7 +314,6 @@ class Skip:
 
 
 def startable(workflow: Workflow) -> tuple[int, ...]:
-    """Return the stages that may start now."""
     if workflow.has_ended or workflow.is_paused or workflow.is_cancelled:
         return ()
     return tuple(index for index in _due(workflow) if _skip_of(workflow, index) is None)
@@ -398,42 +402,32 @@ def started(
     workflow: Workflow, index: int, items: tuple[str, ...], now: float, *, start: str = "", asks: str = ""
 ) -> Workflow:
     """Return the workflow with a stage under way. What it consists of may still have to be begun."""
-    progress = workflow.progress[index]
     state = StageState.ASKING if workflow.stages[index].kind is StageKind.APPROVAL else StageState.RUNNING
-    begun = replace(
-        progress,
-        state=state,
-        items=items,
-        start=start,
-        started_at=progress.started_at or now,
-        reason=asks,
-        is_told=False,
+    began = workflow.progress[index].started_at or now
+    return workflow.with_stage(
+        index, state=state, items=items, start=start, started_at=began, reason=asks, is_told=False
     )
-    return workflow.with_progress(index, begun)
 
 
 def skipped(workflow: Workflow, skip: Skip, now: float) -> Workflow:
-    before = workflow.progress[skip.index]
-    progress = replace(before, state=StageState.SKIPPED, reason=skip.reason, is_cut=skip.is_cut, ended_at=now)
-    return workflow.with_progress(skip.index, progress)
+    return workflow.with_stage(
+        skip.index, state=StageState.SKIPPED, reason=skip.reason, is_cut=skip.is_cut, ended_at=now
+    )
 
 
 def settled(workflow: Workflow, index: int, outcomes: tuple[Outcome, ...], now: float) -> Workflow:
     """Return the workflow after all parts of a stage's round have ended."""
-    progress, stage = workflow.progress[index], workflow.stages[index]
-    whole = combine(outcomes)
-    ended = replace(progress, outcomes=outcomes, ended_at=now, asks="")
+    round, stage, whole = workflow.progress[index].round, workflow.stages[index], combine(outcomes)
+    ended = workflow.with_stage(index, outcomes=outcomes, ended_at=now, asks="")
     if not whole.is_good:
-        failed = replace(ended, state=StageState.FAILED, reason=whole.reason or whole.status)
-        return workflow.with_progress(index, failed)
-    done = workflow.with_progress(index, replace(ended, state=StageState.DONE, reason=""))
+        return ended.with_stage(index, state=StageState.FAILED, reason=whole.reason or whole.status)
+    done = ended.with_stage(index, state=StageState.DONE, reason="")
     if not stage.until or holds(stage.until, facts_of(done)):
         return done
-    if progress.round >= stage.most_rounds:
-        reason = f"after {progress.round} rounds it still does not hold: {stage.until}"
-        return workflow.with_progress(index, replace(ended, state=StageState.FAILED, reason=reason))
-    again = replace(ended, state=StageState.WAITING, round=progress.round + 1, ended_at=None)
-    return workflow.with_progress(index, again)
+    if round >= stage.most_rounds:
+        reason = f"after {round} rounds it still does not hold: {stage.until}"
+        return ended.with_stage(index, state=StageState.FAILED, reason=reason)
+    return ended.with_stage(index, state=StageState.WAITING, round=round + 1, ended_at=None)
 
 
 def concluded(workflow: Workflow, now: float) -> Workflow:

@@ -137,10 +137,9 @@ class WorkflowReconciler:
             return self._settle(work, index, tuple(self._kept(work, index, one) for one in ended))
         # A person must do something for it, or nothing any more.
         asks = next((one.asks for one in standings if one.asks), "")
-        asking = replace(work.progress[index], asks=asks)
-        if asking == work.progress[index]:
+        if asks == work.progress[index].asks:
             return work
-        return self._change(work, index, lambda newest: newest.with_progress(index, asking))
+        return self._change(work, index, lambda newest: newest.with_stage(index, asks=asks))
 
     def _kept(self, work: Workflow, index: int, outcome: Outcome) -> Outcome:
         """Return an outcome, with a branch where a gate let a merge pass: as it is, so it can be landed."""

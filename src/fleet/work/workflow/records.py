@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fleet.domain.event import Json
 from fleet.ports.store import read_all
 from fleet.records.collection import Collection
-from fleet.work.workflow.model import Progress, StageState, Workflow
-
-
-def _is_untold(progress: Progress) -> bool:
-    return progress.state is StageState.ASKING and not progress.is_told
+from fleet.work.workflow.model import StageState, Workflow
 
 
 class Workflows(Collection[Workflow]):
@@ -25,7 +21,7 @@ class Workflows(Collection[Workflow]):
             found_by["parent"] = workflow.parent
         if workflow.asking:
             found_by["asking"] = "yes"
-        if any(_is_untold(one) for one in workflow.progress):
+        if any(one.state is StageState.ASKING and not one.is_told for one in workflow.progress):
             found_by["untold"] = workflow.host
         if not workflow.is_idle:
             found_by["work"] = workflow.host

@@ -206,7 +206,7 @@ class WorkflowService(WorkService[Workflow]):
         for index, at in enumerate(one.progress):
             is_asking = at.asks and at.state is StageState.RUNNING
             if is_asking and not any(map(self._still_asks, one.units(index))):
-                one = one.with_progress(index, replace(at, asks=""))
+                one = one.with_stage(index, asks="")
         return one
 
     def _still_asks(self, name: TaskId) -> bool:
@@ -374,7 +374,6 @@ def _coders_of(stage: Stage) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> object:
-    """Return the document in a file."""
     try:
         if path.stat().st_size > LONGEST_FILE:
             raise InvalidInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
@@ -73,8 +73,7 @@ class StageLogs:
         items = ("any",) if stage.foreach or stage.foreach_from else ()
         for tried in range(1, at.tries + 1):
             for number in count(1):
-                then = replace(at, tries=tried, round=number, items=items)
-                named = workflow.with_progress(index, then)
+                named = workflow.with_stage(index, tries=tried, round=number, items=items)
                 wanted = (named.unit(index, item) for item in (count() if items else range(1)))
                 units = list(takewhile(self._peek[stage.kind], wanted))
                 if not units:
