@@ -53,13 +53,12 @@ _TALLIES = tuple(
         r"(?P<tally>\d+ tests? failed) out of (?P<all>\d+)",  # ctest
     )
 )
-_COLLECTED_NONE = re.compile(r"^(?:=* ?)?collected 0 items\b", re.M)
 _GO_TEST = re.compile(r"^--- (?P<word>PASS|FAIL|SKIP): \S+", re.M)
 _GO_PACKAGE = re.compile(r"^(?P<word>ok|FAIL) *\t\S+\t(?:[\d.]+s|\(cached\))(?P<rest>[^\n]*)", re.M)
 _NONE_AT_ALL = re.compile(
     r"^(?:No tests found\b|No test files found\b|No tests executed!|No tests were found!!!|NO TESTS RAN\b"
     r"|no tests ran\b|\?[^\n]*\[no test files\]|testing: warning: no tests to run"
-    r"|1\.\.0\b|No test is available in)",
+    r"|1\.\.0\b|No test is available in|(?:=* ?)?collected 0 items\b)",
     re.M,
 )
 _NUMBERS = re.compile(
@@ -79,7 +78,7 @@ def count_tests(text: str) -> Count | None:
     found = [*map(_read_tally, listed), *_go(text)]
     if found:
         return sum(found, Count(ran=0))
-    return Count(ran=0) if _NONE_AT_ALL.search(text) or _COLLECTED_NONE.search(text) else None
+    return Count(ran=0) if _NONE_AT_ALL.search(text) else None
 
 
 def _read_tally(found: re.Match[str]) -> Count:
