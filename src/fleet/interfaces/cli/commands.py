@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
-from fleet.interfaces.cli import render
-from fleet.interfaces.cli.common import (
-    JSON,
-    completing,
-    flag,
-    json_option,
-    leaving,
-    opened,
-    read_text,
-    timeout_option,
-    wake,
-)
+from fleet.interfaces.cli import common, render
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
@@ -73,18 +62,18 @@ def command(
     meta = operation.meta
     params = _parameters(operation)
     if waits:
-        params.append(flag("--wait", help="Wait for the end; the exit code tells how it went."))
-    params.append(JSON)
+        params.append(common.flag("--wait", help="Wait for the end; the exit code tells how it went."))
+    params.append(common.JSON)
 
     def run(*, as_json: bool, wait: bool = False, **given: Any) -> int:
         request = _request(operation, given)
-        with opened() as fleet:
+        with common.opened() as fleet:
             output, follow_ups = _perform(request, fleet, is_repair=is_repair)
             if wait and waits:
                 return _follow(fleet, operation_named(meta.follow), output.id, waits, as_json=as_json)
             shown = cast("list[Any]", output) if meta.is_list else [output]
             if meta.access == "read" and not as_json and any(one.needs_supervisor for one in shown):
-                wake(fleet.home)
+                common.wake(fleet.home)
         _print(view, output, follow_ups, as_json=as_json)
         return exit_code(output)
 
@@ -123,7 +112,7 @@ class Session:
     def wake(self, *, if_needed_for: Iterable[Shape]) -> None:
         """Start a supervisor if none is up and something is not settled, and say so."""
         if not all(one.is_settled for one in if_needed_for):
-            wake(self.fleet.home)
+            common.wake(self.fleet.home)
 
 
 def by_hand(
@@ -138,12 +127,12 @@ def by_hand(
 
     `run(session, request, …)` gets the values of the extra parameters by their names.
     """
-    others = [*extra, *([JSON] if has_json else ())]
+    others = [*extra, *([common.JSON] if has_json else ())]
 
     def call(**given: Any) -> int | None:
         own = {str(param.name): given.pop(str(param.name)) for param in others}
         request = _request(operation, given)
-        with opened() as fleet:
+        with common.opened() as fleet:
             return run(Session(fleet), request, **own)
 
     params = [*_parameters(operation), *others]
@@ -177,17 +166,17 @@ def wait_command(
 
     def run(*, as_json: bool, timeout: float | None, **given: Any) -> int:
         request = _request(operation, given)
-        with opened() as fleet:
+        with common.opened() as fleet:
             output, _ = _perform(request, fleet)
             if is_busy(output):
-                wake(fleet.home)
+                common.wake(fleet.home)
             return _follow(fleet, operation, output.id, view, as_json=as_json, timeout=timeout)
 
     noun = operation.meta.noun
     help_ = f"Wait until a {noun} has ended, or needs a person.\n\n{cleandoc(codes)}".strip()
     help_ += f"\n\n\b\nExample:\n  fleet {noun} wait {example}"
     made = click.Command("wait", params=_parameters(operation), callback=run, help=help_)
-    return json_option(timeout_option(made))
+    return common.json_option(common.timeout_option(made))
 
 
 class NounGroup(click.Group):
@@ -201,7 +190,7 @@ class NounGroup(click.Group):
             name,
             help=f"{cleandoc(help)}\n\n\b\nExample:\n  {example}",
             commands={str(one.name): one for one in commands},
-            params=[JSON],
+            params=[common.JSON],
             invoke_without_command=True,
             callback=self._alone,
         )
@@ -280,7 +269,7 @@ def _argument(field: Field) -> click.Argument:
         required=field.is_required and not field.file_option,
         **default,
         metavar=name if field.is_required else f"[{name}]",
-        shell_complete=completing(field.complete, field.choices),
+        shell_complete=common.completing(field.complete, field.choices),
     )
 
 
@@ -303,7 +292,7 @@ def _options(field: Field) -> list[click.Option]:
             multiple=several,
             metavar=metavar,
             help=help_,
-            shell_complete=completing(field.complete, field.choices),
+            shell_complete=common.completing(field.complete, field.choices),
         )
     ]
     if field.file:
@@ -354,7 +343,7 @@ def _value(field: Field, given: Mapping[str, Any]) -> Any:
     if field.file and field.position:  # the argument is the file
         return _text_or_file(field, None, value)
     if field.stdin and value == "-":
-        return read_text("-")
+        return common.read_text("-")
     if field.file or field.file_option:
         return _text_or_file(field, value, given.get(f"{field.name}_file"))
     if value is None or (field.kind in ("strings", "table") and not value):
@@ -390,7 +379,7 @@ def _text_or_file(field: Field, text: str | None, file: str | None) -> str | Non
     if text is None and file is None and field.is_required:
         short = f"-{field.short} " if field.short else "" if field.position else f"{long_option(field)} "
         raise InvalidInput(f"missing {field.name}", hint=f'add {short}"…", or {_file_word(field)} FILE')
-    return text if file is None else read_text(file)
+    return text if file is None else common.read_text(file)
 
 
 # carrying it out
@@ -461,7 +450,7 @@ def _follow(
     usual = (
         f"the {noun} goes on in the background; `fleet {noun} list` shows it, `fleet {noun} cancel` ends it"
     )
-    with leaving(view.goes_on or usual):
+    with common.leaving(view.goes_on or usual):
         output, follow_ups = wait_until(
             fleet,
             lambda: request(call),

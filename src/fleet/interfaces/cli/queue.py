@@ -14,15 +14,8 @@ from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
 from fleet.interfaces.cli.common import flag, leaving
 from fleet.interfaces.shell_syntax import shell_command
+from fleet.operations import questions as question_ops
 from fleet.operations import queue as ops
-from fleet.operations.questions import (
-    AnsweredQuestion,
-    AnswerQuestion,
-    AskPerson,
-    ListQuestions,
-    Pending,
-    QuestionView,
-)
 from fleet.operations.spec import Next, seconds_of
 from fleet.operations.tasks import Hold, ListReadyTasks, QueuedTask, ShowTask, TaskDetail
 
@@ -263,11 +256,11 @@ def _show_log(session: Session, request: ops.ReadSupervisorLog, *, as_json: bool
 # questions
 
 
-def _show_pending(session: Session, request: ListQuestions, *, as_json: bool) -> None:
-    pending: Pending = session.ask(request)
+def _show_pending(session: Session, request: question_ops.ListQuestions, *, as_json: bool) -> None:
+    pending: question_ops.Pending = session.ask(request)
     if as_json:
         bodies = [question.to_json() for question in pending.questions]
-        render.out_json([{name: body[name] for name in QuestionView.fields} for body in bodies])
+        render.out_json([{name: body[name] for name in question_ops.QuestionView.fields} for body in bodies])
         return
     for question in pending.questions:
         age = render.paint(render.age_since(question.asked_at), "dim")
@@ -288,17 +281,17 @@ def _show_pending(session: Session, request: ListQuestions, *, as_json: bool) ->
     session.wake(if_needed_for=[session.ask(ops.ShowQueue(limit=1))])
 
 
-def _show_answered(question: AnsweredQuestion) -> None:
+def _show_answered(question: question_ops.AnsweredQuestion) -> None:
     render.out(f"answered {question.id}: {render.printable(question.answer or '')}")
     when = "once the queue is resumed" if question.paused is not None else "now"
     render.say(f"task {question.task} goes on {when}")
 
 
-def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: bool) -> int:
+def _ask(session: Session, request: question_ops.AskPerson, *, wait: str | None, as_json: bool) -> int:
     if not request.text and wait not in (None, FOREVER):
         request.text, wait = wait or "", FOREVER  # `--wait "the question"`: no number of seconds follows
     seconds = _seconds(wait)
-    asked: QuestionView = session.ask(request)
+    asked: question_ops.QuestionView = session.ask(request)
     if wait is None:
         if as_json:
             render.out_json(asked)
@@ -311,7 +304,7 @@ def _ask(session: Session, request: AskPerson, *, wait: str | None, as_json: boo
         render.say(f"asked {asked.id}; waiting for a person (`{answer}`)")
     with leaving(f"the question stays open: `{answer}`"):
         # It is marked as waited for meanwhile, which is nothing that an operation could tell.
-        asked = QuestionView.of(session.fleet.questions.await_answer(asked.id, seconds))
+        asked = question_ops.QuestionView.of(session.fleet.questions.await_answer(asked.id, seconds))
     is_answered = asked.state == "answered"
     if as_json:
         render.out_json(asked)
@@ -351,6 +344,6 @@ show = command(ShowTask, View(_show_task))
 pause = command(ops.PauseQueue, View(_show_paused))
 resume = command(ops.ResumeQueue, View(_show_resumed))
 log = by_hand(ops.ReadSupervisorLog, _show_log)
-questions = by_hand(ListQuestions, _show_pending, name="questions")
-answer = command(AnswerQuestion, View(_show_answered))
-ask = by_hand(AskPerson, _ask, extra=(WAIT,))
+questions = by_hand(question_ops.ListQuestions, _show_pending, name="questions")
+answer = command(question_ops.AnswerQuestion, View(_show_answered))
+ask = by_hand(question_ops.AskPerson, _ask, extra=(WAIT,))

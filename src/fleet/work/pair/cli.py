@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fleet.interfaces.cli import commands as cli
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    View,
-    command,
-    diverted,
-    list_view,
-    said,
-    wait_command,
-)
 from fleet.interfaces.cli.common import flag
 from fleet.work.pair import operations as ops
 
@@ -65,7 +56,7 @@ def _progress(pair: ops.PairView) -> str:
 def _exit_code(pair: ops.PairView) -> int:
     if pair.is_good:
         return 0
-    return 1 if pair.has_ended else NEEDS_PERSON
+    return 1 if pair.has_ended else cli.NEEDS_PERSON
 
 
 def _show(pair: ops.PairView) -> None:
@@ -84,10 +75,10 @@ def _show(pair: ops.PairView) -> None:
         )
     )
     for round in pair.rounds:
-        said = round.verdict or f"no verdict: {round.reason}"
+        cli.said = round.verdict or f"no verdict: {round.reason}"
         edits = f", and changed {', '.join(round.edits)}: discarded" if round.edits else ""
         raised = f", {render.plural(round.raised, 'new finding')}" if round.verdict else ""
-        render.out_facts([("review", f"{round.number}  {round.head[:10]}  {said}{raised}{edits}")])
+        render.out_facts([("review", f"{round.number}  {round.head[:10]}  {cli.said}{raised}{edits}")])
     for finding in pair.findings:
         severity = render.paint(finding.severity, SEVERITY_COLOURS.get(finding.severity, ""))
         line = f":{finding.line}" if finding.line is not None else ""
@@ -96,8 +87,8 @@ def _show(pair: ops.PairView) -> None:
         render.out(f"  {finding.id:9} {severity}, {told}")
 
 
-STATE = said(lambda pair: f"{pair.id} is {render.words(pair.state)}")
-SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
+STATE = cli.said(lambda pair: f"{pair.id} is {render.words(pair.state)}")
+SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code)
 
 
 def _start_sprint() -> click.Command:
@@ -106,20 +97,20 @@ def _start_sprint() -> click.Command:
     return start_sprint
 
 
-pair = NounGroup(
+pair = cli.NounGroup(
     "pair",
     help="""Have one coder's work reviewed by another, until it is good.
 
     Alone it is `pair list`. `fleet pair DOER REVIEWER -p …` starts one.""",
     example='fleet pair claude codex -p "Fix the login bug" --gate "make test" --wait',
     commands=(
-        diverted(
-            command(ops.StartPair, View(_show_started), waits=SHOWN),
+        cli.diverted(
+            cli.command(ops.StartPair, cli.View(_show_started), waits=SHOWN),
             flag("--plan", help="Plan first, and review phase by phase: the same as `fleet sprint`."),
             _start_sprint,
             at=-2,
         ),
-        wait_command(
+        cli.wait_command(
             ops.ShowPair,
             SHOWN,
             is_busy=lambda pair: pair.has_work,
@@ -128,9 +119,9 @@ pair = NounGroup(
             decide, or answer an agent.""",
             example="p-1a2b3c4d5e",
         ),
-        command(ops.ListPairs, list_view("pair", _TABLE, start='fleet pair DOER REVIEWER -p "…"')),
-        command(ops.ShowPair, SHOWN),
-        command(ops.CancelPair, STATE),
-        command(ops.DecidePair, STATE),
+        cli.command(ops.ListPairs, cli.list_view("pair", _TABLE, start='fleet pair DOER REVIEWER -p "…"')),
+        cli.command(ops.ShowPair, SHOWN),
+        cli.command(ops.CancelPair, STATE),
+        cli.command(ops.DecidePair, STATE),
     ),
 )

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
+from fleet.interfaces.cli import commands as cli
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    View,
-    command,
-    list_view,
-    said,
-    wait_command,
-)
 from fleet.work.race import operations as ops
 
 _TABLE = render.Table[ops.RaceLine](
@@ -51,7 +43,7 @@ def _exit_code(race: ops.RaceView) -> int:
     """0 for a winner; a tie and a question need a person."""
     if race.end == "won":
         return 0
-    return NEEDS_PERSON if race.is_asking or race.end == "tie" else 1
+    return cli.NEEDS_PERSON if race.is_asking or race.end == "tie" else 1
 
 
 def _show(race: ops.RaceView) -> None:
@@ -83,9 +75,9 @@ def _candidate_lines(one: ops.Candidate) -> list[str]:
     lines += [f"  {_gate_line(gate)}" for gate in (*one.gates, one.lint) if gate]
     for suite in one.suites:
         if suite.author != one.number:
-            said = "could not be run" if suite.say is None else f"say {suite.say}"
+            cli.said = "could not be run" if suite.say is None else f"say {suite.say}"
             accepted = "" if suite.is_accepted else " (not accepted: no majority passes them)"
-            lines.append(f"  tests of candidate {suite.author} {said}{accepted}")
+            lines.append(f"  tests of candidate {suite.author} {cli.said}{accepted}")
     if one.proofs:
         lines.append(f"  fails on the base and passes here: {render.printable(', '.join(one.proofs))}")
     for flag in one.flags:
@@ -108,19 +100,19 @@ def _gate_line(gate: ops.GateRow) -> str:
     return f"{say} `{render.printable(gate.command)}`  exit {codes}  {gate.seconds:.1f}s{tests}{reason}"
 
 
-_STARTED = said(lambda race: f"created {race.id}  ({race.size} candidates by {', '.join(race.coders)})")
-_CANCELLED = said(lambda race: f"{race.id} is being cancelled; the branches of its candidates stay")
-SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
+_STARTED = cli.said(lambda race: f"created {race.id}  ({race.size} candidates by {', '.join(race.coders)})")
+_CANCELLED = cli.said(lambda race: f"{race.id} is being cancelled; the branches of its candidates stay")
+SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code)
 
-race = NounGroup(
+race = cli.NounGroup(
     "race",
     help="""Have several attempts made, and the best chosen by evidence.
 
     Alone it is `race list`. `fleet race N -p … --gate CMD` starts one.""",
     example='fleet race 3 -p "Fix the login bug" --gate "make test" --wait',
     commands=(
-        command(ops.StartRace, _STARTED, waits=SHOWN),
-        wait_command(
+        cli.command(ops.StartRace, _STARTED, waits=SHOWN),
+        cli.wait_command(
             ops.ShowRace,
             SHOWN,
             codes="""
@@ -128,8 +120,10 @@ race = NounGroup(
             person must choose, because no evidence does, or answer a candidate.""",
             example="r-1a2b3c4d5e",
         ),
-        command(ops.ListRaces, list_view("race", _TABLE, start='fleet race 3 -p "…" --gate "make test"')),
-        command(ops.ShowRace, SHOWN),
-        command(ops.CancelRace, _CANCELLED),
+        cli.command(
+            ops.ListRaces, cli.list_view("race", _TABLE, start='fleet race 3 -p "…" --gate "make test"')
+        ),
+        cli.command(ops.ShowRace, SHOWN),
+        cli.command(ops.CancelRace, _CANCELLED),
     ),
 )

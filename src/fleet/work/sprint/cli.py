@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import click
 
+from fleet.interfaces.cli import commands as cli
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    View,
-    command,
-    list_view,
-    said,
-    wait_command,
-)
 from fleet.work.sprint import operations as ops
 
 COLOURS = {"planning": "cyan", "building": "cyan", "done": "green", "stopped": "red", "cancelled": "red"}
@@ -46,7 +38,7 @@ def _progress(sprint: ops.SprintView) -> str:
 def _exit_code(sprint: ops.SprintView) -> int:
     if sprint.state == "done":
         return 0
-    return 1 if sprint.has_ended else NEEDS_PERSON
+    return 1 if sprint.has_ended else cli.NEEDS_PERSON
 
 
 def _show(sprint: ops.SprintView) -> None:
@@ -87,15 +79,15 @@ def _started(sprint: ops.SprintView) -> str:
     return f"created {sprint.id}  ({roles}, on {sprint.branch})"
 
 
-SHOWN = View(
+SHOWN = cli.View(
     _show,
     progress=_progress,
     exit_code=_exit_code,
     goes_on="it goes on in the background; `fleet sprint list` shows it, `fleet sprint cancel` ends it",
 )
-start_sprint = command(ops.StartSprint, said(_started), waits=SHOWN)  # also `fleet pair --plan`
+start_sprint = cli.command(ops.StartSprint, cli.said(_started), waits=SHOWN)  # also `fleet pair --plan`
 
-sprint = NounGroup(
+sprint = cli.NounGroup(
     "sprint",
     help="""Have work planned, and built phase by phase, each reviewed before the next.
 
@@ -103,7 +95,7 @@ sprint = NounGroup(
     example='fleet sprint claude codex -p "Add single sign-on" --gate "make test" --wait',
     commands=(
         start_sprint,
-        wait_command(
+        cli.wait_command(
             ops.ShowSprint,
             SHOWN,
             is_busy=lambda sprint: sprint.has_work,
@@ -112,11 +104,12 @@ sprint = NounGroup(
             an agent.""",
             example="s-1a2b3c4d5e",
         ),
-        command(
-            ops.ListSprints, list_view("sprint", _TABLE, start='fleet sprint DOER REVIEWER -p "…" --gate "…"')
+        cli.command(
+            ops.ListSprints,
+            cli.list_view("sprint", _TABLE, start='fleet sprint DOER REVIEWER -p "…" --gate "…"'),
         ),
-        command(ops.ShowSprint, SHOWN),
-        command(ops.CancelSprint, said(lambda sprint: f"{sprint.id} is {sprint.state}")),
-        command(ops.CheckPlan, View(_show_checked)),
+        cli.command(ops.ShowSprint, SHOWN),
+        cli.command(ops.CancelSprint, cli.said(lambda sprint: f"{sprint.id} is {sprint.state}")),
+        cli.command(ops.CheckPlan, cli.View(_show_checked)),
     ),
 )

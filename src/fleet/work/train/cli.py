@@ -7,16 +7,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from fleet.errors import InvalidInput, Next
+from fleet.interfaces.cli import commands as cli
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    View,
-    command,
-    list_view,
-    said,
-    wait_command,
-)
 from fleet.interfaces.shell_syntax import shell_command
 from fleet.work.train import operations as ops
 
@@ -110,7 +102,7 @@ def _exit_code(train: ops.TrainView) -> int:
     if train.state == "cancelled":
         return 1
     is_refused = any(one.state == "refused" for one in train.branches)
-    return NEEDS_PERSON if is_refused or train.state == "halted" else 0
+    return cli.NEEDS_PERSON if is_refused or train.state == "halted" else 0
 
 
 def _tally(train: ops.TrainLine) -> str:
@@ -161,15 +153,15 @@ def _advice(train: ops.TrainView, one: ops.TrainBranch) -> str:
     return f"{fix}, then `{shell_command(again)}`"
 
 
-SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
+SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code)
 
-conflicts = command(
+conflicts = cli.command(
     ops.ShowConflicts,
-    View(_show_forecast),
+    cli.View(_show_forecast),
     name="conflicts",
     exit_code=lambda found: 4 if found.pairs or not all(one.merges for one in found.branches) else 0,
 )
-merge = command(ops.StartMerge, View(_show_started, body=_started_json), name="merge", waits=SHOWN)
+merge = cli.command(ops.StartMerge, cli.View(_show_started, body=_started_json), name="merge", waits=SHOWN)
 _start = merge.callback
 
 
@@ -182,23 +174,25 @@ def _start_or_refuse(**given: Any) -> object:
 
 merge.callback = _start_or_refuse
 
-train = NounGroup(
+train = cli.NounGroup(
     "train",
     help="""Show, resume and cancel merge trains.
 
     Alone it is `train list`. `fleet merge` starts one.""",
     example="fleet train show m-1a2b3c4d5e",
     commands=(
-        command(ops.ListTrains, list_view("train", _TABLE, start='fleet merge BRANCH --gate "…"')),
-        command(ops.ShowTrain, SHOWN),
-        wait_command(
+        cli.command(ops.ListTrains, cli.list_view("train", _TABLE, start='fleet merge BRANCH --gate "…"')),
+        cli.command(ops.ShowTrain, SHOWN),
+        cli.wait_command(
             ops.ShowTrain,
             SHOWN,
             codes="""
             The exit code is 0 if everything landed, 5 if something needs a person, 1 if it was cancelled.""",
             example="m-1a2b3c4d5e",
         ),
-        command(ops.CancelTrain, said(lambda train: f"train {train.id} is being cancelled; {_tally(train)}")),
-        command(ops.ResumeTrain, said(lambda train: f"train {train.id} resumed; {_tally(train)}")),
+        cli.command(
+            ops.CancelTrain, cli.said(lambda train: f"train {train.id} is being cancelled; {_tally(train)}")
+        ),
+        cli.command(ops.ResumeTrain, cli.said(lambda train: f"train {train.id} resumed; {_tally(train)}")),
     ),
 )

@@ -7,18 +7,8 @@ from collections.abc import Iterator
 import click
 
 from fleet.errors import InvalidInput
+from fleet.interfaces.cli import commands as cli
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import (
-    NEEDS_PERSON,
-    NounGroup,
-    Session,
-    View,
-    by_hand,
-    command,
-    diverted,
-    list_view,
-    said,
-)
 from fleet.interfaces.cli.common import confirm, flag
 from fleet.work.workflow import graph
 from fleet.work.workflow import operations as ops
@@ -70,7 +60,7 @@ def _progress(workflow: ops.WorkflowView) -> str:
 
 def _exit_code(workflow: ops.WorkflowView) -> int:
     if workflow.needs_person:
-        return NEEDS_PERSON
+        return cli.NEEDS_PERSON
     return 0 if workflow.state in ("succeeded", "running") else 1
 
 
@@ -99,7 +89,7 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
     """Yield a row for a stage, and one for each of its parts, if it has several."""
     only = stage.results[0] if len(stage.results) == 1 else None
     task = stage.task_states[0] if len(stage.task_states) == 1 else None
-    said = stage.asks or stage.reason or (only.summary if only else "") or stage.activity
+    cli.said = stage.asks or stage.reason or (only.summary if only else "") or stage.activity
     yield (
         str(stage.index),
         stage.name + (f" (round {stage.round})" if stage.round > 1 else ""),
@@ -107,7 +97,7 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
         stage.state,
         render.age_since(stage.started_at, stage.ended_at),
         (only.branch if only else task.branch if task else "") or "",
-        render.first_line(said),
+        render.first_line(cli.said),
     )
     if stage.results:  # a workflow within has parts of its own
         items = stage.items if len(stage.items) == len(stage.results) else [""] * len(stage.results)
@@ -121,9 +111,9 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
             for item, one in zip(stage.items, stage.task_states, strict=False)
         ]
     if len(parts) > 1:
-        for item, state, branch, said in parts:
+        for item, state, branch, cli.said in parts:
             name = f"  {render.first_line(item)}"
-            yield ("", name, "", state, "", branch or "", render.first_line(said))
+            yield ("", name, "", state, "", branch or "", render.first_line(cli.said))
 
 
 def _show_logs(entries: list[ops.StageNote]) -> None:
@@ -149,7 +139,7 @@ def _show_logs(entries: list[ops.StageNote]) -> None:
         render.out_lines(f"    {line}" for line in more)
 
 
-def _show_result(session: Session, request: ops.ShowWorkflowResult, *, as_json: bool) -> int:
+def _show_result(session: cli.Session, request: ops.ShowWorkflowResult, *, as_json: bool) -> int:
     found: ops.WorkflowResult = session.ask(request)
     is_good = all(one.is_good for one in found.results)
     code = (0 if is_good else 1) if found.stage else _exit_code(found.workflow)
@@ -168,7 +158,7 @@ def _show_result(session: Session, request: ops.ShowWorkflowResult, *, as_json: 
     return code
 
 
-def _clean_up(session: Session, request: ops.CleanUpWorkflow, *, yes: bool, as_json: bool) -> None:
+def _clean_up(session: cli.Session, request: ops.CleanUpWorkflow, *, yes: bool, as_json: bool) -> None:
     confirm(f"delete the merged branches of {request.workflow_id}?", is_sure=yes, flag="--yes")
     cleaned: ops.CleanUp = session.ask(request)
     if as_json:
@@ -178,7 +168,7 @@ def _clean_up(session: Session, request: ops.CleanUpWorkflow, *, yes: bool, as_j
     render.out_lines(f"kept    {branch}  (not merged, or checked out)" for branch in cleaned.kept)
 
 
-def _draw(session: Session, request: ops.DrawWorkflow, *, svg: str | None, as_json: bool) -> None:
+def _draw(session: cli.Session, request: ops.DrawWorkflow, *, svg: str | None, as_json: bool) -> None:
     found: ops.WorkflowView = session.ask(request)
     if as_json:
         render.out_json(found)
@@ -197,35 +187,41 @@ def _draw(session: Session, request: ops.DrawWorkflow, *, svg: str | None, as_js
 
 
 SVG = click.Option(["--svg"], metavar="FILE", help="Write SVG to a file (- is stdout).")
-SHOWN = View(_show, progress=_progress, exit_code=_exit_code)
+SHOWN = cli.View(_show, progress=_progress, exit_code=_exit_code)
 
-workflow = NounGroup(
+workflow = cli.NounGroup(
     "workflow",
     help="""Run stages that build on each other's results.
 
     Alone it is `workflow list`.""",
     example='fleet workflow run write-review-refine -p "Validate the input of the sign-up form" --wait',
     commands=(
-        diverted(
-            command(ops.RunWorkflow, View(_show_started), waits=SHOWN),
+        cli.diverted(
+            cli.command(ops.RunWorkflow, cli.View(_show_started), waits=SHOWN),
             flag("--check", help="Check whether it could run, and draw it; start nothing."),
-            lambda: command(ops.CheckWorkflow, View(_show_checked)),
+            lambda: cli.command(ops.CheckWorkflow, cli.View(_show_checked)),
         ),
-        diverted(
-            command(ops.ListWorkflows, list_view("workflow", _TABLE, start="fleet workflow run NAME")),
+        cli.diverted(
+            cli.command(
+                ops.ListWorkflows, cli.list_view("workflow", _TABLE, start="fleet workflow run NAME")
+            ),
             flag("--known", help="List the workflows that can be run by name instead."),
-            lambda: command(ops.ListKnown, View(_show_known)),
+            lambda: cli.command(ops.ListKnown, cli.View(_show_known)),
         ),
-        command(ops.ShowWorkflow, SHOWN, name="status", waits=SHOWN),
-        command(ops.ShowStageLogs, View(_show_logs)),
-        by_hand(ops.ShowWorkflowResult, _show_result),
-        command(ops.CancelWorkflow, said(lambda workflow: f"workflow {workflow.id} is being cancelled")),
-        command(ops.PauseWorkflow, said(lambda workflow: f"workflow {workflow.id} is paused")),
-        command(ops.ResumeWorkflow, said(lambda workflow: f"workflow {workflow.id} is resumed")),
-        command(ops.RetryStage, said(lambda workflow: f"workflow {workflow.id}: the stage is repeated")),
-        command(ops.ApproveStage, said(lambda workflow: f"workflow {workflow.id}: approved")),
-        command(ops.RejectStage, said(lambda workflow: f"workflow {workflow.id}: rejected")),
-        by_hand(ops.CleanUpWorkflow, _clean_up, extra=[flag("--yes", help="Do not ask.")]),
-        by_hand(ops.DrawWorkflow, _draw, extra=[SVG]),
+        cli.command(ops.ShowWorkflow, SHOWN, name="status", waits=SHOWN),
+        cli.command(ops.ShowStageLogs, cli.View(_show_logs)),
+        cli.by_hand(ops.ShowWorkflowResult, _show_result),
+        cli.command(
+            ops.CancelWorkflow, cli.said(lambda workflow: f"workflow {workflow.id} is being cancelled")
+        ),
+        cli.command(ops.PauseWorkflow, cli.said(lambda workflow: f"workflow {workflow.id} is paused")),
+        cli.command(ops.ResumeWorkflow, cli.said(lambda workflow: f"workflow {workflow.id} is resumed")),
+        cli.command(
+            ops.RetryStage, cli.said(lambda workflow: f"workflow {workflow.id}: the stage is repeated")
+        ),
+        cli.command(ops.ApproveStage, cli.said(lambda workflow: f"workflow {workflow.id}: approved")),
+        cli.command(ops.RejectStage, cli.said(lambda workflow: f"workflow {workflow.id}: rejected")),
+        cli.by_hand(ops.CleanUpWorkflow, _clean_up, extra=[flag("--yes", help="Do not ask.")]),
+        cli.by_hand(ops.DrawWorkflow, _draw, extra=[SVG]),
     ),
 )
