@@ -18,8 +18,9 @@ from fleet.domain.run import Run
 from fleet.domain.task import TaskState
 from fleet.records.tasks import Tasks
 from fleet.work.pair.model import Decision, Pair, PairState
+from fleet.work.pair.operations import StartPair
 from fleet.work.pair.records import Pairs
-from fleet.work.pair.service import PairService, PairWish
+from fleet.work.pair.service import PairService
 from tests.engine.agents import Critic, with_agents
 from tests.support import PATIENCE_SECONDS, System, git, wait_for
 
@@ -65,9 +66,9 @@ def needs(*findings: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 def start(system: System, critic: Critic, prompt: str, **more: Any) -> str:
     prompt = f"{prompt} [[critic:{critic.folder}]]"
-    wish: dict[str, Any] = {"doer": "scripted", "reviewer": "critic", "folder": str(system.repository)}
+    wish: dict[str, Any] = {"doer": "scripted", "reviewer": "critic", "repo_path": str(system.repository)}
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return PairService(fleet).start(PairWish(prompt=prompt, **wish | more)).id
+        return PairService(fleet).start(StartPair(prompt=prompt, **wish | more), origin="").id
 
 
 def look(system: System, pair_id: str) -> Pair:

@@ -34,10 +34,11 @@ from fleet.work.race.model import (
     own_trial,
     without_doubles,
 )
+from fleet.work.race.operations import StartRace
 from fleet.work.race.reconciler import RaceReconciler
 from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Score, score
-from fleet.work.race.service import RaceDetail, RaceService, RaceWish
+from fleet.work.race.service import RaceDetail, RaceService
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, wait_for
 
@@ -123,16 +124,16 @@ class Track:
             {"say": "done"},
         ]
         prompt = f"Sum them up. [[scenario:{json.dumps({'steps': steps})}]]"
-        wish = RaceWish(
+        request = StartRace(
             size=len(racers),
             prompt=prompt,
             gates=tuple(gates),
             coders=("scripted",),
-            folder=str(self.system.repository),
+            repo_path=str(self.system.repository),
             **{"times": 2, **more},
         )
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return RaceService(fleet).start(wish)
+            return RaceService(fleet).start(request, origin="")
 
     @contextmanager
     def store(self) -> Iterator[Any]:

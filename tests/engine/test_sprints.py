@@ -12,8 +12,9 @@ import pytest
 from fleet.bootstrap import open_fleet, open_store
 from fleet.work.pair.model import Decision, PairState
 from fleet.work.pair.records import Pairs
-from fleet.work.pair.service import PairService, PairWish
+from fleet.work.pair.service import PairService
 from fleet.work.sprint.model import Sprint, SprintState
+from fleet.work.sprint.operations import StartSprint
 from fleet.work.sprint.records import Sprints
 from fleet.work.sprint.service import SprintService
 from tests.engine.agents import Critic, with_agents
@@ -100,11 +101,8 @@ def team(tmp_path: Path) -> Team:
 def start(system: System, team: Team, **more: Any) -> str:
     wish: dict[str, Any] = {"doer": "builder", "reviewer": "critic", "gates": ("test -s built.txt",)}
     with open_fleet(system.home, str(system.repository)) as fleet:
-        return (
-            SprintService(fleet)
-            .start(PairWish(prompt=team.prompt, folder=str(system.repository), **wish | more))
-            .id
-        )
+        request = StartSprint(prompt=team.prompt, repo_path=str(system.repository), **wish | more)
+        return SprintService(fleet).start(request, origin="").id
 
 
 def look(system: System, sprint_id: str) -> Sprint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from fleet.domain.run import Role
 from fleet.errors import Conflict, Next, NotFound
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     WorkT = TypeVar("WorkT", bound=Work)
 else:
     WorkT = TypeVar("WorkT")
+
+
+class WorkWish(Protocol):
+    """What any work takes when it is started: the operation that starts it has these fields, and more."""
+
+    prompt: str
+    gates: tuple[str, ...]
+    base_ref: str
+    repo_path: str
+    budget_each_usd: float | None  # of each agent
 
 
 class WorkService(Generic[WorkT]):

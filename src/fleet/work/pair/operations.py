@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from fleet.operations.call import Call
     from fleet.work.pair.model import Pair
-    from fleet.work.pair.service import PairService, PairWish
+    from fleet.work.pair.service import PairService
 
 STATES = (
     *("doing", "reviewing", "undecided"),
@@ -112,22 +112,6 @@ class ReviewedWork(WorkStart):
     )
     rounds: int = integer("Maximum number of reviews.", minimum=1, maximum=20, default=3)
 
-    def wish(self, call: Call) -> PairWish:
-        from fleet.work.pair.service import PairWish
-
-        call.refuse_agent("gates", given=any(self.gates))
-        return PairWish(
-            doer=self.doer,
-            reviewer=self.reviewer,
-            prompt=self.prompt,
-            rounds=self.rounds,
-            gates=self.gates,
-            base=self.base_ref,
-            folder=self.repo_path,
-            budget_usd=self.budget_each_usd,
-            origin=call.origin,
-        )
-
 
 class StartPair(
     OfPair,
@@ -145,7 +129,8 @@ class StartPair(
     """
 
     def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        pair = self.service(call).start(self.wish(call))
+        call.refuse_agent("gates", given=any(self.gates))
+        pair = self.service(call).start(self, origin=call.origin)
         return self.shown(pair, call), [Next("pair.show", pair_id=pair.id)]
 
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleet.domain.ids import PairId, new_work_id
 from fleet.errors import FleetError, InvalidInput
 from fleet.records.tasks import Tasks
 from fleet.services.programs import require_binary
 from fleet.services.texts import check_text
-from fleet.services.work import WorkService, require_reviewer
+from fleet.services.work import WorkService, WorkWish, require_reviewer
 from fleet.work.pair.model import Decision, Pair, Who, cancel, check_pair, decide, parse_who
 from fleet.work.pair.records import Pairs
 
@@ -26,18 +26,10 @@ PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
 FOR_TESTS = ("scripted",)
 
 
-class PairWish(NamedTuple):
-    """What is wanted of a pair; what is empty comes from the settings."""
-
+class PairWish(WorkWish, Protocol):
     doer: str  # CODER or CODER:MODEL
-    prompt: str
-    reviewer: str = ""  # "": another coder that is installed
-    rounds: int = 3
-    gates: tuple[str, ...] = ()
-    base: str = "HEAD"
-    folder: str = "."
-    budget_usd: float | None = None
-    origin: str = ""  # the spawn that it comes from
+    reviewer: str  # "": another coder that is installed
+    rounds: int
 
 
 class PairDetail(NamedTuple):
@@ -59,18 +51,18 @@ class PairService(WorkService[Pair]):
         super().__init__(deps, Pairs(deps.store))
         self._tasks = Tasks(deps.store)
 
-    def start(self, wish: PairWish) -> Pair:
+    def start(self, wish: PairWish, *, origin: str) -> Pair:
         """Record a pair and wake the supervisor. All is checked before anything is recorded."""
-        return self._add(self.draft(wish))
+        return self._add(self.draft(wish, origin=origin))
 
-    def draft(self, wish: PairWish) -> Pair:
+    def draft(self, wish: PairWish, *, origin: str) -> Pair:
         """Return the pair that `start` would record, checked but not recorded."""
         check_text(wish.prompt, *wish.gates)
         doer = parse_who(wish.doer)
         require_binary(self._deps.coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
         require_reviewer(self._deps.coder(reviewer.coder))
-        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
+        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref, ())
         now = time.time()
         return check_pair(
             Pair(
@@ -85,8 +77,8 @@ class PairService(WorkService[Pair]):
                 created_at=now,
                 gates=tuple(gate for gate in wish.gates if gate.strip()),
                 bound=wish.rounds,
-                budget_usd=wish.budget_usd,
-                origin=wish.origin,
+                budget_usd=wish.budget_each_usd,
+                origin=origin,
             )
         )
 

@@ -215,27 +215,8 @@ class StartRace(
     times: int = integer("Runs of each command.", minimum=1, maximum=10, default=3)
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        from fleet.work.race.service import RaceWish
-
         call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
-        race = self.service(call).start(
-            RaceWish(
-                size=self.size,
-                prompt=self.prompt,
-                gates=self.gates,
-                hidden_gates=self.hidden_gates,
-                coders=self.coders,
-                model=self.model,
-                judge=self.judge,
-                lint=self.lint,
-                protect=self.protect,
-                times=self.times,
-                base=self.base_ref,
-                folder=self.repo_path,
-                budget_usd=self.budget_each_usd,
-                origin=call.origin,
-            )
-        )
+        race = self.service(call).start(self, origin=call.origin)
         return self.shown(race, call), [Next("race.show", race_id=race.id)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleet.domain.ids import RaceId, new_work_id
 from fleet.domain.naming import refuse_option
@@ -16,7 +16,7 @@ from fleet.records.trials import Trials
 from fleet.services.programs import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
-from fleet.services.work import WorkService, require_reviewer
+from fleet.services.work import WorkService, WorkWish, require_reviewer
 from fleet.work.race.model import SIZES, TIMES, End, Race, all_trials, racer
 from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
@@ -25,23 +25,17 @@ if TYPE_CHECKING:
     from fleet.services.deps import Deps
 
 
-class RaceWish(NamedTuple):
+class RaceWish(WorkWish, Protocol):
     """What is wanted of a race; what is empty comes from the settings."""
 
     size: int
-    prompt: str
-    gates: tuple[str, ...] = ()
-    hidden_gates: tuple[str, ...] = ()
-    coders: tuple[str, ...] = ()
-    model: str = ""
-    judge: str = ""
-    lint: str = ""
-    protect: tuple[str, ...] = ()
-    times: int = 3
-    base: str = "HEAD"
-    folder: str = "."
-    budget_usd: float | None = None
-    origin: str = ""  # the spawn that it comes from
+    hidden_gates: tuple[str, ...]
+    coders: tuple[str, ...]
+    model: str
+    judge: str
+    lint: str
+    protect: tuple[str, ...]
+    times: int
 
 
 class RaceDetail(NamedTuple):
@@ -58,7 +52,7 @@ class RaceService(WorkService[Race]):
         self._tasks = Tasks(deps.store)
         self._trials = Trials(deps.store)
 
-    def start(self, wish: RaceWish) -> Race:
+    def start(self, wish: RaceWish, *, origin: str) -> Race:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
         _check_wish(wish)
         settings = self._deps.settings
@@ -71,8 +65,8 @@ class RaceService(WorkService[Race]):
                     f"{wish.judge!r} cannot judge its own work", hint="name a judge that makes no candidate"
                 )
             require_reviewer(self._deps.coder(wish.judge))
-        cwd, _ = place(wish.folder, option="")
-        repository = self._deps.repositories.inspect(wish.folder, wish.base, ())
+        cwd, _ = place(wish.repo_path, option="")
+        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()
         race = Race(
@@ -88,12 +82,12 @@ class RaceService(WorkService[Race]):
             hidden_gates=tuple(gate for gate in hidden if gate not in gates),
             coders=coders,
             model=wish.model,
-            budget_usd=wish.budget_usd,
+            budget_usd=wish.budget_each_usd,
             lint=wish.lint or settings.race_lint,
             judge=wish.judge,
             times=wish.times,
             protect=(*settings.race_protect, *wish.protect),
-            origin=wish.origin,
+            origin=origin,
         )
         check_task(racer(race, 1, now))
         return self._add(race)

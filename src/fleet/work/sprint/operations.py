@@ -139,7 +139,8 @@ class StartSprint(
     rounds: int = integer("Maximum number of reviews per phase.", minimum=1, maximum=20, default=3)
 
     def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        sprint = self.service(call).start(self.wish(call))
+        call.refuse_agent("gates", given=any(self.gates))
+        sprint = self.service(call).start(self, origin=call.origin)
         return self.shown(sprint, call), [Next("sprint.show", sprint_id=sprint.id)]
 
 

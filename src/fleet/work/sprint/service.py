@@ -38,14 +38,14 @@ class SprintService(WorkService[Sprint]):
         self._pairs = PairService(deps)
         self._pair_records = Pairs(deps.store)
 
-    def start(self, wish: PairWish) -> Sprint:
+    def start(self, wish: PairWish, *, origin: str) -> Sprint:
         """Record a sprint and wake the supervisor. All is checked before anything is recorded."""
         if not any(gate.strip() for gate in wish.gates):
             raise InvalidInput(
                 "a sprint needs a gate: it decides whether a phase works",
                 hint="add a command that must succeed, for example `make test`",
             )
-        pair = self._pairs.draft(wish)
+        pair = self._pairs.draft(wish, origin=origin)
         return self._add(
             Sprint(
                 id=SprintId(new_work_id("s-", pair.created_at)),
