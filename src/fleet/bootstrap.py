@@ -10,6 +10,7 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleet import plugins
 from fleet.services.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class HomeFleet(Fleet):
 
     def _require_own_repository(self, folder: str, top: str) -> None:
         from fleet.records.runs import Runs
-        from fleet.services.workspaces import may_be_workspace, require_own_repository
+        from fleet.services.folders import may_be_workspace, require_own_repository
 
         if may_be_workspace(os.path.realpath(folder)):
             require_own_repository(Runs(self.store), folder, top)
@@ -154,13 +155,9 @@ class HomeFleet(Fleet):
         return ProcProbe()
 
     def coder(self, name: str, settings: Settings | None = None) -> Coder:
-        from fleet import plugins
-
         return plugins.coder_named(name, settings or self.settings)
 
     def coder_names(self, settings: Settings | None = None) -> Sequence[str]:
-        from fleet import plugins
-
         return plugins.coder_names(settings or self.settings)
 
     def live_agents(self, run: Run) -> Sequence[Process] | None:
@@ -189,7 +186,7 @@ def project_of(folder: str, home: Path | None = None) -> Path | None:
     It is the nearest one upwards that has such a file or is a repository. From inside a workspace it is the
     main checkout of its repository: an agent does not decide by which settings its work is judged.
     """
-    from fleet.services.workspaces import is_for_agents
+    from fleet.services.folders import is_for_agents
 
     home = home or home_folder()
     try:
@@ -204,7 +201,7 @@ def project_of(folder: str, home: Path | None = None) -> Path | None:
 def _repository_of_workspace(home: Path, folder: str) -> str:
     """Return the main checkout that the workspace around a folder was made from; "" if there is none."""
     from fleet.records.runs import Runs
-    from fleet.services.workspaces import may_be_workspace, run_at
+    from fleet.services.folders import may_be_workspace, run_at
 
     if not may_be_workspace(folder) or not has_store(home):
         return ""
@@ -314,7 +311,6 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     url = database_url(home)
     store = open_store(home, url)
     require_integrity = _start_check(store)
-    from fleet import plugins
     from fleet.adapters.coders.launching import resolve_model
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
@@ -461,7 +457,7 @@ def installer() -> Installer:
     """Make what registers fleet with other programs, as seen from this folder."""
     from fleet.services.clients import Places
     from fleet.services.installing import Installer
-    from fleet.services.programs import is_installed
+    from fleet.services.machine import is_installed
 
     user = Path(os.environ.get("HOME") or Path.home())
     places = Places(home=user, project=_nearest_project(Path.cwd()), environ=os.environ)

@@ -6,11 +6,19 @@ variables, `fleet config show` and the test of the documentation all follow from
 
 from __future__ import annotations
 
-from fleet.config.files import locked, project_file, read_file, replace_file, require_plain, user_file
+from fleet.config.files import (
+    line_of,
+    locked,
+    parse_toml,
+    project_file,
+    read_file,
+    replace_file,
+    require_plain,
+    user_file,
+)
 from fleet.config.loading import check_text, load
 from fleet.config.setting_types import Value, without_password
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, find_setting
-from fleet.config.toml import line_of, parse_toml
 
 __all__ = [
     "CODER_SETTINGS",

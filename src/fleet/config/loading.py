@@ -8,10 +8,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fleet.config.files import keep, last_good, project_file, read_file, require_plain, user_file
+from fleet.config.files import (
+    KeyPath,
+    keep,
+    last_good,
+    parse_toml,
+    project_file,
+    read_file,
+    require_plain,
+    user_file,
+)
 from fleet.config.setting_types import Value
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, Source, unknown
-from fleet.config.toml import KeyPath, parse_toml
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
+from fleet.config.files import KeyPath, line_of
 from fleet.config.setting_types import (
     DATABASE,
     FOLDERS,
@@ -28,7 +29,6 @@ from fleet.config.setting_types import (
     check_whole,
     choice,
 )
-from fleet.config.toml import KeyPath, line_of
 from fleet.domain.event import Json
 from fleet.domain.naming import slug
 from fleet.errors import BadConfig, InvalidInput

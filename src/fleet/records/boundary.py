@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from fleet.domain.boundary import Content, Guarded, Outside
 from fleet.domain.event import Json
-from fleet.ports.store import Record, Store
+from fleet.ports.store import Store
 from fleet.records.collection import rewrite
 
 ACCEPTED = "accepted_change"
@@ -23,27 +23,20 @@ class AcceptedChanges:
 
     def add(self, project: str, found: Outside, by: str) -> None:
         """Accept a change from one value to another."""
-        self._put(f"{found.change_key}-{project}", {"project": project, "what": str(found), "by": by})
+        body: dict[str, Json] = {"project": project, "what": str(found), "by": by}
+        rewrite(self._store, ACCEPTED, f"{found.change_key}-{project}", lambda _: body)
 
     def add_state(self, project: str, found: Outside, by: str) -> None:
         """Say that a person made something what it is now; in every project if none is named."""
         body: dict[str, Json] = {"project": project, "what": str(found), "by": by, "at": time.time()}
-        self._put(f"{found.key}-{project}", body)
+        rewrite(self._store, ACCEPTED, f"{found.key}-{project}", lambda _: body)
 
     def has(self, project: str, found: Outside, since: float) -> bool:
         """Whether a change holds nobody. What a person made before a turn began says nothing of that turn."""
         if self._store.get(ACCEPTED, f"{found.change_key}-{project}") is not None:
             return True
         made = [self._store.get(ACCEPTED, f"{found.key}-{place}") for place in (project, "")]
-        return any(one is not None and _made_at(one) >= since for one in made)
-
-    def _put(self, key: str, body: dict[str, Json]) -> None:
-        rewrite(self._store, ACCEPTED, key, lambda _: body)
-
-
-def _made_at(record: Record) -> float:
-    at = record.body.get("at")
-    return at if isinstance(at, float) else 0.0
+        return any(one is not None and cast("float", one.body.get("at", 0.0)) >= since for one in made)
 
 
 def encode_guarded(guarded: Guarded) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,11 +68,6 @@ class Change:
     @property
     def is_made(self) -> bool:
         return self.verb in ("add", "update", "remove")
-
-    @property
-    def mode(self) -> int:
-        """The mode of a file that is new."""
-        return 0o644 if self.edit and self.edit.project else 0o600
 
 
 def place_of(file: str | Path) -> str:
@@ -163,16 +159,12 @@ def _add(
         folders=known.folders if known else tuple(reversed(missing)),
         was=known and replace(known, was=None),
     )
-    return Change(
-        file=str(piece.file),
-        what=piece.what,
-        clients=clients,
-        verb="add",
-        planned_from=hash_of(content),
-        content=new.encode(),
-        before=freed,
-        edit=edit,
-    )
+    planned_from = hash_of(content)
+    return _change(edit, "add", planned_from=planned_from, content=new.encode(), before=freed, edit=edit)
+
+
+def _change(of: ConfigEdit, verb: str, note: str = "", **more: Any) -> Change:
+    return Change(file=of.file, what=of.what, clients=of.clients, verb=verb, note=note, **more)
 
 
 def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
@@ -199,17 +191,7 @@ def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
     """
     found = read_content(edit.file)
 
-    def change(verb: str, note: str = "", content: bytes | None = None) -> Change:
-        return Change(
-            file=edit.file,
-            what=edit.what,
-            clients=edit.clients,
-            verb=verb,
-            note=note,
-            planned_from=hash_of(found),
-            content=content,
-        )
-
+    change = partial(_change, edit, planned_from=hash_of(found))
     if hash_of(found) == edit.before or _found(edit, found) is MISSING:
         return change("same", "it is not there any more")
     held = _held(edit, found)
@@ -226,7 +208,8 @@ def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
         return change("remove", content=freed)
     if held.before == ABSENT and not is_theirs and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
         return change("remove")  # somebody wrote it anew, and nothing of theirs is in it
-    return change("remove", "the file was changed since: only what is fleet's is taken out", freed)
+    note = "the file was changed since: only what is fleet's is taken out"
+    return change("remove", note, content=freed)
 
 
 def _held(edit: ConfigEdit, content: bytes | None) -> ConfigEdit | None:
@@ -311,7 +294,8 @@ def write_change(change: Change) -> bool:
                 path.unlink(missing_ok=True)
             return is_planned
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else change.mode
+        usual = 0o644 if change.edit and change.edit.project else 0o600
+        mode = path.stat().st_mode & 0o777 if path.exists() else usual
         return replace_file(path, change.content, mode=mode, only_if=is_as_planned)
     except OSError as problem:
         raise Unavailable(f"{change.file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem

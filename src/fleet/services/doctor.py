@@ -21,8 +21,7 @@ from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
 from fleet.records.runs import Runs
 from fleet.services.deps import Deps
-from fleet.services.disk import free_megabytes, require_room
-from fleet.services.programs import login_steps
+from fleet.services.machine import free_megabytes, login_steps, require_room
 
 OLDEST_GIT = (2, 31)
 PROBE_SECONDS = 10.0

@@ -118,9 +118,17 @@ class Installer:
         if name == "claude" and scope is Scope.USER:
             yield status_line(self._places, launch)
         for skill in skills:
-            folder = client.skills_folder(scope, self._places) / skill
-            pieces = list(_skill_pieces(skill, folder))
-            head = pieces[0].file
+            folder, source = client.skills_folder(scope, self._places) / skill, SKILLS_FOLDER / skill
+            pieces = [
+                Piece(
+                    file=folder / file.relative_to(source),
+                    format=Format.TEXT,
+                    value=file.read_text(encoding="utf-8"),
+                    what=f"skill {skill}",
+                )
+                for file in sorted(source.rglob("*.md"))
+            ]
+            head = pieces[0].file  # SKILL.md
             # Into a skill of the user's own goes nothing of ours.
             is_theirs = head.exists() and place_of(head) not in known
             yield from pieces[:1] if is_theirs else pieces
@@ -204,15 +212,3 @@ class Installer:
             return nullcontext()
         self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return locked(os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600))
-
-
-def _skill_pieces(skill: str, folder: Path) -> Iterable[Piece]:
-    """Yield the files of a skill, `SKILL.md` first."""
-    source = SKILLS_FOLDER / skill
-    for file in sorted(source.rglob("*.md")):
-        yield Piece(
-            file=folder / file.relative_to(source),
-            format=Format.TEXT,
-            value=file.read_text(encoding="utf-8"),
-            what=f"skill {skill}",
-        )

@@ -15,7 +15,7 @@ from fleet.domain.report import PLEASE
 from fleet.domain.task import Task, TaskState, check_task
 from fleet.errors import BadConfig, Conflict, FleetError, InvalidInput, NotFound
 from fleet.records.spawns import PromptTasks
-from fleet.services.programs import login_steps, require_binary
+from fleet.services.machine import login_steps, require_binary
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
@@ -89,19 +89,14 @@ class PromptTaskService:
 
     def start(self, wish: PromptTaskWish) -> PromptTaskDetail:
         """Record a prompt task and its task, and wake the supervisor. All is checked before anything is."""
-        prompt_task, task = self._drafted(wish)
-        # First this one: without its task it is nothing, and nothing of it is shown.
-        self._prompt_tasks.add(prompt_task)
-        self._fleet.tasks.add(task)
-        return PromptTaskDetail(prompt_task, task, None)
-
-    def _drafted(self, wish: PromptTaskWish) -> tuple[PromptTask, Task]:
         check_text(wish.name, wish.prompt, wish.base, wish.effort, wish.profile, *wish.labels, *wish.flags)
         if not wish.prompt.strip() or not wish.name.strip():
             raise InvalidInput("an errand needs a name and a prompt")
         facts = self._fleet.coder(wish.coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
         _check_flags(wish.flags, facts)
+        refuse_option(wish.model, "model")
+        refuse_option(wish.effort, "reasoning effort")
         repository = self._fleet.repositories.inspect(wish.folder, wish.base, ())
         now = time.time()
         effort = tuple(word.format(wish.effort) for word in facts.effort_flags if wish.effort)
@@ -124,13 +119,15 @@ class PromptTaskService:
             keeps_workspace=True,
             origin=wish.origin,
         )
+        check_task(task)
         metadata = dict(wish.metadata)
         prompt_task = PromptTask(
             id=task.id, name=task.title, created_at=now, profile=wish.profile, metadata=metadata
         )
-        refuse_option(wish.model, "model")
-        refuse_option(wish.effort, "reasoning effort")
-        return prompt_task, check_task(task)
+        # First this one: without its task it is nothing, and nothing of it is shown.
+        self._prompt_tasks.add(prompt_task)
+        self._fleet.tasks.add(task)
+        return PromptTaskDetail(prompt_task, task, None)
 
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:
         """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""

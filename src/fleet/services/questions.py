@@ -138,7 +138,11 @@ class QuestionService:
         check_text(name)
         if name and (question := self._questions.peek(QuestionId(name))):
             return question
-        found = self._open_questions(name) if name else []
+        found, pending = list[Question](), self.pending()
+        if name and self._records.peek(name):
+            found = [one for one in pending if one.task == name]
+        elif len(name) >= SHORTEST_END:
+            found = [one for one in pending if one.id.endswith(name) or one.task.endswith(name)]
         if len(found) > 1:
             raise Conflict(
                 f"{name!r} may mean {' or '.join(question.id for question in found)}",
@@ -147,15 +151,6 @@ class QuestionService:
         if not found:
             raise NotFound(f"there is no open question {name!r}", hint=("see ", Next("question.list")))
         return found[0]
-
-    def _open_questions(self, name: str) -> list[Question]:
-        """Return those of the task of that id; where there is none, those that an end of an id may mean."""
-        pending = self.pending()
-        if self._records.peek(name):
-            return [question for question in pending if question.task == name]
-        if len(name) < SHORTEST_END:
-            return []
-        return [one for one in pending if one.id.endswith(name) or one.task.endswith(name)]
 
     def choose(self, name: str, number: int, *, by: str) -> Question:
         """Answer a question with one of its options, counted from 1."""

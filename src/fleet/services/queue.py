@@ -85,7 +85,7 @@ class QueueService:
         """Let tasks be started with a coder again; tell whether it was paused."""
         was_held = any(hold.coder == coder for hold in self.holds())
         if not self._state.release(coder):
-            self._tasks.check_coder(coder)
+            self._fleet.coder(coder)
         for state in (TaskState.IN_PROGRESS, TaskState.OPEN):
             for task in self._records.find("state", str(state)):
                 if task.coder_used == coder and task.limits:

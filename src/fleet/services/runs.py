@@ -29,9 +29,8 @@ from fleet.ports.store import Record
 from fleet.ports.workspace import Place, Remains
 from fleet.records.runs import BRANCH, Runs, branch_key
 from fleet.services.deps import Deps
-from fleet.services.disk import require_room
-from fleet.services.programs import is_installed, require_binary
-from fleet.services.projects import project_at
+from fleet.services.folders import project_at
+from fleet.services.machine import is_installed, require_binary, require_room
 from fleet.services.waiting import LOOK_EVERY_SECONDS, SupervisorKeeper, each_change
 
 if TYPE_CHECKING:  # most commands need few of these, and loading them takes time

@@ -38,7 +38,7 @@ from fleet.records.runs import Runs
 from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
 from fleet.services.deps import Deps
-from fleet.services.projects import project_at
+from fleet.services.folders import project_at
 
 if TYPE_CHECKING:
     from fleet.config import Settings

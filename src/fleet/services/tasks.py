@@ -21,9 +21,8 @@ from fleet.errors import CoderMissing, Conflict, Fenced, InvalidInput, Next, Not
 from fleet.files.untrusted import read_strictly
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, QueueState, Tasks
-from fleet.services.projects import project_at
+from fleet.services.folders import project_at, require_own_repository
 from fleet.services.texts import check_text, texts_in
-from fleet.services.workspaces import require_own_repository
 
 if TYPE_CHECKING:
     from fleet.services.deps import Deps
@@ -114,7 +113,7 @@ class TaskService:
         cwd, project = self._own_place(folder)
         _ = self._deps.settings  # a broken configuration would keep it from ever being started: say so now
         if edit.coder:
-            self.check_coder(edit.coder)
+            self._deps.coder(edit.coder)
         wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
         now = time.time()
         return edit.made_to(
@@ -129,13 +128,9 @@ class TaskService:
             )
         )
 
-    def check_coder(self, name: str) -> None:
-        """Raise `NotFound` if there is no such coder."""
-        self._deps.coder(name)
-
     def warnings_of(self, coder: str) -> list[str]:
         """Return a warning if the program of a coder is not on this machine; another host may have it."""
-        from fleet.services.programs import require_binary
+        from fleet.services.machine import require_binary
 
         try:
             if coder:
@@ -172,7 +167,7 @@ class TaskService:
     def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
         """Change a task; with a folder it moves to another repository, as long as it was never started."""
         if edit.coder:
-            self.check_coder(edit.coder)
+            self._deps.coder(edit.coder)
         there = self._own_place(folder) if folder is not None else None
 
         def edited(task: Task) -> Task:
@@ -449,7 +444,7 @@ class TaskService:
         check_text(*texts_in(getattr(told, name) for name in told.__slots__))
         refuse_option(told.model, "model")
         if told.coder:
-            self.check_coder(told.coder)
+            self._deps.coder(told.coder)
 
     def _place_of(self, told: Task, folder: str | None) -> tuple[str, str]:
         is_here = bool(told.cwd) and Path(told.cwd).is_dir()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from fleet.domain.run import Role
 from fleet.errors import Conflict, Next, NotFound
 from fleet.ports.coder import Coder, Turn
-from fleet.services.programs import require_binary
+from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:

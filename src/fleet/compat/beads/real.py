@@ -32,7 +32,7 @@ def pass_on(fleet: Fleet, arguments: Sequence[str]) -> int:
         return _run(fleet.settings, arguments)[0]
     rest, own = take_options(arguments)
     if own.get("--coder"):
-        fleet.tasks.check_coder(own["--coder"])
+        fleet.coder(own["--coder"])
     end = rest.index("--") if "--" in rest else len(rest)
     asked = rest if "--json" in rest else [*rest[:end], "--json", *rest[end:]]
     code, said = _run(fleet.settings, asked, stdout=subprocess.PIPE)

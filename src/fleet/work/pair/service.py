@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from fleet.domain.ids import PairId, new_work_id
 from fleet.errors import FleetError, InvalidInput
 from fleet.records.tasks import Tasks
-from fleet.services.programs import require_binary
+from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService, WorkWish, require_reviewer
 from fleet.work.pair.model import Decision, Pair, Who, cancel, check_pair, decide, parse_who

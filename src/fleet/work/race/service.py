@@ -13,7 +13,7 @@ from fleet.domain.task import Task, check_task
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.services.programs import require_binary
+from fleet.services.machine import require_binary
 from fleet.services.tasks import place
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService, WorkWish, require_reviewer

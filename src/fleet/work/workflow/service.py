@@ -18,11 +18,10 @@ from fleet.domain.task import TaskState
 from fleet.errors import Conflict, FleetError, GitFailed, InvalidInput, Next, NotFound
 from fleet.records.runs import Runs
 from fleet.records.tasks import Questions, Tasks
-from fleet.services.programs import require_binary
-from fleet.services.projects import is_linked, project_at
+from fleet.services.folders import is_linked, project_at, require_own_repository, run_at
+from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService
-from fleet.services.workspaces import require_own_repository, run_at
 from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
 from fleet.work.workflow.model import (
     Outcome,

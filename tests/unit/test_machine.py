@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.services.programs import is_installed
+from fleet.services.machine import is_installed
 
 
 @pytest.fixture
