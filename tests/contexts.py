@@ -43,7 +43,7 @@ def make_context(home: Path, store: Store, host: str = "here", *, is_sharing: bo
             checkout=UserCheckout(),
             checkouts=GitCheckouts(),
             repositories=GitRepositories(),
-            boundary=GitBoundary(),
+            boundary=GitBoundary(home),
         ),
         merging=GitMerging(),
         history=GitHistory(),

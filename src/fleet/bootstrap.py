@@ -146,7 +146,7 @@ class HomeFleet(Fleet):
     def guard(self) -> Boundary:
         from fleet.adapters.workspaces.boundary import GitBoundary
 
-        return GitBoundary()
+        return GitBoundary(self.home)
 
     @cached_property
     def process_probe(self) -> ProcessProbe:
@@ -347,7 +347,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
             checkout=UserCheckout(),
             checkouts=GitCheckouts(),
             repositories=GitRepositories(),
-            boundary=GitBoundary(),
+            boundary=GitBoundary(home),
         ),
         merging=GitMerging(),
         history=GitHistory(),

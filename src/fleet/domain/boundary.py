@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -76,6 +76,11 @@ class Content(NamedTuple):
     mode: int = 0
     data: bytes | None = None  # None: too large to be kept
 
+    @property
+    def identity(self) -> str:
+        """What identifies content and mode."""
+        return f"{self.stamp} {self.mode:o}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
@@ -106,7 +111,6 @@ class Known(Protocol):
     def is_agents_stash(self, commit: str) -> bool: ...  # made on a branch of an agent that was at work
     def is_fleets_own(self, ref: str, old: str, new: str) -> bool: ...  # a recovery ref that fleet moved
     def is_at_rest(self, run: str) -> bool: ...  # another run that did nothing meanwhile
-    def stamp_of(self, path: str) -> str: ...  # of a file of the main checkout
     def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
         """Say how a file was and is, in a few words, and whether that follows from work in a workspace."""
         ...
@@ -124,7 +128,7 @@ def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:
         return found
     if before.head != after.head:
         found.append(Outside(kind=OutsideKind.HEAD, name="HEAD", old=before.head, new=after.head))
-    return [*found, *_checkout(before, after, known)]
+    return [*found, *_checkout(before, after)]
 
 
 def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
@@ -155,19 +159,14 @@ def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
     nothing = Content("")
     for name in sorted({*before.files, *after.files}):
         old, new = before.files.get(name, nothing), after.files.get(name, nothing)
-        if (old.stamp, old.mode) == (new.stamp, new.mode):
+        if old.identity == new.identity:
             continue
         was, is_now, is_harmless = known.explain_file(name, old, new)
         weight, kind = Weight.NOTE if is_harmless else Weight.HOLD, OutsideKind.FILE
-        yield Outside(kind=kind, name=name, old=was, new=is_now, weight=weight, stamp=stamp(new))
+        yield Outside(kind=kind, name=name, old=was, new=is_now, weight=weight, stamp=new.identity)
 
 
-def stamp(content: Content) -> str:
-    """Return what identifies a file's content and mode."""
-    return f"{content.stamp} {content.mode:o}"
-
-
-def _checkout(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
+def _checkout(before: Guarded, after: Guarded) -> Iterator[Outside]:
     """Files that were clean and are changed now, and uncommitted changes that are gone."""
     listed = Counter[bool]()
     for path in sorted({*before.entries, *after.entries}):
@@ -176,8 +175,7 @@ def _checkout(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside
             is_note = one.weight is Weight.NOTE
             listed[is_note] += 1
             if listed[is_note] <= MOST_LISTED:
-                stamp = known.stamp_of(path) if one.kind is OutsideKind.CHECKOUT else one.new
-                yield replace(one, stamp=stamp)
+                yield one
 
 
 def _entry_changes(path: str, old: str, new: str, *, is_moved: bool) -> Iterator[Outside]:

@@ -7,12 +7,12 @@ supervisor that is killed in between does the same again.
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import json
 import logging
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,7 @@ from fleet.domain.run import Run
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError
 from fleet.ports.workspace import Place
-from fleet.records.boundary import AcceptedChanges, decode_guarded, encode_guarded
+from fleet.records.boundary import AcceptedChanges
 from fleet.records.runs import branch_key
 from fleet.work.registry import kinds
 
@@ -39,20 +39,15 @@ def _record_file(context: EngineContext, run: Run, turn: int) -> Path:
     return context.home / "boundary" / f"{run.id}-{turn}.json"
 
 
-async def record(context: EngineContext, run: Run, turn: int) -> str:
+def record(context: EngineContext, run: Run, turn: int) -> str:
     """Write down how everything is before a turn, unless that was done; return the hash of the record."""
-    # Not behind the workspaces that are being made for others: most of it is known already.
-    return await asyncio.to_thread(_record, context, run, turn)
-
-
-def _record(context: EngineContext, run: Run, turn: int) -> str:
     file = _record_file(context, run, turn)
     try:
         return sha256(file.read_bytes()).hexdigest()
     except FileNotFoundError:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        taken = context.member.boundary.take(run.project, str(context.home))
+        taken = context.member.boundary.take(run.project)
         if not run.is_shared:
             context.member.boundary.pin(Place.of(run), taken)
         # As it is set now: the agent may change that setting, too.
@@ -60,7 +55,8 @@ def _record(context: EngineContext, run: Run, turn: int) -> str:
     except (FleetError, OSError) as problem:
         log.warning("boundary.not_recorded", extra={"run_id": run.id, "reason": str(problem)})
         return f"{_UNRECORDED}{problem}"[:MOST_WORDS] if context.settings_for("").boundary_hold else ""
-    content = json.dumps(encode_guarded(taken)).encode()
+    body = {spec.name: getattr(taken, spec.name) for spec in fields(Guarded)}
+    content = json.dumps(body, default=lambda data: base64.b64encode(data).decode()).encode()
     draft = file.with_suffix(".draft")
     draft.write_bytes(content)
     draft.chmod(0o600)
@@ -86,42 +82,43 @@ async def check(context: EngineContext, run: Run, turn: int) -> Run:
 
 def _look(context: EngineContext, run: Run, turn: int) -> Sequence[Outside]:
     """Return what changed in a turn; the old values of what holds the run are kept."""
-
-    def unknown(why: str) -> list[Outside]:
-        return [Outside(kind=OutsideKind.RECORD, name=f"turn {turn}", new=why)]
-
-    if not context.member.boundary.is_there(run.project):  # then there is no result that could be held
+    boundary = context.member.boundary
+    if not boundary.is_there(run.project):  # then there is no result that could be held
         return []
     if run.guard.startswith(_UNRECORDED):
-        return unknown(f"could not be recorded before: {run.guard.removeprefix(_UNRECORDED)}")
-    before = _load(context, run, turn)
-    if before is None:
-        return unknown("the record of how it was before is gone, or was changed")
-    try:
-        found = _compare(context, run, before)
-        if not context.member.boundary.is_there(run.project):
-            return []
-        if held := [one for one in found if one.weight is Weight.HOLD]:
-            kept = context.member.boundary.keep(run.project, str(context.home), run.id, before, held)
-            found = [*kept, *(one for one in found if one.weight is not Weight.HOLD)]
-    except (FleetError, OSError) as problem:
-        log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
-        if not context.member.boundary.is_there(run.project):  # it went away just now
-            return []
-        return unknown(f"could not be compared: {problem}"[:MOST_WORDS])
-    return found
+        why = f"could not be recorded before: {run.guard.removeprefix(_UNRECORDED)}"
+    elif (before := _load(context, run, turn)) is None:
+        why = "the record of how it was before is gone, or was changed"
+    else:
+        try:
+            found = _compare(context, run, before)
+            if not boundary.is_there(run.project):  # it went away just now
+                return []
+            held = [one for one in found if one.weight is Weight.HOLD]
+            kept = boundary.keep(run.project, run.id, before, held) if held else []
+            return [*kept, *(one for one in found if one.weight is not Weight.HOLD)]
+        except (FleetError, OSError) as problem:
+            log.warning("boundary.not_compared", extra={"run_id": run.id, "reason": str(problem)})
+            if not boundary.is_there(run.project):
+                return []
+            why = f"could not be compared: {problem}"[:MOST_WORDS]
+    return [Outside(kind=OutsideKind.RECORD, name=f"turn {turn}", new=why)]
 
 
 def _load(context: EngineContext, run: Run, turn: int) -> Guarded | None:
+    """Return the state before a turn; None if its record is gone, was changed, or is of another version."""
     try:
         content = _record_file(context, run, turn).read_bytes()
-    except OSError:
-        return None
-    if sha256(content).hexdigest() != run.guard:
-        return None
-    try:
-        return decode_guarded(json.loads(content))
-    except (LookupError, TypeError):  # of another version
+        if sha256(content).hexdigest() != run.guard:
+            return None
+        body = json.loads(content)
+        values = {spec.name: body[spec.name] for spec in fields(Guarded)}
+        values["files"] = {
+            name: Content(stamp, mode, None if data is None else base64.b64decode(data))
+            for name, (stamp, mode, data) in body["files"].items()
+        }
+        return Guarded(**values)
+    except (OSError, LookupError, TypeError):
         return None
 
 
@@ -144,10 +141,12 @@ async def _put_back(context: EngineContext, run: Run, moved: Sequence[Outside]) 
 
 
 def _compare(context: EngineContext, run: Run, before: Guarded) -> list[Outside]:
-    after = context.member.boundary.take(run.project, str(context.home), before)
+    after = context.member.boundary.take(run.project, before)
     accepted = AcceptedChanges(context.store)
 
     def weighed(one: Outside) -> Outside:
+        if one.kind is OutsideKind.CHECKOUT:
+            one = replace(one, stamp=context.member.boundary.content(f"{run.project}/{one.name}").stamp)
         is_let = before.is_report_only or accepted.has(run.project, one, before.at)
         return replace(one, weight=Weight.NOTE) if one.weight is Weight.HOLD and is_let else one
 
@@ -231,9 +230,6 @@ class _Authors:
     def is_at_rest(self, run: str) -> bool:
         other = self._runs.peek(RunId(run)) if run != self._run.id else None
         return other is not None and _was_at_rest(other, self._since)
-
-    def stamp_of(self, path: str) -> str:
-        return self._boundary.stamp_of(self._run.project, path)
 
     def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
         is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))

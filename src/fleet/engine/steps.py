@@ -182,7 +182,8 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
         run = await context.update(
             run_id, lambda run: _with_screen(context, run.in_mode(run.mode_wanted or run.mode))
         )
-    guard = asyncio.ensure_future(boundary.record(context, run, turn))  # while the agent's files are written
+    # While the agent's files are written; not behind the workspaces that are being made for others.
+    guard = asyncio.ensure_future(asyncio.to_thread(boundary.record, context, run, turn))
     plan = context.coder(run).launch(_turn_for(context, run, prompt, folder))
     process = await _start(context, run, turn, plan, prompt, guard)
     opening = turn_start(turn, prompt, fresh=True, is_pasted=plan.paste)

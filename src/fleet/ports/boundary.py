@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from fleet.domain.boundary import Guarded, Outside
+from fleet.domain.boundary import Content, Guarded, Outside
 from fleet.ports.workspace import Place
 
 
@@ -16,7 +16,7 @@ class Boundary(Protocol):
         """Whether the repository is where it was: what is left of one that was moved away is none."""
         ...
 
-    def take(self, project: str, home: str, before: Guarded | None = None) -> Guarded:
+    def take(self, project: str, before: Guarded | None = None) -> Guarded:
         """Return the state of a repository and of fleet's home; `before` says which filters may be run."""
         ...
 
@@ -36,14 +36,7 @@ class Boundary(Protocol):
         """Whether one commit is part of another's history."""
         ...
 
-    def stamp_of(self, project: str, path: str) -> str:
-        """Return what identifies the content of a file in the main checkout."""
-        ...
-
-    def file_stamp(self, path: str) -> str:
-        """Return what identifies the content and mode of a file of configuration."""
-        ...
-
+    def content(self, path: str) -> Content: ...
     def pin(self, place: Place, taken: Guarded) -> None:
         """Run a workspace's filters as they are configured in a state, unless that was said before."""
         ...
@@ -56,19 +49,17 @@ class Boundary(Protocol):
         """Point a recovery ref to where it pointed before."""
         ...
 
-    def keep(
-        self, project: str, home: str, run: str, before: Guarded, found: Sequence[Outside]
-    ) -> list[Outside]:
+    def keep(self, project: str, run: str, before: Guarded, found: Sequence[Outside]) -> list[Outside]:
         """Keep the old values of changes; return these with where that is.
 
         Commits are kept under a ref; files of configuration in the home, readable by its owner alone.
         """
         ...
 
-    def restore(self, project: str, home: str, run: str, found: Outside) -> None:
+    def restore(self, project: str, run: str, found: Outside) -> None:
         """Bring the old value back; what is there now is kept as well. Raises `Conflict`."""
         ...
 
-    def forget(self, home: str, run: str) -> None:
+    def forget(self, run: str) -> None:
         """Delete what is kept in the home of a run's changes."""
         ...

@@ -1,13 +1,10 @@
-"""Changes outside of a workspace that a person has accepted, and guarded states as JSON documents."""
+"""Changes outside of a workspace that a person has accepted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, cast
 
-from fleet.domain.boundary import Content, Guarded, Outside
+from fleet.domain.boundary import Outside
 from fleet.domain.event import Json
 from fleet.ports.store import Store
 from fleet.records.collection import rewrite
@@ -36,28 +33,4 @@ class AcceptedChanges:
         if self._store.get(ACCEPTED, f"{found.change_key}-{project}") is not None:
             return True
         made = [self._store.get(ACCEPTED, f"{found.key}-{place}") for place in (project, "")]
-        return any(one is not None and cast("float", one.body.get("at", 0.0)) >= since for one in made)
-
-
-def encode_guarded(guarded: Guarded) -> dict[str, Any]:
-    """Return a state as a JSON document."""
-    from base64 import b64encode
-
-    files = {
-        name: [one.stamp, one.mode, None if one.data is None else b64encode(one.data).decode()]
-        for name, one in guarded.files.items()
-    }
-    return {spec.name: getattr(guarded, spec.name) for spec in fields(Guarded)} | {"files": files}
-
-
-def decode_guarded(body: Mapping[str, Any]) -> Guarded:
-    """Return the state of a document; raise `LookupError` if a part of it is not there."""
-    from base64 import b64decode
-
-    values = {spec.name: body[spec.name] for spec in fields(Guarded)}
-    values["files"] = {
-        name: Content(stamp, mode, None if data is None else b64decode(data))
-        for name, (stamp, mode, data) in body["files"].items()
-    }
-    values["worktrees"] = {name: (owner, head) for name, (owner, head) in body["worktrees"].items()}
-    return Guarded(**values)
+        return any(isinstance(at := one.body.get("at"), float) and at >= since for one in made if one)

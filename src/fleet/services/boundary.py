@@ -17,15 +17,11 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 
-def hint_for(run: Run) -> tuple[str | Next, ...]:
-    """Return what to do about a run that is held."""
-    return ("look at it with ", Next("boundary.show", run=run.branch), ", then restore or accept it")
-
-
 def refuse_held(run: Run) -> None:
     """Raise `Conflict` if a person must look before a run's work is used."""
     if run.held:
-        raise Conflict(f"{run.branch!r} is held: {run.held}", hint=hint_for(run))
+        hint = ("look at it with ", Next("boundary.show", run=run.branch), ", then restore or accept it")
+        raise Conflict(f"{run.branch!r} is held: {run.held}", hint=hint)
 
 
 class BoundaryService:
@@ -45,12 +41,12 @@ class BoundaryService:
             self._accepted.add(found.project, one, by)
         released = self._resolve(found, holding)
         if not released.held:
-            self._fleet.guard.forget(str(self._fleet.home), found.id)
+            self._fleet.guard.forget(found.id)
         return released
 
     def accept_file(self, file: str, by: str) -> None:
         """Let a file of settings be as it is now: a person wrote it with a command of fleet's."""
-        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._fleet.guard.file_stamp(file))
+        now = Outside(kind=OutsideKind.FILE, name=file, stamp=self._fleet.guard.content(file).identity)
         self._accepted.add_state("", now, by)
 
     def restorable(self, name: str) -> tuple[Run, list[Outside]]:
@@ -66,7 +62,7 @@ class BoundaryService:
         done, problems = list[Outside](), list[str]()
         for one in reversed(wanted):  # the latest first: what changed twice goes back step by step
             try:
-                self._fleet.guard.restore(found.project, str(self._fleet.home), found.id, one)
+                self._fleet.guard.restore(found.project, found.id, one)
                 self._accepted.add_state(found.project, self._as_restored(found.project, one), by)
                 done.append(one)
             except FleetError as problem:
@@ -77,9 +73,9 @@ class BoundaryService:
         """Return how a run that began after the change will see what was restored."""
         match one.kind:
             case OutsideKind.FILE:
-                return replace(one, stamp=self._fleet.guard.file_stamp(one.name))
+                return replace(one, stamp=self._fleet.guard.content(one.name).identity)
             case OutsideKind.CHECKOUT:
-                return replace(one, stamp=self._fleet.guard.stamp_of(project, one.name))
+                return replace(one, stamp=self._fleet.guard.content(f"{project}/{one.name}").stamp)
             case OutsideKind.INDEX:
                 return replace(one, stamp="", new="as committed")
             case _:

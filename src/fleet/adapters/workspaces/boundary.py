@@ -7,7 +7,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -20,7 +20,7 @@ from fleet.adapters.workspaces.refs import SHA, all_refs, read_ref, replace_pack
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.status import STATUS, status_records
 from fleet.adapters.workspaces.worktrees import OWNER, site_of
-from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Outside, OutsideKind, stamp
+from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Outside, OutsideKind
 from fleet.errors import Conflict, FleetError, GitFailed
 from fleet.files.private import make_private
 from fleet.ports.workspace import Place
@@ -28,6 +28,7 @@ from fleet.ports.workspace import Place
 LARGEST_KEPT = 1 << 18
 _STASH = re.compile(r"(?:WIP on|On) ([^:]+):")
 MOST_RUNS = 200
+_REPLACED = "values that were replaced"
 _GIT_FILES = (
     *("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts", "info/sparse-checkout"),
     *("objects/info/alternates", "shallow"),
@@ -35,8 +36,9 @@ _GIT_FILES = (
 
 
 class GitBoundary:
-    def __init__(self) -> None:
-        self._taken: dict[tuple[str, str], tuple[float, Guarded]] = {}
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._taken: dict[str, tuple[float, Guarded]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._configurations: dict[Path, tuple[list[str], filters.Configuration]] = {}
 
@@ -49,25 +51,25 @@ class GitBoundary:
             return False
         return (common / "objects").is_dir() and (common / "HEAD").is_file()
 
-    def take(self, project: str, home: str, before: Guarded | None = None) -> Guarded:
+    def take(self, project: str, before: Guarded | None = None) -> Guarded:
         if before is not None:
-            return self._take(project, home, before)
+            return self._take(project, before)
         asked = time.monotonic()
         with self._locks.setdefault(project, threading.Lock()):
             # Runs that start together share a look, if it began after all of them had asked for one.
-            begun, taken = self._taken.get((project, home), (0.0, None))
+            begun, taken = self._taken.get(project, (0.0, None))
             if taken is None or begun < asked:
-                begun, taken = time.monotonic(), self._take(project, home, None)
-                self._taken[project, home] = (begun, taken)
+                begun, taken = time.monotonic(), self._take(project, None)
+                self._taken[project] = (begun, taken)
             return taken
 
-    def _take(self, project: str, home: str, before: Guarded | None) -> Guarded:
+    def _take(self, project: str, before: Guarded | None) -> Guarded:
         common = common_git_dir(project)
         at = time.time()
         head = read_text(common / "HEAD").strip()
         refs = all_refs(common)
         config, entries = self._look(project, common, before)
-        names = {*_files(common, Path(project), Path(home)), *map(Path, config.files)}
+        names = {*_files(common, Path(project), self._home), *map(Path, config.files)}
         files = {str(file): _content(file) for file in names}
         return Guarded(
             at=at,
@@ -80,7 +82,7 @@ class GitBoundary:
             filters=config.filters,
             entries=entries,
             worktrees=dict(_worktrees(common)),
-            runs=_runs(Path(home), before),
+            runs=_runs(self._home, before),
         )
 
     def _look(
@@ -130,14 +132,11 @@ class GitBoundary:
     def is_ancestor(self, project: str, older: str, newer: str) -> bool:
         return commits.is_known_ancestor(common_git_dir(project), older, newer)
 
-    def stamp_of(self, project: str, path: str) -> str:
-        return _content(Path(project, path)).stamp
+    def content(self, path: str) -> Content:
+        return _content(Path(path))
 
-    def file_stamp(self, path: str) -> str:
-        return stamp(_content(Path(path)))
-
-    def forget(self, home: str, run: str) -> None:
-        delete_tree(_kept_folder(home, run))
+    def forget(self, run: str) -> None:
+        delete_tree(self._kept_folder(run))
 
     # filters
 
@@ -163,35 +162,41 @@ class GitBoundary:
             raise GitFailed("cat-file", f"{found.old} is not there any more")
         git_patiently("update-ref", "--no-deref", "-m", "fleet: put back", found.name, found.old, cwd=common)
 
-    def keep(
-        self, project: str, home: str, run: str, before: Guarded, found: Sequence[Outside]
-    ) -> list[Outside]:
-        old = [one.old for one in found if one.kind in (OutsideKind.REF, OutsideKind.STASH) and one.old]
+    def keep(self, project: str, run: str, before: Guarded, found: Sequence[Outside]) -> list[Outside]:
+        old = [one.old for one in found if one.kind in (OutsideKind.REF, OutsideKind.STASH)]
         told = "".join(f"{one}\n" for one in found).encode(errors="replace")
-        what = "values before a turn"
-        common = common_git_dir(project)
+        common, what = common_git_dir(project), "values before a turn"
         try:
-            commit = _write_kept(common, _ref_of(run), [("changes", told)], [*old, before.commit], what)
+            commit = _write_kept(common, run, what, {"changes": told}, [*old, before.commit])
         except GitFailed:  # its configuration was broken: that can be restored, and then the rest accepted
             commit = ""
-        kept: list[Outside] = []
-        for one in found:
-            if one.kind is OutsideKind.CHECKOUT and one.old == UNCOMMITTED:
-                kept.append(one)  # nobody has it any more
-            elif one.kind is not OutsideKind.FILE:
-                kept.append(replace(one, kept=commit))
-            elif content := before.files.get(one.name):
-                kept.append(replace(one, kept=_keep_file(home, run, content)))
-            else:
-                kept.append(replace(one, kept=NOTHING))
-        return kept
 
-    def restore(self, project: str, home: str, run: str, found: Outside) -> None:
+        def kept(one: Outside) -> str:
+            if one.kind is OutsideKind.FILE:
+                content = before.files.get(one.name)
+                return self._keep_file(run, content) if content else NOTHING
+            is_lost = one.kind is OutsideKind.CHECKOUT and one.old == UNCOMMITTED  # nobody has it any more
+            return "" if is_lost else commit
+
+        return [replace(one, kept=kept(one)) for one in found]
+
+    def _kept_folder(self, run: str) -> Path:
+        return self._home / "boundary" / f"{run}-kept"
+
+    def _keep_file(self, run: str, content: Content) -> str:
+        """Keep what a file held, for its owner alone: it can hold passwords. Return what finds it."""
+        if content.data is None:
+            return ""
+        make_private(self._kept_folder(run))
+        write_whole(self._kept_folder(run) / content.stamp, content.data.decode("utf-8", "surrogateescape"))
+        return content.identity
+
+    def restore(self, project: str, run: str, found: Outside) -> None:
         common = common_git_dir(project)
         with in_our_words(f"restoring {found.name}"):
             match found.kind:
                 case OutsideKind.REF:
-                    _restore_ref(project, common, _ref_of(run), found)
+                    _restore_ref(project, common, run, found)
                 case OutsideKind.HEAD:
                     target = found.old.removeprefix("ref: refs/heads/")
                     words = (target,) if found.old.startswith("ref: ") else ("--detach", target)
@@ -201,12 +206,11 @@ class GitBoundary:
                     if found.old not in _stashes(common):
                         git("stash", "store", "-m", "restored by a person", found.old, cwd=project)
                 case OutsideKind.FILE:
-                    _restore_file(home, run, found)
+                    self._restore_file(run, found)
                 case OutsideKind.CHECKOUT | OutsideKind.INDEX:
                     now = _content(Path(project, found.name)).data
                     if now is not None:
-                        blobs = [(f"checkout/{found.name}", now)]
-                        _write_kept(common, _ref_of(run), blobs, [], "values that were replaced")
+                        _write_kept(common, run, _REPLACED, {f"checkout/{found.name}": now})
                     git("--literal-pathspecs", "reset", "--quiet", "--", found.name, cwd=project)
                     if found.kind is OutsideKind.CHECKOUT:
                         git("--literal-pathspecs", "checkout", "--quiet", "--", found.name, cwd=project)
@@ -214,8 +218,28 @@ class GitBoundary:
                     problem = f"{found.kind} {found.name} cannot be restored"
                     raise Conflict(problem, hint="accept it, or mend it")
 
+    def _restore_file(self, run: str, found: Outside) -> None:
+        file = Path(found.name)
+        now = _content(file)
+        if now.identity == found.kept or (found.kept == NOTHING and not now.stamp):
+            return
+        if now.identity != found.stamp:
+            raise Conflict(f"{found.name} was changed again since", hint="accept the change instead")
+        self._keep_file(run, now)
+        if found.kept == NOTHING:
+            file.unlink(missing_ok=True)
+            return
+        sha, _, mode = found.kept.partition(" ")
+        data = _content(self._kept_folder(run) / sha).data or b""
+        if sha256(data).hexdigest() != sha:
+            problem = f"what {found.name} held is not there any more"
+            raise Conflict(problem, hint="accept the change, or mend it")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, data.decode("utf-8", "surrogateescape"))
+        file.chmod(int(mode, 8))
 
-def _restore_ref(project: str, common: Path, ref: str, found: Outside) -> None:
+
+def _restore_ref(project: str, common: Path, run: str, found: Outside) -> None:
     is_readable = not found.new or SHA.fullmatch(found.new)
     if found.old and not is_readable and all_refs(common).get(found.name) == found.new:
         replace_packed(common, found.name, found.old)  # git itself cannot read it
@@ -227,7 +251,7 @@ def _restore_ref(project: str, common: Path, ref: str, found: Outside) -> None:
             f"{found.name} was moved again since, to {now or 'nothing'}", hint="accept the change instead"
         )
     if now:
-        _write_kept(common, ref, [], [now], "values that were replaced")
+        _write_kept(common, run, _REPLACED, parents=[now])
     if not found.old:
         git_patiently("update-ref", "--no-deref", "-d", found.name, now, cwd=common)
         return
@@ -240,44 +264,6 @@ def _restore_ref(project: str, common: Path, ref: str, found: Outside) -> None:
 
 def _configuration_of(taken: Guarded) -> filters.Configuration:
     return filters.Configuration(tuple(taken.config_files), dict(taken.filters))
-
-
-def _ref_of(run: str) -> str:
-    return f"refs/fleet/before/{run}"
-
-
-def _kept_folder(home: str, run: str) -> Path:
-    return Path(home, "boundary", f"{run}-kept")
-
-
-def _keep_file(home: str, run: str, content: Content) -> str:
-    """Keep what a file held, for its owner alone: configuration can hold passwords. Return what finds it."""
-    if content.data is None:
-        return ""
-    folder = _kept_folder(home, run)
-    make_private(folder)
-    write_whole(folder / content.stamp, content.data.decode("utf-8", "surrogateescape"))
-    return f"{content.stamp} {content.mode:o}"
-
-
-def _restore_file(home: str, run: str, found: Outside) -> None:
-    file = Path(found.name)
-    now = _content(file)
-    if stamp(now) == found.kept or (found.kept == NOTHING and not now.stamp):
-        return
-    if stamp(now) != found.stamp:
-        raise Conflict(f"{found.name} was changed again since", hint="accept the change instead")
-    _keep_file(home, run, now)
-    if found.kept == NOTHING:
-        file.unlink(missing_ok=True)
-        return
-    sha, _, mode = found.kept.partition(" ")
-    data = _content(_kept_folder(home, run) / sha).data or b""
-    if sha256(data).hexdigest() != sha:
-        raise Conflict(f"what {found.name} held is not there any more", hint="accept the change, or mend it")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, data.decode("utf-8", "surrogateescape"))
-    file.chmod(int(mode, 8))
 
 
 def _files(common: Path, project: Path, home: Path) -> Iterator[Path]:
@@ -376,11 +362,12 @@ def _fingerprint(file: str) -> str:
 
 
 def _write_kept(
-    common: Path, ref: str, blobs: Sequence[tuple[str, bytes]], parents: Sequence[str], what: str
+    common: Path, run: str, what: str, blobs: Mapping[str, bytes] | None = None, parents: Sequence[str] = ()
 ) -> str:
-    """Make a commit of blobs that keeps commits, too, and point a ref to it; return it."""
+    """Make a commit of blobs that keeps commits, too, and point a run's ref to it; return it."""
+    ref = f"refs/fleet/before/{run}"
     before = read_ref(common, ref)
-    lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in blobs]
+    lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in (blobs or {}).items()]
     tree = indexes.edit_tree(common, {}, lines, base=before)  # so that all of it is in the last tree
     wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
     found = [one.sha for one in commits.read_commits(common, {}, *wanted) if one]
