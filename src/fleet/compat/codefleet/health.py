@@ -39,11 +39,7 @@ GUIDE: dict[str, Json] = {
 }
 
 
-@tool(
-    "Health check",
-    {},
-    gives={"ok": flag(), "version": string(), "default_executor": string()},
-)
+@tool("Health check", {}, gives={"ok": flag(), "version": string(), "default_executor": string()})
 def healthcheck(call: Call) -> Answer:
     """Whether git, the coders' CLIs and their logins are there, and the defaults."""
     from fleet.version import __version__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page, tool
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKER = {"worker_id": string("id or task_name")}
 STATUS = {"worker_id": string(), "status": string()}
+of_worker = partial(tool, needs=("worker_id",), gives=STATUS)  # a tool for one that is named
 
 
 def _has_ended(answer: Mapping[str, Json]) -> bool:
@@ -85,7 +87,7 @@ def create_worker(call: Call) -> Answer:
     return _worker(call, started)
 
 
-@tool("Worker status", WORKER, needs=("worker_id",), gives=STATUS, has_ended=_has_ended)
+@of_worker("Worker status", WORKER, has_ended=_has_ended)
 def get_worker_status(call: Call) -> Answer:
     """How a worker stands: status, branch, last sign of life, question."""
     return _worker(call, call.fleet.prompt_tasks.get(call.text("worker_id")))
@@ -114,15 +116,9 @@ def list_workers(call: Call) -> Answer:
     return page("workers", lines, call)
 
 
-@tool(
+@of_worker(
     "Collect a worker's result",
-    {
-        **WORKER,
-        "include_logs": flag(),
-        "log_tail_lines": integer(minimum=1, maximum=1000, default=80),
-    },
-    needs=("worker_id",),
-    gives=STATUS,
+    {**WORKER, "include_logs": flag(), "log_tail_lines": integer(minimum=1, maximum=1000, default=80)},
     has_ended=_has_ended,
 )
 def collect_worker_result(call: Call) -> Answer:
@@ -141,7 +137,7 @@ def collect_worker_result(call: Call) -> Answer:
     return told
 
 
-@tool("Cancel a worker", WORKER, needs=("worker_id",), gives=STATUS, access=Access.OWN, is_destructive=True)
+@of_worker("Cancel a worker", WORKER, access=Access.OWN, is_destructive=True)
 def cancel_worker(call: Call) -> Answer:
     """End a worker's agent; what it did is saved."""
     detail = call.fleet.prompt_tasks.get(call.text("worker_id"))
@@ -149,7 +145,7 @@ def cancel_worker(call: Call) -> Answer:
     return _worker(call, call.fleet.prompt_tasks.cancel(detail.prompt_task.id, by=call.caller.name))
 
 
-@tool(
+@of_worker(
     "Clean up after a worker",
     {
         **WORKER,
@@ -157,7 +153,6 @@ def cancel_worker(call: Call) -> Answer:
         "remove_worktree_dir": flag(default=True),
         "discard_branch": flag("also unmerged, if `fleet undo` can restore it"),
     },
-    needs=("worker_id",),
     gives={"worktree_removed": flag(), "branch_removed": flag(), "errors": strings()},
     access=Access.OWN,
     is_destructive=True,
@@ -182,14 +177,7 @@ def cleanup_worker(call: Call) -> Answer:
     }
 
 
-TOOLS = (
-    create_worker,
-    get_worker_status,
-    list_workers,
-    collect_worker_result,
-    cancel_worker,
-    cleanup_worker,
-)
+TOOLS = (create_worker, get_worker_status, list_workers, collect_worker_result, cancel_worker, cleanup_worker)
 
 
 # shapes

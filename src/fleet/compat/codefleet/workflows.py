@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fleet.compat.codefleet.tools import LISTED, age, gives_list, one_line, page, tool
@@ -17,6 +18,7 @@ from fleet.work.workflow import operations as ops
 
 WORKFLOW = {"workflow_id": string("id or name")}
 STATUS = {"workflow_id": string(), "status": string()}
+of_workflow = partial(tool, needs=("workflow_id",), gives=STATUS)  # a tool for one that is named
 ACTIONS: Mapping[str, type[ops.OfWorkflow]] = {
     "approve": ops.ApproveStage,
     "reject": ops.RejectStage,
@@ -67,7 +69,7 @@ def create_workflow(call: Call) -> Answer:
     return {**_workflow(begun), "warnings": [*begun.warnings]}
 
 
-@tool("Workflow status", WORKFLOW, needs=("workflow_id",), gives=STATUS, has_ended=_has_ended)
+@of_workflow("Workflow status", WORKFLOW, has_ended=_has_ended)
 def get_workflow_status(call: Call) -> Answer:
     """How a workflow and its stages stand."""
     return _workflow(_asked(call, ops.ShowWorkflow))
@@ -83,24 +85,15 @@ def list_workflows(call: Call) -> Answer:
     return page("workflows", [{name: one[name] for name in names} for one in told], call)
 
 
-@tool(
-    "Cancel a workflow",
-    WORKFLOW,
-    needs=("workflow_id",),
-    gives=STATUS,
-    access=Access.OWN,
-    is_destructive=True,
-)
+@of_workflow("Cancel a workflow", WORKFLOW, access=Access.OWN, is_destructive=True)
 def cancel_workflow(call: Call) -> Answer:
     """End all of a workflow; what was done stays on its branches."""
     return _workflow(_asked(call, ops.CancelWorkflow))
 
 
-@tool(
+@of_workflow(
     "Collect a workflow's result",
     {**WORKFLOW, "include_all_stages": flag(), "include_logs": flag("as resources")},
-    needs=("workflow_id",),
-    gives=STATUS,
     has_ended=_has_ended,
 )
 def collect_workflow_result(call: Call) -> Answer:
@@ -122,10 +115,9 @@ def collect_workflow_result(call: Call) -> Answer:
     return told
 
 
-@tool(
+@of_workflow(
     "Clean up after a workflow",
     WORKFLOW,
-    needs=("workflow_id",),
     gives={"workflow_id": string(), "stages_cleaned": integer(), "errors": strings()},
     access=Access.OWN,
     is_destructive=True,
@@ -144,12 +136,7 @@ def cleanup_workflow(call: Call) -> Answer:
 
 @tool(
     "Control a workflow",
-    {
-        **WORKFLOW,
-        "action": choice([*ACTIONS]),
-        "stage": string("name or index"),
-        "words": string(),
-    },
+    {**WORKFLOW, "action": choice([*ACTIONS]), "stage": string("name or index"), "words": string()},
     needs=("workflow_id", "action"),
     gives=STATUS,
     access=Access.PERSON,

@@ -87,10 +87,7 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
         columns,
         right=("age", "cpu", "mem", "up", "tokens", "cost"),
         drop=FIRST_TO_GO,
-        styles={
-            "state": lambda run: render.STATE_COLOURS.get(run.state, ""),
-            "last line": lambda run: "dim",
-        },
+        styles={"state": lambda run: render.STATE_COLOURS.get(run.state, ""), "last line": lambda run: "dim"},
     )
     return table.lines(runs, width)
 

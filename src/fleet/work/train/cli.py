@@ -27,7 +27,7 @@ _TABLE = render.Table[ops.TrainLine](
         "branches": lambda train: _tally(train),
         "project": lambda train: train.project,
         "why": lambda train: train.reason,
-    },
+    }
 )
 
 

@@ -27,7 +27,7 @@ _TABLE = render.Table[ops.WorkflowView](
         ),
         "age": lambda workflow: render.age_since(workflow.created_at),
         "project": lambda workflow: workflow.project,
-    },
+    }
 )
 
 
