@@ -32,7 +32,8 @@ from fleet.services.waiting import wait_until
 from fleet.shim import SOURCE as SHIM
 from fleet.work.workflow.blueprint import read_blueprint
 from fleet.work.workflow.model import Workflow
-from fleet.work.workflow.service import WorkflowService, WorkflowWish
+from fleet.work.workflow.operations import RunWorkflow
+from fleet.work.workflow.service import WorkflowService
 
 GOAL = 1.5
 ROUNDS = 3
@@ -110,10 +111,10 @@ def _wait(fleet: Fleet, name: str) -> Workflow:
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
     with open_fleet(place.home, str(repository)) as fleet:
         warm = read_blueprint({"name": "warm", "stages": chain(1)})
-        _wait(fleet, WorkflowService(fleet).start(warm, WorkflowWish(folder=str(repository))).id)
+        _wait(fleet, WorkflowService(fleet).start(warm, RunWorkflow(repo_path=str(repository)), origin="").id)
         begin = time.perf_counter()
         blueprint = read_blueprint({"name": "bench", "stages": stages})
-        work = WorkflowService(fleet).start(blueprint, WorkflowWish(folder=str(repository)))
+        work = WorkflowService(fleet).start(blueprint, RunWorkflow(repo_path=str(repository)), origin="")
         ended = _wait(fleet, work.id)
         took = (time.perf_counter() - begin) * 1000
     if str(ended.state) != "succeeded":

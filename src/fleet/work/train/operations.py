@@ -257,23 +257,13 @@ class StartMerge(
     )
 
     def __call__(self, call: Call) -> tuple[MergeStart, list[Next]]:
-        from fleet.work.train.service import MergeWish
-
         trains = OfTrain.service(call)
-        wish = MergeWish(
-            names=self.meant(call),
-            batch=self.batch,
-            into=self.into,
-            gates=self.gates,
-            is_ungated=self.no_gate,
-            with_checkout=self.update_checkout,
-            folder=self.repo_path,
-        )
+        self.names = self.meant(call)
         if self.pr:
-            made = trains.open_requests(wish)
+            made = trains.open_requests(self)
             rows = (PullRequestRow.of(one, protected_files=changed) for one, changed in made)
             return MergeStart(pull_requests=tuple(rows)), []
-        train = TrainView.of_work(trains.start(wish), call)
+        train = TrainView.of_work(trains.start(self), call)
         return MergeStart(train=train), train.follow_ups()
 
 

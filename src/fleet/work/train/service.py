@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleet.domain.ids import RunId, TaskId, TrainId, new_work_id
 from fleet.domain.run import Run, RunState, Wanted
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from fleet.services.deps import Deps
 
 
-class MergeWish(NamedTuple):
-    """Branches that are to be merged, and how."""
+class MergeWish(Protocol):
+    """Branches that are to be merged, and how: the operation that merges them."""
 
-    names: tuple[str, ...] = ()  # branches, or ids of runs or tasks
-    batch: str = ""  # all that was started together
-    into: str = ""  # "": merge.into, or the usual one
-    gates: tuple[str, ...] = ()  # (): merge.gates
-    is_ungated: bool = False  # a clean merge is enough
-    with_checkout: bool = False
-    folder: str = "."
+    names: tuple[str, ...]  # branches, or ids of runs or tasks
+    batch: str  # all that was started together
+    into: str  # "": merge.into, or the usual one
+    gates: tuple[str, ...]  # (): merge.gates
+    no_gate: bool  # a clean merge is enough
+    update_checkout: bool
+    repo_path: str
 
 
 class Prospect(NamedTuple):
@@ -67,7 +67,7 @@ class TrainService(WorkService[Train]):
 
     def start(self, wish: MergeWish) -> Train:
         """Have branches merged by a train; one into the same target that is under way takes them along."""
-        project = self._project_at(wish.folder)
+        project = self._project_at(wish.repo_path)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
         folder = self._deps.merging.checked_out_in(project, f"refs/heads/{into}")
@@ -93,7 +93,7 @@ class TrainService(WorkService[Train]):
                 created_at=now,
                 cars=tuple(cars),
                 gates=gates,
-                with_checkout=wish.with_checkout,
+                with_checkout=wish.update_checkout,
             )
         )
 
@@ -121,7 +121,7 @@ class TrainService(WorkService[Train]):
             )
 
         def joined(newest: Train) -> Train:
-            with_checkout = newest.with_checkout or wish.with_checkout
+            with_checkout = newest.with_checkout or wish.update_checkout
             return replace(joined_by(newest, cars), with_checkout=with_checkout)
 
         return self._change(train.id, joined)
@@ -147,9 +147,9 @@ class TrainService(WorkService[Train]):
         )
 
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
-        if wish.gates and wish.is_ungated:
+        if wish.gates and wish.no_gate:
             raise InvalidInput("gates and no_gate exclude each other", hint="leave one of them out")
-        gates = () if wish.is_ungated else wish.gates or self._deps.settings.merge_gates
+        gates = () if wish.no_gate else wish.gates or self._deps.settings.merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is empty or contains a NUL character")
         if "…" in gates:
@@ -301,12 +301,12 @@ class TrainService(WorkService[Train]):
 
         With each are the paths it changes that decide how work is judged.
         """
-        if wish.gates or wish.with_checkout:
+        if wish.gates or wish.update_checkout:
             raise InvalidInput(
                 "pull requests are merged by people: pr takes no gates and no update_checkout",
                 hint="leave them out",
             )
-        project = self._project_at(wish.folder)
+        project = self._project_at(wish.repo_path)
         into = self._target(project, wish.into)
         cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
         remote = self._deps.settings.merge_remote
@@ -338,13 +338,13 @@ class TrainService(WorkService[Train]):
 def _refuse_unready(gates: tuple[str, ...], into: str, folder: str, wish: MergeWish) -> None:
     """Refuse to land without a gate, and onto a checkout that would fall behind; both are told at once."""
     problems: list[FleetError] = []
-    if not gates and not wish.is_ungated:
+    if not gates and not wish.no_gate:
         gate, no_gate = Argument("merge.start", "gates"), Argument("merge.start", "no_gate")
         hint = ("add ", gate, ' "make test" or set merge.gates; ', no_gate, " lands whatever merges cleanly")
         problems.append(
             InvalidInput("no gate is set: nothing would test the branches before they land", hint=hint)
         )
-    if folder and not wish.with_checkout:
+    if folder and not wish.update_checkout:
         checkout = Argument("merge.start", "update_checkout")
         hint = ("add ", checkout, " to update that working tree, or check out another branch there")
         told = f"{into!r} is checked out in {folder}, where what lands would show as changes"

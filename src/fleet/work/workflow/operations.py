@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.work.workflow.blueprint import Blueprint
     from fleet.work.workflow.model import Stage, Workflow
-    from fleet.work.workflow.service import WorkflowService, WorkflowWish
+    from fleet.work.workflow.service import WorkflowService
     from fleet.work.workflow.stage_logs import StageEntry
 
 STATES = ("running", "succeeded", "failed", "cancelled")
@@ -264,6 +264,12 @@ class WorkflowSource(InRepository):
     timeout_seconds: float | None = number("Time limit of each stage that has none.", minimum=0, default=None)
 
     def blueprint(self, call: Call) -> Blueprint:
+        """Return the workflow that is named or given; set the commit that its HEAD is, if it starts there."""
+        found = self._blueprint(call)
+        self.base_ref = self.base_ref or (call.base if found.base_ref == "HEAD" else "")
+        return found
+
+    def _blueprint(self, call: Call) -> Blueprint:
         from dataclasses import replace
 
         from fleet.errors import InvalidInput
@@ -288,18 +294,6 @@ class WorkflowSource(InRepository):
             found = workflows.blueprint(self.source, folder=self.repo_path)
         stages = with_usual_seconds(found.stages, seconds)
         return replace(found, name=self.name or found.name, stages=stages)
-
-    def wish(self, call: Call, blueprint: Blueprint) -> WorkflowWish:
-        from fleet.work.workflow.service import WorkflowWish
-
-        return WorkflowWish(
-            folder=self.repo_path,
-            task_prompt=self.prompt,
-            base=self.base_ref or (call.base if blueprint.base_ref == "HEAD" else ""),
-            variables=self.variables,
-            coders=self.coders,
-            origin=call.origin,
-        )
 
 
 class RunWorkflow(
@@ -329,7 +323,7 @@ class RunWorkflow(
             call.refuse_agent("commands, flags or the user's checkout in a stage", given=reaches_out)
             if not self.source:
                 call.fleet.prompt_tasks.check_flags(stage.coder, stage.flags)
-        workflow = Workflows.service(call).start(blueprint, self.wish(call, blueprint))
+        workflow = Workflows.service(call).start(blueprint, self, origin=call.origin)
         return WorkflowView.of_work(workflow, call), [Next("workflow.show", workflow_id=workflow.id)]
 
 
@@ -342,7 +336,7 @@ class CheckWorkflow(
         from fleet.work.workflow.blueprint import preview
 
         blueprint = self.blueprint(call)
-        found = Workflows.service(call).check(blueprint, self.wish(call, blueprint))
+        found = Workflows.service(call).check(blueprint, self)
         return WorkflowView.of_work(preview(found), call), []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleet.config import require_plain
 from fleet.domain.ids import WorkflowId, new_work_id
@@ -50,15 +50,14 @@ LONGEST_FILE = 4 << 20
 BUILT_IN = Path(__file__).resolve().parents[2] / "workflows"
 
 
-class WorkflowWish(NamedTuple):
+class WorkflowWish(Protocol):
     """How a workflow is to be run; what is empty comes from its file or from the settings."""
 
-    folder: str = "."
-    task_prompt: str = ""
-    base: str = ""
-    variables: Mapping[str, str] = {}
-    coders: Mapping[str, str] = {}  # by stage; "" is for all that have none of their own here
-    origin: str = ""  # the spawn that it comes from
+    repo_path: str
+    prompt: str
+    base_ref: str
+    variables: Mapping[str, str]
+    coders: Mapping[str, str]  # by stage; "" is for all that have none of their own here
 
 
 class Known(NamedTuple):
@@ -103,7 +102,7 @@ class WorkflowService(WorkService[Workflow]):
     def check(self, blueprint: Blueprint, wish: WorkflowWish) -> Blueprint:
         """Return the workflow as it would run, given a task; raise whatever prevents that."""
         stages = self._checked(blueprint, wish)
-        self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        self._deps.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
         return replace(blueprint, stages=stages)
 
     def read(self, document: object, *, folder: str = ".") -> Blueprint:
@@ -112,7 +111,7 @@ class WorkflowService(WorkService[Workflow]):
         return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
-        check_text(wish.task_prompt, *wish.variables, *wish.variables.values())
+        check_text(wish.prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)
         _check_variables(stages, blueprint.variables, wish.variables)
         for stage in each_stage(stages):
@@ -124,21 +123,21 @@ class WorkflowService(WorkService[Workflow]):
                     raise
         return stages
 
-    def start(self, blueprint: Blueprint, wish: WorkflowWish) -> Workflow:
+    def start(self, blueprint: Blueprint, wish: WorkflowWish, *, origin: str) -> Workflow:
         """Record a workflow and wake the supervisor. All is checked before anything is recorded."""
         stages = self._checked(blueprint, wish)
-        prompt = wish.task_prompt or blueprint.task_prompt
+        prompt = wish.prompt or blueprint.task_prompt
         if not prompt.strip() and any("{task_prompt}" in stage.prompt for stage in stages):
             raise InvalidInput(
                 f"workflow {blueprint.name!r} needs a task", hint="give it a prompt: what is to be done"
             )
         shared = [stage.name for stage in each_stage(stages) if stage.strategy is Strategy.SHARED]
-        if shared and is_linked(wish.folder):  # it would work in the repository's main checkout
+        if shared and is_linked(wish.repo_path):  # it would work in the repository's main checkout
             raise InvalidInput(
                 f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
                 hint="call from inside the repository's main checkout, or choose another `strategy`",
             )
-        repository = self._deps.repositories.inspect(wish.folder, wish.base or blueprint.base_ref, ())
+        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
             id=WorkflowId(new_work_id("w-", now)),
@@ -150,7 +149,7 @@ class WorkflowService(WorkService[Workflow]):
             task_prompt=prompt,
             variables={**blueprint.variables, **wish.variables},
             stages=stages,
-            origin=wish.origin,
+            origin=origin,
         )
         return self._add(begin(workflow))
 
