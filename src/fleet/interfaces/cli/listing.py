@@ -103,15 +103,14 @@ def _totals(runs: Sequence[RunLine]) -> str:
     tokens = sum(run.usage.total_tokens for run in runs)
     costs = [run.usage.cost_usd for run in runs if run.usage.cost_usd is not None]
     loads = [run.load for run in runs if run.load]
-    parts = [f"{render.plural(len(runs), 'agent')}: {render.tally(run.state for run in runs)}"]
-    if loads:
-        parts.append(f"{sum(load.cpu_percent for load in loads):.0f}% cpu")
-        parts.append(render.megabytes(sum(load.memory_bytes for load in loads)))
-    if tokens:
-        parts.append(f"{render.count(tokens)} tokens")
-    if costs:
-        parts.append(render.money(sum(costs)))
-    return " · ".join(parts)
+    parts = (
+        f"{render.plural(len(runs), 'agent')}: {render.tally(run.state for run in runs)}",
+        f"{sum(load.cpu_percent for load in loads):.0f}% cpu" if loads else "",
+        render.megabytes(sum(load.memory_bytes for load in loads)) if loads else "",
+        f"{render.count(tokens)} tokens" if tokens else "",
+        render.money(sum(costs)) if costs else "",
+    )
+    return " · ".join(filter(None, parts))
 
 
 def _repair_store(home: Path) -> None:

@@ -133,15 +133,13 @@ def _tally(queue: ops.QueueView) -> str:
     """Return how many tasks there are in each state."""
     shown = len(queue.tasks)
     more = f" ({shown} shown, see all with -n {queue.in_progress})" if queue.in_progress > shown else ""
-    parts = [
+    parts = (
         f"{queue.in_progress} in progress{more}",
         f"{queue.open} open (`fleet task list`)" if queue.open else "none open",
-    ]
-    if queue.blocked:
-        parts.append(f"{queue.blocked} blocked")
-    if queue.questions:
-        parts.append(f"{render.plural(queue.questions, 'question')} (`fleet questions`)")
-    return " · ".join(parts)
+        f"{queue.blocked} blocked" if queue.blocked else "",
+        f"{render.plural(queue.questions, 'question')} (`fleet questions`)" if queue.questions else "",
+    )
+    return " · ".join(filter(None, parts))
 
 
 # one task
@@ -198,21 +196,18 @@ def _waits(task: TaskDetail) -> list[str]:
         return [f"{_date(task.not_before)} (`fleet resume {task.effective.coder}` goes on now)"]
     if task.state != "open":
         return []
-    lines = [f"{dep.id}  {dep.title} ({dep.state})" for dep in task.unmet_tasks]
-    if task.paused is not None:
-        lines.append("the queue, which is paused")
-    if task.hold:
-        lines.append(_hold_line(task.hold))
-    if is_early:
-        lines.append(_date(task.not_before))
-    if task.base_host:
-        lines.append(f"host {task.base_host}, which alone has its work so far")
-    if task.waits_for_base and task.is_shared:
-        lines.append(f"a host that has commit {(task.base or '')[:12]}, where it begins")
-    if task.needs:
-        lines.append(f"a host that is {' and '.join(task.needs)}")
-    if task.refusal:
-        lines.append(f"room: {task.refusal}")
+    base = (task.base or "")[:12]
+    reasons = (
+        *(f"{dep.id}  {dep.title} ({dep.state})" for dep in task.unmet_tasks),
+        "the queue, which is paused" if task.paused is not None else "",
+        _hold_line(task.hold) if task.hold else "",
+        _date(task.not_before) if is_early else "",
+        f"host {task.base_host}, which alone has its work so far" if task.base_host else "",
+        f"a host that has commit {base}, where it begins" if task.waits_for_base and task.is_shared else "",
+        f"a host that is {' and '.join(task.needs)}" if task.needs else "",
+        f"room: {task.refusal}" if task.refusal else "",
+    )
+    lines = [reason for reason in reasons if reason]
     if not lines and task.is_shared:
         deps = ", and the work of the tasks it depends on" if task.deps else ""
         lines.append(f"its turn, on a host that has {task.effective.coder} and {task.project}{deps}")

@@ -157,19 +157,15 @@ def _some(names: Sequence[str]) -> str:
 
 def _clean(session: Session, request: CleanRuns, *, is_sure: bool, as_json: bool) -> None:
     runs: list[RunView] = session.ask(CleanRuns(all=request.all, dry_run=True))
-    if not runs:
-        if as_json:
-            render.out_json([])
-        render.say("nothing to clean")
-        return
-    if request.dry_run:
+    if request.dry_run or not runs:
         if as_json:
             render.out_json(runs)
-        else:
+        if not as_json or not runs:
             rows = [
                 (run.branch, run.id, run.state, difference(run.diff), run.workspace or "") for run in runs
             ]
-            render.Table(render.cells("branch", "run", "state", "work", "workspace")).show(rows)
+            columns = render.cells("branch", "run", "state", "work", "workspace")
+            render.Table(columns).show(rows, empty="nothing to clean")
         return
     if not as_json:
         _show_victims(runs)
