@@ -169,11 +169,7 @@ class HomeFleet(Fleet):
 
 
 def load_settings(
-    home: Path,
-    project: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    strict: bool = False,
+    home: Path, project: Path | None = None, environ: Mapping[str, str] = os.environ, *, strict: bool = False
 ) -> Settings:
     from fleet.config import load
 

@@ -38,7 +38,8 @@ def touch(folder: Path, *names: str) -> None:
 def planned(plan: InitPlan) -> dict[str, object]:
     """Apply the plan; return what it sets beyond the defaults."""
     apply_init(plan)
-    settings = load(plan.repository.parent / "home", plan.repository, environ={})
+    repository = plan.file.parents[1]
+    settings = load(repository.parent / "home", repository, environ={})
     set_values = {row.key: row.value for row in show(settings) if row.origin != "default"}
     return {key: value for key, value in set_values.items() if value != ()}
 

@@ -18,8 +18,7 @@ from fleet.engine.reconcilers import Reconcilers
 from fleet.engine.supervisor import wish_prefixes
 from fleet.ports.store import Store
 from fleet.records.lineage import Lineage
-from fleet.services.decisions import decisions_due
-from fleet.services.results import Results
+from fleet.services.results import Results, decisions_due
 from fleet.work import registry
 from fleet.work.spec import Work
 from tests.contexts import make_context

@@ -33,11 +33,7 @@ class _Entry(NamedTuple):
 
 
 def load(
-    home: Path,
-    project: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    strict: bool = False,
+    home: Path, project: Path | None = None, environ: Mapping[str, str] = os.environ, *, strict: bool = False
 ) -> Settings:
     """Return the settings in force.
 

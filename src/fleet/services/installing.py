@@ -13,16 +13,7 @@ from typing import TypeAlias
 
 from fleet.config import locked
 from fleet.errors import Conflict, InvalidInput, NotFound
-from fleet.services.clients import (
-    CLIENTS,
-    Format,
-    Launch,
-    Piece,
-    Places,
-    Scope,
-    clients_in_use,
-    status_line,
-)
+from fleet.services.clients import CLIENTS, Format, Launch, Piece, Places, Scope, clients_in_use, status_line
 from fleet.services.config_edits import (
     Change,
     ConfigEdit,

@@ -197,9 +197,7 @@ class QuestionService:
         return self._questions.update(
             question.id,
             lambda asked: replace(
-                asked,
-                awaited_until=0.0,
-                is_heard=asked.is_heard or asked.state is QuestionState.ANSWERED,
+                asked, awaited_until=0.0, is_heard=asked.is_heard or asked.state is QuestionState.ANSWERED
             ),
         )
 

@@ -21,7 +21,6 @@ from fleet.records.lineage import Lineage
 from fleet.records.tasks import Hold, QueueState, Tasks
 from fleet.services.fleet import Fleet
 
-CHUNK = 1 << 16
 # The entries of a task's log that tell when it came into its state.
 _BEGINS = {
     TaskState.OPEN: ("reopened", "restart"),
@@ -262,8 +261,7 @@ def open_log(path: Path, count: int | None) -> BinaryIO:
         file = path.open("rb")
     except FileNotFoundError:
         raise NotFound(
-            f"there is no log yet: {path}",
-            hint=("start a supervisor with ", Next("supervisor.start")),
+            f"there is no log yet: {path}", hint=("start a supervisor with ", Next("supervisor.start"))
         ) from None
     file.seek(_start_of_last(file, count) if count else 0)
     return file
@@ -271,18 +269,14 @@ def open_log(path: Path, count: int | None) -> BinaryIO:
 
 def _start_of_last(file: BinaryIO, count: int) -> int:
     """Return where the last lines of a file begin, reading no more of it than these."""
-    end = position = file.seek(0, 2)
-    found = 0
-    while position:
-        size = min(CHUNK, position)
-        position -= size
-        file.seek(position)
-        data = file.read(size)
-        at = len(data)
-        if position + size == end and data.endswith(b"\n"):
+    from mmap import ACCESS_READ, mmap
+
+    at = file.seek(0, os.SEEK_END)
+    if not at:
+        return 0
+    with mmap(file.fileno(), at, access=ACCESS_READ) as data:
+        if data[-1:] == b"\n":
             at -= 1  # it ends the last line, and begins none
-        while (at := data.rfind(b"\n", 0, at)) >= 0:
-            found += 1
-            if found == count:
-                return position + at + 1
-    return 0
+        while count and at >= 0:
+            at, count = data.rfind(b"\n", 0, at), count - 1
+    return at + 1

@@ -1,14 +1,17 @@
-"""Which branches are the result of work made of tasks, whatever kind it is of."""
+"""What comes of work made of tasks, whatever its kind: branches with its result, decisions for a person."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleet.errors import NotFound
+from fleet.errors import Next, NotFound
+from fleet.ports.store import find_all
 from fleet.work.registry import find_work, kinds
+from fleet.work.spec import Due
 
 if TYPE_CHECKING:
     from fleet.ports.store import Store
+    from fleet.services.fleet import Fleet
     from fleet.work.spec import Work
 
 
@@ -47,3 +50,18 @@ class Results:
         if not branches:
             raise NotFound(f"{name} has no result that could be merged", hint="name a branch of it instead")
         return branches
+
+
+def decisions_due(fleet: Fleet) -> list[Due]:
+    """What waits for a person besides questions: decisions on work, oldest first by kind, then held runs."""
+    due: list[Due] = []
+    for kind in kinds():
+        # Most often there is none: then nothing of the kind is loaded.
+        if kind.asking and (records := list(find_all(fleet.store, kind.name, *kind.asking))):
+            found = map(kind.collection(fleet.store).decode, records)
+            for work in sorted(found, key=lambda one: one.created_at):
+                due += kind.decisions(work)
+    for run in fleet.boundary.held():
+        next_ = Next("boundary.show", run=run.id)
+        due.append(Due("held", run.id, f"{run.branch} is held: {run.held}", next_))
+    return due

@@ -19,17 +19,30 @@ _LIVE = frozenset({"running", "waiting", "unknown"})
 
 
 def records_of_runs(store: Store, *, everything: bool = False, folder: str | None = None) -> list[Record]:
-    """Return runs, oldest first: those with a workspace or work, or all; of a folder's project only."""
+    """Return runs, oldest first: those with a workspace or work, or all.
+
+    With a folder, only those of the project that it is in: in its checkout, or in a workspace of it.
+    """
     from fleet.ports.store import find_all
 
     records = list(find_all(store, "run") if everything else find_all(store, "run", "shown", "yes"))
-    return records if folder is None else _of_project_at(folder, records)
+    if folder is None:
+        return records
+    here = os.path.realpath(folder)
+    projects = {
+        str(record.body["project"])
+        for record in records
+        for top in (record.body["project"], record.body.get("workspace"))
+        if top and (here == top or here.startswith(str(top).rstrip("/") + "/"))
+    }
+    innermost = max(projects, key=len, default=None)
+    return [record for record in records if record.body["project"] == innermost]
 
 
 def activity_of(fleet: Fleet) -> str:
     """Return what goes on in a line; "" if nothing does."""
     from fleet.domain.task import TaskState
-    from fleet.services.decisions import decisions_due
+    from fleet.services.results import decisions_due
 
     states = [record.body.get("state") for record in records_of_runs(fleet.store)]
     counts = {
@@ -56,16 +69,3 @@ def measure(fleet: Fleet, records: Sequence[Record]) -> Mapping[str, ProcessUsag
 
     agents = {body["id"]: ProcessId(**body["agent"]) for body in live}
     return measure_usage(agents, fleet.process_probe, fleet.home)
-
-
-def _of_project_at(folder: str, records: Sequence[Record]) -> list[Record]:
-    """Keep the runs of the project that the folder is in: in its checkout, or in a workspace of it."""
-    here = os.path.realpath(folder)
-    projects = {
-        str(record.body["project"])
-        for record in records
-        for top in (record.body["project"], record.body.get("workspace"))
-        if top and (here == top or here.startswith(str(top).rstrip("/") + "/"))
-    }
-    innermost = max(projects, key=len, default=None)
-    return [record for record in records if record.body["project"] == innermost]

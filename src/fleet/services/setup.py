@@ -43,7 +43,6 @@ class ImportedSettings:
 class InitPlan:
     """What `fleet init` would do."""
 
-    repository: Path
     type: ProjectType
     file: Path
     text: str
@@ -134,11 +133,7 @@ def show(settings: Settings) -> list[Row]:
 
 
 def plan_init(
-    repository: Path,
-    type_: str | None = None,
-    *,
-    older: Sequence[ImportedSettings] = (),
-    force: bool = False,
+    repository: Path, type_: str | None = None, *, older: Sequence[ImportedSettings] = (), force: bool = False
 ) -> InitPlan:
     """Plan the project's configuration: a preset for its type, overridden by older files, the last one most.
 
@@ -159,7 +154,6 @@ def plan_init(
     text = _render(values)
     check_text(str(file), text)
     return InitPlan(
-        repository=repository,
         type=type_,
         file=file,
         text=text,
@@ -191,7 +185,13 @@ def set_value(file: Path, key: str, text: str) -> Json:
     All else in the file stays as it is, comments and layout included. The file is replaced whole,
     and only by one that is valid.
     """
-    value = _parse(key, text)
+    setting = find_setting(key)
+    try:
+        text.encode()
+        parsed: Value | Json = setting.parse(text) if setting else _parse_freely(text)
+    except ValueError as exc:
+        raise InvalidInput(f"{key} {exc}") from exc
+    value: Json = list(parsed) if isinstance(parsed, tuple) else parsed
     file = file.resolve()
     path = key.split(".", 2)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -260,16 +260,6 @@ def _matches(name: str, line: str) -> bool:
 
 
 # Editing
-
-
-def _parse(key: str, text: str) -> Json:
-    setting = find_setting(key)
-    try:
-        text.encode()
-        value: Value | Json = setting.parse(text) if setting else _parse_freely(text)
-    except ValueError as exc:
-        raise InvalidInput(f"{key} {exc}") from exc
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _parse_freely(text: str) -> Json:

@@ -66,10 +66,6 @@ class SpawnService:
     def _runs(self) -> Runs:
         return Runs(self._deps.store)
 
-    @cached_property
-    def _lineage(self) -> Lineage:
-        return Lineage(self._deps.store)
-
     # who calls
 
     def identify(self, own: Mark, server: Ancestry, peers: Sequence[Ancestry] | None) -> Caller:
@@ -132,7 +128,7 @@ class SpawnService:
         )
 
     def _agent(self, run: Run) -> Caller:
-        spawn = self._lineage.spawn_behind(run.id)
+        spawn = Lineage(self._deps.store).spawn_behind(run.id)
         if spawn is None:  # it was started from a command line
             return replace(_free_caller(self._deps.home_settings), run=run)
         return Caller(
@@ -241,7 +237,7 @@ class SpawnService:
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:
-            check_own(caller, set(self._lineage.runs_behind(name)))
+            check_own(caller, set(Lineage(self._deps.store).runs_behind(name)))
 
     def require_repository(self, caller: Caller, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
