@@ -23,7 +23,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.task_prompts import PLAN
 from fleet.domain.usage import Usage
 from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
-from fleet.engine.task_files import Artifacts
+from fleet.engine.task_files import TaskFiles
 from fleet.errors import Conflict, Fenced
 from fleet.ports.store import Store
 from fleet.records.runs import Runs
@@ -107,12 +107,12 @@ def test_an_heir_tells_a_person_what_the_dead_one_could_not() -> None:
 
 def test_a_cut_off_host_cannot_write_over_the_files_that_the_new_holder_kept(tmp_path: Path) -> None:
     store = MemoryStore()
-    old, new = (Artifacts(store, name, lambda task, name=name: tmp_path / name / task) for name in ("a", "b"))
+    old, new = (TaskFiles(store, name, lambda task, name=name: tmp_path / name / task) for name in ("a", "b"))
     for host, token, text in (("b", 2, "of the new one"), ("a", 1, "of the old one")):
         (tmp_path / host / "t-1").mkdir(parents=True)
         (tmp_path / host / "t-1" / PLAN).write_text(text)
         (new if host == "b" else old).keep(TaskId("t-1"), token)
-    Artifacts(store, "c", lambda task: tmp_path / "c" / task).bring(TaskId("t-1"))
+    TaskFiles(store, "c", lambda task: tmp_path / "c" / task).bring(TaskId("t-1"))
     assert (tmp_path / "c" / "t-1" / PLAN).read_text() == "of the new one"
 
 
@@ -121,11 +121,11 @@ def test_what_an_agent_puts_in_the_way_of_its_files_is_neither_written_through_n
     tmp_path: Path, trap: str
 ) -> None:
     store = MemoryStore()
-    mine = Artifacts(store, "b", lambda task: tmp_path / "b" / task)
+    mine = TaskFiles(store, "b", lambda task: tmp_path / "b" / task)
     folder = tmp_path / "a" / "t-1"
     folder.mkdir(parents=True)
     (folder / PLAN).write_text("payload")
-    Artifacts(store, "a", lambda task: tmp_path / "a" / task).keep(TaskId("t-1"), 1)
+    TaskFiles(store, "a", lambda task: tmp_path / "a" / task).keep(TaskId("t-1"), 1)
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "b" / "t-1").mkdir(parents=True)

@@ -39,7 +39,7 @@ class Question:
                 hint=("see those that are open with ", Next("question.list")),
             )
         said = answer.strip()
-        chosen = self._numbered.get(said, said)
+        chosen = self.numbered.get(said, said)
         return replace(self, state=QuestionState.ANSWERED, answer=chosen, answered_by=by, answered_at=now)
 
     def withdraw(self) -> Question:
@@ -49,10 +49,10 @@ class Question:
     def is_misnumbered(self, answer: str) -> bool:
         """Whether an answer is a number, though there is no such option: a slip that would be final."""
         said = answer.strip()
-        return bool(self.options) and said.isdecimal() and said not in {*self.options, *self._numbered}
+        return bool(self.options) and said.isdecimal() and said not in {*self.options, *self.numbered}
 
     @property
-    def _numbered(self) -> dict[str, str]:
+    def numbered(self) -> dict[str, str]:
         return {str(number): option for number, option in enumerate(self.options, start=1)}
 
 
@@ -65,34 +65,31 @@ class Block:
 
 
 _HEADING = re.compile(r"^##\s*(?P<kind>[QA])\s*:\s*(?P<rest>.*)$")
-_STAMP = re.compile(r"\s+(?:--|—)\s+\d{4}-\d\d-\d\d.*$")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d|<YYYY")
+_STAMPS = {  # what is no part of the text behind a heading
+    "Q": re.compile(r"\s+(?:--|—)\s+\d{4}-\d\d-\d\d.*$"),
+    "A": re.compile(r"^(?:\d{4}-\d\d-\d\d|<YYYY).*$"),
+}
 
 
 def read_blocks(text: str) -> list[Block]:
     """Return the questions of a Q&A file, in order, each with the answer below it, if there is one."""
+    lines = text.splitlines()
     blocks: list[Block] = []
-    kind, lines = "", list[str]()
-    for line in [*text.splitlines(), "## Q:"]:
-        heading = _HEADING.match(line)
-        if heading is None:
-            lines.append(line)
-            continue
-        blocks = _with_part(blocks, kind, lines)
-        kind, rest = heading["kind"], heading["rest"].strip()
-        is_blank = kind == "A" and (not rest or _DATE.match(rest))
-        lines = [] if is_blank else [_STAMP.sub("", rest) if kind == "Q" else rest]
+    for heading, start, end in _sections(lines):
+        first = _STAMPS[heading["kind"]].sub("", heading["rest"].strip())
+        told = "\n".join([first, *lines[start + 1 : end]]).strip()
+        if told and heading["kind"] == "Q":
+            blocks.append(Block(text=told))
+        elif told and blocks:
+            blocks[-1] = replace(blocks[-1], answer=f"{blocks[-1].answer}\n{told}".strip())
     return blocks
 
 
-def _with_part(blocks: list[Block], kind: str, lines: list[str]) -> list[Block]:
-    told = "\n".join(lines).strip()
-    if kind == "Q":
-        return [*blocks, Block(text=told)] if told else blocks
-    if kind == "A" and blocks and told:
-        last = blocks[-1]
-        return [*blocks[:-1], replace(last, answer=f"{last.answer}\n{told}".strip())]
-    return blocks
+def _sections(lines: list[str]) -> list[tuple[re.Match[str], int, int]]:
+    """Return the headings of a file, and between which lines each is what was written last."""
+    headings = [(found, number) for number, line in enumerate(lines) if (found := _HEADING.match(line))]
+    ends = [*(number for _, number in headings[1:]), len(lines)]
+    return [(found, start, end) for (found, start), end in zip(headings, ends, strict=False)]
 
 
 def write_question(question: Question, stamp: str) -> str:
@@ -109,12 +106,10 @@ def first_line(text: str) -> str:
 def with_answer(text: str, question: str, block: str) -> str:
     """Return a file's text with an answer below its question; at the end if the question is not there."""
     lines = text.splitlines(keepends=True)
-    headings = [(number, found) for number, line in enumerate(lines) if (found := _HEADING.match(line))]
-    ends = [*(number for number, _ in headings[1:]), len(lines)]
-    for (_, heading), after in zip(headings, ends, strict=False):
-        is_question = heading["kind"] == "Q" and first_line(_STAMP.sub("", heading["rest"])) == question
-        if is_question and (after == len(lines) or not lines[after].lstrip("# ").startswith("A")):
-            return "".join([*lines[:after], block, *lines[after:]])
+    for heading, _, end in _sections(lines):
+        is_question = heading["kind"] == "Q" and first_line(_STAMPS["Q"].sub("", heading["rest"])) == question
+        if is_question and (end == len(lines) or not lines[end].lstrip("# ").startswith("A")):
+            return "".join([*lines[:end], block, *lines[end:]])
     return text + block
 
 

@@ -22,7 +22,7 @@ from fleet.domain.wait import Wait
 from fleet.engine.admission import AdmissionControl, CoderPauses, cost_of
 from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
-from fleet.engine.task_files import Artifacts, TaskQuestions, tell_answers
+from fleet.engine.task_files import TaskFiles, tell_answers
 from fleet.errors import CoderMissing, FleetError, OverLimit, Stale, StoreUnusable
 
 log = logging.getLogger(__name__)
@@ -35,15 +35,13 @@ class Attempts:
         *,
         admission: AdmissionControl,
         pauses: CoderPauses,
-        questions: TaskQuestions,
-        artifacts: Artifacts,
+        files: TaskFiles,
     ) -> None:
         self._context = context
         self._tasks = context.tasks
         self._admission = admission
         self._pauses = pauses
-        self._questions = questions
-        self._artifacts = artifacts
+        self._files = files
 
     # runs are made and prompted
 
@@ -175,7 +173,7 @@ class Attempts:
         """Judge how a turn ended, and act on it; return the task as it is then."""
         result = run.result or Result(status=run.state, reason=run.state_reason)
         self._settle_up(task, run)
-        asked = self._questions.asked(task, told=result.question)
+        asked = self._files.asked(task, told=result.question)
         question, plan = asked.text if asked else "", self._context.plan_of(task.id)
         if not question and plan == "blocked" and task.close_reason is None and not task.ends_with_turn:
             question = f"its plan says that it is blocked; read `fleet task {task.id} plan`"
@@ -196,12 +194,12 @@ class Attempts:
             task = replace(task, close_reason=summary or "its plan says that it is completed")
         if task.gates and result.cause is Cause.NONE and not result.tests and not task.ends_with_turn:
             task = replace(task, close_reason=None)  # it said so after the gates could have been asked
-        answers = self._questions.unheard(task)
+        answers = self._files.unheard(task)
         is_open = result.cause is Cause.NONE and task.close_reason is None and not ending.question
         if answers and is_open and ending.can_resume:  # they came before the turn had ended
             decision = Decision(step=Step.PROMPT, prompt=tell_answers(answers))
             judged = self.apply(task, decision, run=run)
-            self._questions.mark_heard(answers)
+            self._files.mark_heard(answers)
             return judged
         patience = Patience(
             max_failures=max(1, task.attempts or settings.max_failures),
@@ -272,7 +270,7 @@ class Attempts:
         if decision.holds_coder_until is not None:  # first: cut off after the verdict, it would be forgotten
             until = decision.holds_coder_until
             self._pauses.put(task.coder_used, self._wait(decision, until) if until else None, decision.reason)
-        self._artifacts.keep(task.id, task.token)  # first: the verdict may let another host go on from them
+        self._files.keep(task.id, task.token)  # first: the verdict may let another host go on from them
         gates = run.result.tests if run and run.result and decision.step is Step.CLOSE else ""
         told = f"{decision.reason} ({gates})" if gates else decision.reason
         judged = self._tasks.update_held(task.id, task.claim, applied, kind=str(decision.step), text=told)

@@ -30,7 +30,7 @@ from fleet.engine.clock import Waits
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.reconcilers import Isolation
 from fleet.engine.room import is_no_room
-from fleet.engine.task_files import Artifacts, TaskQuestions, tell_answers
+from fleet.engine.task_files import TaskFiles, tell_answers
 from fleet.errors import Fenced, FleetError, NotFound
 
 log = logging.getLogger(__name__)
@@ -54,16 +54,14 @@ class Queue:
         self._tasks = context.tasks
         self._state = context.queue_state
         self._admission = AdmissionControl(context)
-        self._questions = TaskQuestions(context.store, context.task_folder)
-        self._artifacts = Artifacts(context.store, context.host, context.task_folder)
+        self._files = TaskFiles(context.store, context.host, context.task_folder)
         self._pauses = CoderPauses(context)
         self._waits = Waits(context.clock)
         self._attempts = Attempts(
             context,
             admission=self._admission,
             pauses=self._pauses,
-            questions=self._questions,
-            artifacts=self._artifacts,
+            files=self._files,
         )
         self.is_draining = False
         self._has_room = True
@@ -144,7 +142,7 @@ class Queue:
             return replace(task, is_announced=True) if task.state is TaskState.CLOSED else task
 
         self._update_dependents(closed, met)
-        self._questions.withdraw(closed)
+        self._files.questions.withdraw(closed.id)
         if self._tasks.update(closed.id, announced).state is not TaskState.CLOSED:
             self._update_dependents(closed, unmet_again)  # somebody has just opened it again
 
@@ -318,9 +316,9 @@ class Queue:
         run_id = new_run_id()
         now = time.time()
         folder = self._context.task_folder(task.id)
-        self._artifacts.bring(task.id)
-        self._artifacts.reopen_plan(task.id)
-        answers = self._questions.unheard(task)
+        self._files.bring(task.id)
+        self._files.reopen_plan(task.id)
+        answers = self._files.unheard(task)
         deps = self._attempts.done_deps(task)
 
         def taken(newest: Task) -> Task:
@@ -337,7 +335,7 @@ class Queue:
             return replace(held, prompt=prompt + told, run_usd=0.0)
 
         held = self._tasks.update(task.id, taken)
-        self._questions.mark_heard(answers)
+        self._files.mark_heard(answers)
         self._attempts.make(held)
 
     def _ready(self) -> Iterator[Task]:
@@ -370,7 +368,7 @@ class Queue:
 
     def _hear_answer(self, task: Task) -> None:
         """Go on with a task whose question was answered."""
-        answers = self._questions.unheard(task)
+        answers = self._files.unheard(task)
         if task.question not in {question.id for question in answers}:
             return
         run = self._context.runs.peek(task.run) if task.run else None
@@ -386,4 +384,4 @@ class Queue:
 
         self._tasks.update(task.id, answered)
         if goes_on:  # else the next agent gets the answers with its task
-            self._questions.mark_heard(answers)
+            self._files.mark_heard(answers)

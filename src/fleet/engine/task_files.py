@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.ids import TaskId, new_question_id
+from fleet.domain.ids import TaskId
 from fleet.domain.question import Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
 from fleet.domain.task_prompts import KNOWLEDGE, PLAN, QUESTIONS, read_plan
@@ -26,11 +26,12 @@ NAMES = (PLAN, KNOWLEDGE, QUESTIONS)
 LONGEST = 1 << 20  # characters of one file that are carried
 
 
-class Artifacts:
-    """The files of tasks, carried through the store that hosts share."""
+class TaskFiles:
+    """The files of tasks, carried through the store that hosts share, and the questions in them."""
 
     def __init__(self, store: Store, host: str, folder_of: Callable[[TaskId], Path]) -> None:
         self._store = store
+        self.questions = Questions(store)
         self._host = host
         self._folder_of = folder_of
 
@@ -67,40 +68,27 @@ class Artifacts:
         if read_plan(text) == "completed":
             write_plain(path, f"{text.rstrip()}\n\nIt was opened again.\nStatus: in_progress\n")
 
-
-class TaskQuestions:
-    """What agents asked, by command, by event or in their Q&A files, and what people answered."""
-
-    def __init__(self, store: Store, folder_of: Callable[[TaskId], Path]) -> None:
-        self._questions = Questions(store)
-        self._folder_of = folder_of
+    # questions, asked by command, by event or in the file, and what people answered
 
     def asked(self, task: Task, told: str = "") -> Question | None:
         """Return the oldest question of a task that nobody has answered; `told` is one from its stream."""
-        self._take_in(task)
-        known = self._questions.find("task", task.id)
+        known = self._take_in(task)
         if told and told not in {question.text for question in known}:
-            known = [*known, self._record(task, told)]
+            known.append(self.questions.ask(task.id, told))
         return next((question for question in known if question.state is QuestionState.PENDING), None)
 
     def unheard(self, task: Task) -> list[Question]:
         """Return the questions of a task that were answered, whichever way, and whose agent does not know."""
-        self._take_in(task)
-        known = self._questions.find("task", task.id)
+        known = self._take_in(task)
         return [one for one in known if one.state is QuestionState.ANSWERED and not one.is_heard]
-
-    def withdraw(self, task: Task) -> None:
-        """Close what a task asked and nobody needs to answer any more."""
-        for question in self._questions.find("task", task.id):
-            self._questions.update(question.id, Question.withdraw)
 
     def mark_heard(self, questions: Iterable[Question]) -> None:
         for question in questions:
-            self._questions.update(question.id, lambda asked: replace(asked, is_heard=True))
+            self.questions.update(question.id, lambda asked: replace(asked, is_heard=True))
 
-    def _take_in(self, task: Task) -> None:
-        """Record what stands in the task's file and is not recorded yet: questions, and answers to them."""
-        known = self._questions.find("task", task.id)
+    def _take_in(self, task: Task) -> list[Question]:
+        """Record what stands in the task's file and is not recorded yet; return all that it asked."""
+        known = self.questions.find("task", task.id)
         by_place = {question.place: question for question in known if question.place}
         by_command = [question for question in known if not question.place]
         blocks = read_blocks(read_plain(self._folder_of(task.id) / QUESTIONS))
@@ -109,7 +97,7 @@ class TaskQuestions:
             if question is None or first_line(question.text) != line:
                 question = next((one for one in by_command if first_line(one.text) == line), None)
                 if question is None:
-                    question = self._record(task, block.text, place=place)
+                    question = self.questions.ask(task.id, block.text, place=place)
                 else:
                     by_command.remove(question)
 
@@ -118,13 +106,8 @@ class TaskQuestions:
                 return asked.give(answer, by=QUESTIONS, now=time.time()) if is_open else asked
 
             if block.answer and question.state is QuestionState.PENDING:
-                self._questions.update(question.id, answered)
-
-    def _record(self, task: Task, text: str, *, place: int = 0) -> Question:
-        now = time.time()
-        question = Question(id=new_question_id(now), task=task.id, text=text, asked_at=now, place=place)
-        self._questions.add(question)
-        return question
+                self.questions.update(question.id, answered)
+        return self.questions.find("task", task.id) if blocks else known
 
 
 def tell_answers(questions: Iterable[Question]) -> str:

@@ -108,11 +108,9 @@ class AnswerQuestion(
         questions = call.fleet.questions
         asked = questions.get(self.question_id)
         call.require_repository(call.fleet.tasks.get(asked.task).project)
-        by = call.caller.name
-        if self.option is not None:
-            asked = questions.choose(asked.id, self.option, by=by)
-        else:
-            asked = questions.answer(asked.id, self.answer or "", by=by)
+        is_option = self.option is not None
+        text = str(self.option) if is_option else self.answer or ""
+        asked = questions.answer(asked.id, text, by=call.caller.name, is_option=is_option)
         paused = call.fleet.queue.paused()
         follow_up = Next("queue.resume") if paused is not None else Next("task.show", task_id=asked.task)
         return AnsweredQuestion.of(asked, paused=paused), [follow_up]

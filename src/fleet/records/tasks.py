@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from fleet.domain.event import Json
-from fleet.domain.ids import TaskId
+from fleet.domain.ids import TaskId, new_question_id
 from fleet.domain.question import Question
 from fleet.domain.queue import Ledger, Reservation
 from fleet.domain.task import Claim, Task, TaskState
@@ -119,6 +119,19 @@ class Questions(Collection[Question]):
     @staticmethod
     def index(question: Question) -> dict[str, str]:
         return {"state": str(question.state), "task": question.task}
+
+    def ask(self, task_id: TaskId, text: str, *, options: tuple[str, ...] = (), place: int = 0) -> Question:
+        now = time.time()
+        question = Question(
+            id=new_question_id(now), task=task_id, text=text, asked_at=now, options=options, place=place
+        )
+        self.add(question)
+        return question
+
+    def withdraw(self, task_id: TaskId) -> None:
+        """Close what a task asked and nobody needs to answer any more: else it would block the task again."""
+        for question in self.find("task", task_id):
+            self.update(question.id, Question.withdraw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

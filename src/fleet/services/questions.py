@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.domain.ids import QuestionId, new_question_id
+from fleet.domain.ids import QuestionId
 from fleet.domain.question import (
     Question,
     QuestionState,
@@ -54,21 +54,13 @@ class QuestionService:
             raise Conflict(
                 f"task {task.id} is closed", hint=("reopen it with ", Next("task.reopen", task_id=task.id))
             )
-        now = time.time()
-        draft = Question(
-            id=new_question_id(now),
-            task=task.id,
-            text=" ".join(text.split()),
-            asked_at=now,
-            options=tuple(choices),
-        )
-        self._questions.add(draft)
-        self._records.note(task.id, "asked", draft.text)
+        asked = self._questions.ask(task.id, " ".join(text.split()), options=tuple(choices))
+        self._records.note(task.id, "asked", asked.text)
         self._link.wake()
         with self._in_file_of(task) as path:
             make_private(path.parent)
-            append_plain(path, write_question(draft, _stamp(now)))
-        return draft
+            append_plain(path, write_question(asked, _stamp(asked.asked_at)))
+        return asked
 
     @contextmanager
     def _in_file_of(self, task: Task) -> Generator[Path]:
@@ -152,21 +144,18 @@ class QuestionService:
             raise NotFound(f"there is no open question {name!r}", hint=("see ", Next("question.list")))
         return found[0]
 
-    def choose(self, name: str, number: int, *, by: str) -> Question:
-        """Answer a question with one of its options, counted from 1."""
-        question = self.get(name)
-        if not 1 <= number <= len(question.options):
-            raise _no_option(question)
-        return self.answer(question.id, str(number), by=by)
+    def answer(self, name: str, text: str, *, by: str, is_option: bool = False) -> Question:
+        """Answer a question; the first answer wins. A task's id stands for its only open question.
 
-    def answer(self, name: str, text: str, *, by: str) -> Question:
-        """Answer a question; the first answer wins. A task's id stands for its only open question."""
+        With `is_option` the text must be the number of an option, counted from 1.
+        """
         if not text.strip():
             raise InvalidInput("the answer is empty", hint="answer in words, or with an option's number")
         check_text(text)
         now, asked = time.time(), self.get(name)
-        if asked.is_misnumbered(text):
-            raise _no_option(asked)
+        if asked.is_misnumbered(text) or (is_option and text not in asked.numbered):
+            have = f"has options 1 to {len(asked.options)}" if asked.options else "has no options"
+            raise InvalidInput(f"question {asked.id} {have}", hint=("see ", Next("question.list")))
         question = self._questions.update(asked.id, lambda newest: newest.give(text, by=by, now=now))
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
@@ -194,17 +183,12 @@ class QuestionService:
                 )
             time.sleep(LOOK_EVERY_SECONDS)
             question = self._questions.get(question.id)
-        return self._questions.update(
-            question.id,
-            lambda asked: replace(
-                asked, awaited_until=0.0, is_heard=asked.is_heard or asked.state is QuestionState.ANSWERED
-            ),
-        )
 
+        def no_longer_awaited(asked: Question) -> Question:
+            is_heard = asked.is_heard or asked.state is QuestionState.ANSWERED
+            return replace(asked, awaited_until=0.0, is_heard=is_heard)
 
-def _no_option(question: Question) -> InvalidInput:
-    have = f"has options 1 to {len(question.options)}" if question.options else "has no options"
-    return InvalidInput(f"question {question.id} {have}", hint=("see ", Next("question.list")))
+        return self._questions.update(question.id, no_longer_awaited)
 
 
 def _stamp(now: float) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, TaskId, new_task_id
 from fleet.domain.naming import refuse_option
-from fleet.domain.question import Question
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run, Wanted
 from fleet.domain.task import Task, TaskState, check_task, find_cycle
@@ -203,7 +202,7 @@ class TaskService:
         if run:
             return self._ask_to_close(task, reason)
         closed = self._change(name, lambda task: task.close(reason, time.time()), "closed", reason, by=by)
-        self._withdraw_questions(task)
+        self._questions.withdraw(task.id)
         if attempt := self.run_of(closed):  # nobody wants it done any more; its work is saved first
             self._runs.update(
                 attempt.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP)
@@ -227,7 +226,7 @@ class TaskService:
 
         asked_for = self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
         if was_blocked:
-            self._withdraw_questions(task)
+            self._questions.withdraw(task.id)
         return asked_for
 
     def _under_way_again(self, task: Task, run: Run | None) -> Task:
@@ -273,7 +272,7 @@ class TaskService:
             return replace(task.reopen(time.time()), unmet=self._open_of(task.deps))
 
         task = self._change(name, reopened, "reopened", by=by)
-        self._withdraw_questions(task)
+        self._questions.withdraw(task.id)
         for dependent in self.dependents(task):
             self._look_again(dependent)
         if last_run is not None and self._runs.peek(last_run):
@@ -290,11 +289,6 @@ class TaskService:
         )
         self._deps.link.wake()
         return task
-
-    def _withdraw_questions(self, task: Task) -> None:
-        """Nobody waits for an answer any more; an open question would block the task again."""
-        for question in self._questions.find("task", task.id):
-            self._questions.update(question.id, Question.withdraw)
 
     # dependencies
 
