@@ -22,18 +22,18 @@ def _start(session: Session, request: ops.StartRuns, *, wait: bool, as_json: boo
     request.on_terminal = render.has_person() and not wait
     output: RunView | list[RunView] = session.ask(request)
     runs = output if isinstance(output, list) else [output]
-    if as_json and not wait:
-        render.out_json(output)
-    for run in [] if as_json else runs:
-        model = f" {run.model}" if run.model else ""
-        what = f"{run.branch}  (run {run.id}, batch {run.batch}, {run.coder}{model}, {run.mode})"
-        if wait:
-            render.say(f"started {what}")
-        else:
-            render.out(f"created {what}")
+    told = [
+        f"{run.branch}  (run {run.id}, batch {run.batch}, {f'{run.coder} {run.model}'.strip()}, {run.mode})"
+        for run in runs
+    ]
     if wait:
+        for what in () if as_json else told:
+            render.say(f"started {what}")
         return follow_to_the_end(session, output, as_json=as_json)
-    if not as_json:
+    if as_json:
+        render.out_json(output)
+    else:
+        render.out_lines(f"created {what}" for what in told)
         _say_next(runs)
     return 0
 

@@ -84,16 +84,17 @@ def diverted(
     made: click.Command, option: click.Option, other: Callable[[], click.Command], *, at: int = -1
 ) -> click.Command:
     """Give a command a flag with which it is another one, which takes some of its options."""
-    usual, name = made.callback, str(option.name)
+    usual = made.callback
+    assert usual is not None
     made.params.insert(at, option)
 
     def run(**given: Any) -> Any:
-        is_other = given.pop(name, False)
-        meant = other() if is_other else made
+        if not given.pop(str(option.name), False):
+            return usual(**given)
+        meant = other()
+        assert meant.callback is not None
         taken = {param.name for param in meant.params}
-        callback = meant.callback if is_other else usual
-        assert callback is not None
-        return callback(**{name: value for name, value in given.items() if name in taken})
+        return meant.callback(**{name: value for name, value in given.items() if name in taken})
 
     made.callback = run
     return made

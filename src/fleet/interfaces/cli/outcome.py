@@ -276,10 +276,11 @@ def follow_to_the_end(
         )
     if as_json:
         render.out_json(seen[0] if is_one else seen)
-    for number, run in enumerate([] if as_json else seen):
-        if number:
-            render.out()
-        show_result(run)
+    else:
+        for number, run in enumerate(seen):
+            if number:
+                render.out()
+            show_result(run)
     if unfinished := [run.branch for run in seen if not run.is_at_rest]:
         raise Unavailable(
             f"still at work after {timeout:g} s: {', '.join(unfinished)}",
