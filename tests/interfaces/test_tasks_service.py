@@ -355,9 +355,10 @@ def test_what_a_task_would_start_with_comes_from_its_own_project(desk: Desk) -> 
     (folder / "config.toml").write_text('[coder]\ndefault = "codex"\nmodel = "cheap"\n')
     inherited = desk.queue.choice(desk.create())
     assert (inherited.coder, inherited.model) == ("codex", "cheap")
-    assert (inherited.is_own_coder, inherited.is_own_model) == (False, False)
+    assert (inherited.is_default_coder, inherited.is_default_model) == (True, True)
     own = desk.queue.choice(desk.create(coder="gemini", tier="premium"))
-    assert (own.coder, own.model, own.is_own_coder, own.is_own_model) == ("gemini", "premium", True, True)
+    assert (own.coder, own.model) == ("gemini", "premium")
+    assert (own.is_default_coder, own.is_default_model) == (False, False)
     started = desk.take(desk.create(), "run")
     assert desk.queue.choice(started).coder == "scripted"
 

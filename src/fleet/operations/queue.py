@@ -9,7 +9,7 @@ from fleet.operations.tasks import Hold, QueuedTask
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fleet.operations.call import Call
-    from fleet.services.queue import Underway
+    from fleet.services.queue import Queued
 
 
 class UnderwayTask(QueuedTask):
@@ -21,13 +21,13 @@ class UnderwayTask(QueuedTask):
     is_held: bool = flag()
 
     @classmethod
-    def of_underway(cls, one: Underway) -> UnderwayTask:
+    def of_underway(cls, one: Queued) -> UnderwayTask:
         return cls.of_queued(
-            one.queued,
+            one,
             events=one.activity.events,
             last_event_at=iso_time(one.activity.last_at),
             context_tokens=one.context_tokens,
-            is_held=one.queued.task.is_held,
+            is_held=one.task.is_held,
         )
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fleet.domain.task import Task
     from fleet.operations.call import Call
     from fleet.services.fleet import Fleet
-    from fleet.services.queue import Choice as ChoiceRecord
     from fleet.services.queue import Queued
     from fleet.services.tasks import Edit
 
@@ -96,15 +95,6 @@ class Choice(Shape):
     model: str | None = string(optional=True)
     is_default_coder: bool = flag()
     is_default_model: bool = flag()
-
-    @classmethod
-    def of(cls, choice: ChoiceRecord, /, **computed: Any) -> Self:
-        return super().of(
-            choice,
-            is_default_coder=not choice.is_own_coder,
-            is_default_model=not choice.is_own_model,
-            **computed,
-        )
 
 
 class QueuedTask(TaskView):
@@ -559,7 +549,7 @@ class ListTasks(ListAll, op="task.list", examples=("fleet task list --state bloc
             if (is_wide or task.state is not TaskState.CLOSED)
             and (not self.label or self.label in task.labels)
         ]
-        return [QueuedTask.of_queued(one) for one in call.fleet.queue.look_at(shown, call.fleet.host)], []
+        return [QueuedTask.of_queued(one) for one in call.fleet.queue.look_at(shown)], []
 
 
 class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", examples=("fleet ready -n 10",)):
@@ -573,9 +563,8 @@ class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", exampl
     )
 
     def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:
-        queue, host = call.fleet.queue, call.fleet.host
-        found = queue.ready(self.count, host=host)
-        return [QueuedTask.of_queued(one) for one in queue.look_at(found, host)], []
+        queue = call.fleet.queue
+        return [QueuedTask.of_queued(one) for one in queue.look_at(queue.ready(self.count))], []
 
 
 class ShowTaskTree(

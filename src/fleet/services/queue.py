@@ -31,12 +31,12 @@ _BEGINS = {
 
 
 class Choice(NamedTuple):
-    """What a task is, or would be, started with; and whether it says so itself or inherits it."""
+    """What a task is, or would be, started with; and whether it inherits that from the settings."""
 
     coder: str
     model: str  # "" leaves it to the coder
-    is_own_coder: bool
-    is_own_model: bool
+    is_default_coder: bool
+    is_default_model: bool
 
 
 class Activity(NamedTuple):
@@ -47,19 +47,13 @@ class Activity(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """A task, what it is or would be started with, and why it does not start."""
+    """A task, what it is or would be started with, why it does not start, and how active its agent is."""
 
     task: Task
     choice: Choice | None  # None if the settings of its project cannot be read
-    refusal: str
-
-
-class Underway(NamedTuple):
-    """A task in progress, and how active its agent is."""
-
-    queued: Queued
-    activity: Activity
-    context_tokens: int
+    refusal: str = ""
+    activity: Activity = Activity()
+    context_tokens: int = 0
 
 
 class QueueService:
@@ -112,13 +106,13 @@ class QueueService:
             if state is not TaskState.CLOSED
         }
 
-    def look_at(self, tasks: Sequence[Task], host: str) -> list[Queued]:
+    def look_at(self, tasks: Sequence[Task]) -> list[Queued]:
         """Return tasks with what they are started with, and why they do not start on this host."""
         refusals = self.refusals(tasks)
         elsewhere = {
             task.id: f"waits for a host that is {' and '.join(task.needs)}"
             for task in tasks
-            if task.state is TaskState.OPEN and not self.is_for(host, task)
+            if task.state is TaskState.OPEN and not self._is_for_host(task)
         }
         why = refusals | elsewhere
         return [Queued(task, self._readable_choice(task), why.get(task.id, "")) for task in tasks]
@@ -129,14 +123,14 @@ class QueueService:
         except BadConfig:  # of its project; whoever looks at the task itself is told
             return None
 
-    def underway(self, limit: int) -> list[Underway]:
+    def underway(self, limit: int) -> list[Queued]:
         """Return the tasks in progress, newest first."""
-        found: list[Underway] = []
+        found: list[Queued] = []
         for task in self._tasks.list(TaskState.IN_PROGRESS)[::-1][:limit]:
             run = self._tasks.run_of(task)
             context = max(task.peak_context, run.context_tokens if run else 0)
             activity = self.activity(run) if run else Activity()
-            found.append(Underway(Queued(task, self._readable_choice(task), ""), activity, context))
+            found.append(Queued(task, self._readable_choice(task), "", activity, context))
         return found
 
     def supervisor_log(self, count: int | None) -> tuple[str, list[str]]:
@@ -145,7 +139,7 @@ class QueueService:
         with open_log(path, count) as file:
             return str(path), file.read().decode(errors="replace").splitlines()
 
-    def ready(self, limit: int, *, host: str = "") -> list[Task]:
+    def ready(self, limit: int) -> list[Task]:
         """Return the tasks that may start now, those that go first first.
 
         What this host cannot do is left out, unless others share the work: what they have is not known.
@@ -157,22 +151,23 @@ class QueueService:
             task
             for page in pages
             for task in page
-            if not task.wait.left(now) and (is_shared or self.is_for(host, task))
+            if not task.wait.left(now) and (is_shared or self._is_for_host(task))
         ]
         return list(in_order(due, now, self._fleet.settings.ageing_seconds))[:limit]
 
-    def is_for(self, host: str, task: Task) -> bool:
-        """Whether this host, of that name, has the names or labels that a task needs."""
-        return not task.needs or {host, os.uname().nodename, *self._settings_of("").host_labels}.issuperset(
-            task.needs
-        )
+    def _is_for_host(self, task: Task) -> bool:
+        """Whether this host has the names or labels that a task needs."""
+        if not task.needs:
+            return True
+        names = {self._fleet.host, os.uname().nodename, *self._settings_of("").host_labels}
+        return names.issuperset(task.needs)
 
     def choice(self, task: Task) -> Choice:
         """Return what a task was started with, or would be now."""
         settings = self._settings_of(task.project)
         coder = task.coder_used if task.run else task.coder or settings.coder_default
         model = task.model_used if task.run else task.model or task.tier or settings.coder_model_for(coder)
-        return Choice(coder, model, bool(task.coder), bool(task.model or task.tier))
+        return Choice(coder, model, not task.coder, not (task.model or task.tier))
 
     def _settings_of(self, project: str) -> Settings:
         """Return the settings of a task's own project, wherever the question comes from."""

@@ -199,7 +199,7 @@ def ready(limit: int) -> None:
       fleet bd ready --json
     """
     with opened() as fleet:
-        found = fleet.queue.ready(limit, host=fleet.host)
+        found = fleet.queue.ready(limit)
     _tell(found, _line)
 
 
