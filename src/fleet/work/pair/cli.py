@@ -75,10 +75,10 @@ def _show(pair: ops.PairView) -> None:
         )
     )
     for round in pair.rounds:
-        cli.said = round.verdict or f"no verdict: {round.reason}"
+        said = round.verdict or f"no verdict: {round.reason}"
         edits = f", and changed {', '.join(round.edits)}: discarded" if round.edits else ""
         raised = f", {render.plural(round.raised, 'new finding')}" if round.verdict else ""
-        render.out_facts([("review", f"{round.number}  {round.head[:10]}  {cli.said}{raised}{edits}")])
+        render.out_facts([("review", f"{round.number}  {round.head[:10]}  {said}{raised}{edits}")])
     for finding in pair.findings:
         severity = render.paint(finding.severity, SEVERITY_COLOURS.get(finding.severity, ""))
         line = f":{finding.line}" if finding.line is not None else ""

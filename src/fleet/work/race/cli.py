@@ -75,9 +75,9 @@ def _candidate_lines(one: ops.Candidate) -> list[str]:
     lines += [f"  {_gate_line(gate)}" for gate in (*one.gates, one.lint) if gate]
     for suite in one.suites:
         if suite.author != one.number:
-            cli.said = "could not be run" if suite.say is None else f"say {suite.say}"
+            said = "could not be run" if suite.say is None else f"say {suite.say}"
             accepted = "" if suite.is_accepted else " (not accepted: no majority passes them)"
-            lines.append(f"  tests of candidate {suite.author} {cli.said}{accepted}")
+            lines.append(f"  tests of candidate {suite.author} {said}{accepted}")
     if one.proofs:
         lines.append(f"  fails on the base and passes here: {render.printable(', '.join(one.proofs))}")
     for flag in one.flags:

@@ -89,7 +89,7 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
     """Yield a row for a stage, and one for each of its parts, if it has several."""
     only = stage.results[0] if len(stage.results) == 1 else None
     task = stage.task_states[0] if len(stage.task_states) == 1 else None
-    cli.said = stage.asks or stage.reason or (only.summary if only else "") or stage.activity
+    said = stage.asks or stage.reason or (only.summary if only else "") or stage.activity
     yield (
         str(stage.index),
         stage.name + (f" (round {stage.round})" if stage.round > 1 else ""),
@@ -97,7 +97,7 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
         stage.state,
         render.age_since(stage.started_at, stage.ended_at),
         (only.branch if only else task.branch if task else "") or "",
-        render.first_line(cli.said),
+        render.first_line(said),
     )
     if stage.results:  # a workflow within has parts of its own
         items = stage.items if len(stage.items) == len(stage.results) else [""] * len(stage.results)
@@ -111,9 +111,9 @@ def _stage_rows(stage: ops.StageRow) -> Iterator[tuple[str, ...]]:
             for item, one in zip(stage.items, stage.task_states, strict=False)
         ]
     if len(parts) > 1:
-        for item, state, branch, cli.said in parts:
+        for item, state, branch, said in parts:
             name = f"  {render.first_line(item)}"
-            yield ("", name, "", state, "", branch or "", render.first_line(cli.said))
+            yield ("", name, "", state, "", branch or "", render.first_line(said))
 
 
 def _show_logs(entries: list[ops.StageNote]) -> None:
