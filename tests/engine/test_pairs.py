@@ -331,7 +331,7 @@ def test_an_agents_question_is_waited_for_and_its_answer_goes_on(system: System,
 
     def question() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            return PairService(fleet).detail(PairService(fleet).get(pair_id)).question
+            return PairService(fleet).question_of(PairService(fleet).get(pair_id))
 
     asked = wait_for(question)
     assert look(system, pair_id).state is PairState.DOING

@@ -134,8 +134,9 @@ def undecided(system: System, sprint_id: str) -> str:
 
     def found() -> str:
         with open_fleet(system.home, str(system.repository)) as fleet:
-            pair = SprintService(fleet).detail(SprintService(fleet).get(sprint_id)).undecided
-            return pair.id if pair else ""
+            sprints = SprintService(fleet)
+            pairs = sprints.pairs_of(sprints.get(sprint_id))
+            return next((pair.id for pair in pairs if pair.needs_person), "")
 
     return wait_for(found, 60, f"{look(system, sprint_id)}\n{system.supervisor_log()}")
 

@@ -75,9 +75,10 @@ class PairView(WorkView):
 
     @classmethod
     def of_work(cls, work: Pair, call: Call) -> Self:
-        detail = OfPair.service(call).detail(work)
-        run = detail.doer and detail.doer.run
-        return cls.of(work, branch=detail.branch, run=run, question=detail.question or None)
+        pairs = OfPair.service(call)
+        doer = pairs.doer_of(work)
+        branch = doer.branch if doer else work.branch
+        return cls.of(work, branch=branch, run=doer and doer.run, question=pairs.question_of(work) or None)
 
     @property
     def is_settled(self) -> bool:

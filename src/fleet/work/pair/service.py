@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleet.domain.ids import PairId, new_work_id
 from fleet.errors import FleetError, InvalidInput
@@ -30,20 +30,6 @@ class PairWish(WorkWish, Protocol):
     doer: str  # CODER or CODER:MODEL
     reviewer: str  # "": another coder that is installed
     rounds: int
-
-
-class PairDetail(NamedTuple):
-    """A pair, and the tasks of its doer and of its current reviewer, as far as they exist."""
-
-    pair: Pair
-    doer: Task | None
-    reviewer: Task | None
-    branch: str
-
-    @property
-    def question(self) -> str:
-        """Id of the question that one of its agents asks; "" if there is none."""
-        return next((task.question for task in (self.doer, self.reviewer) if task and task.question), "")
 
 
 class PairService(WorkService[Pair]):
@@ -92,14 +78,13 @@ class PairService(WorkService[Pair]):
                     return Who(coder=name)
         return Who(coder=doer.coder)
 
-    def detail(self, pair: Pair) -> PairDetail:
-        doer = self._tasks.peek(pair.doer_task)
-        return PairDetail(
-            pair=pair,
-            doer=doer,
-            reviewer=self._tasks.peek(pair.review_task),
-            branch=doer.branch if doer else pair.branch,
-        )
+    def doer_of(self, pair: Pair) -> Task | None:
+        return self._tasks.peek(pair.doer_task)
+
+    def question_of(self, pair: Pair) -> str:
+        """Return the id of the question that its doer or its current reviewer asks; "" if there is none."""
+        tasks = (self._tasks.peek(name) for name in (pair.doer_task, pair.review_task))
+        return next((task.question for task in tasks if task and task.question), "")
 
     def decide(self, name: str, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
         check_text(word)

@@ -83,13 +83,14 @@ class SprintView(WorkView):
 
     @classmethod
     def of_work(cls, work: Sprint, call: Call) -> Self:
-        detail = OfSprint.service(call).detail(work)
+        sprints = OfSprint.service(call)
+        pairs = sprints.pairs_of(work)
         return cls.of(
             work,
-            pairs=tuple(pair.id for pair in detail.pairs),
-            pair_states=tuple(map(PairRow.of, detail.pairs)),
-            undecided=detail.undecided.id if detail.undecided else None,
-            question=detail.question or None,
+            pairs=tuple(pair.id for pair in pairs),
+            pair_states=tuple(map(PairRow.of, pairs)),
+            undecided=next((pair.id for pair in pairs if pair.needs_person), None),
+            question=sprints.question_of(pairs) or None,
         )
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fleet.domain.ids import SprintId, new_work_id
 from fleet.errors import InvalidInput
@@ -17,19 +18,6 @@ from fleet.work.sprint.records import Sprints
 if TYPE_CHECKING:
     from fleet.services.deps import Deps
     from fleet.work.pair.model import Pair
-
-
-class SprintDetail(NamedTuple):
-    """A sprint, and the pairs that it has had so far."""
-
-    sprint: Sprint
-    pairs: tuple[Pair, ...]
-    question: str = ""  # id of the one that an agent of it asks
-
-    @property
-    def undecided(self) -> Pair | None:
-        """The pair that waits for a person's decision."""
-        return next((pair for pair in self.pairs if not pair.has_ended and not pair.has_work), None)
 
 
 class SprintService(WorkService[Sprint]):
@@ -67,10 +55,14 @@ class SprintService(WorkService[Sprint]):
     def _is_open(self, work: Sprint) -> bool:
         return not work.has_ended or bool(work.unlanded)
 
-    def detail(self, sprint: Sprint) -> SprintDetail:
-        pairs = tuple(pair for name in sprint.pairs if (pair := self._pair_records.peek(name)))
-        asked = (self._pairs.detail(pair).question for pair in pairs if not pair.has_ended)
-        return SprintDetail(sprint=sprint, pairs=pairs, question=next(filter(None, asked), ""))
+    def pairs_of(self, sprint: Sprint) -> tuple[Pair, ...]:
+        """Return the pairs that it has had so far."""
+        return tuple(pair for name in sprint.pairs if (pair := self._pair_records.peek(name)))
+
+    def question_of(self, pairs: Iterable[Pair]) -> str:
+        """Return the id of the question that an agent of its pairs asks; "" if there is none."""
+        asked = (self._pairs.question_of(pair) for pair in pairs if not pair.has_ended)
+        return next(filter(None, asked), "")
 
     def cancel(self, name: str) -> Sprint:
         """End a sprint and its agents; what they did is kept."""
