@@ -10,7 +10,6 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet import plugins
 from fleet.services.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -155,9 +154,13 @@ class HomeFleet(Fleet):
         return ProcProbe()
 
     def coder(self, name: str, settings: Settings | None = None) -> Coder:
+        from fleet import plugins
+
         return plugins.coder_named(name, settings or self.settings)
 
     def coder_names(self, settings: Settings | None = None) -> Sequence[str]:
+        from fleet import plugins
+
         return plugins.coder_names(settings or self.settings)
 
     def live_agents(self, run: Run) -> Sequence[Process] | None:
@@ -307,6 +310,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
     url = database_url(home)
     store = open_store(home, url)
     require_integrity = _start_check(store)
+    from fleet import plugins
     from fleet.adapters.coders.launching import resolve_model
     from fleet.adapters.coders.prices import price
     from fleet.adapters.transports.local import LocalTransport
