@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from fleet.services.fleet import Fleet
 
 if TYPE_CHECKING:
+    from fleet.adapters.stores.salvage import Salvaged
     from fleet.config import Settings
     from fleet.domain.run import Run
     from fleet.domain.spawn import Ancestry, Process
-    from fleet.engine.repair import RepairReport
+    from fleet.engine.repair import Rebuilt
     from fleet.engine.supervisor import Supervisor
     from fleet.engine.supervisor_link import HomeSupervisorLink
-    from fleet.errors import StoreUnusable
     from fleet.ports.boundary import Boundary
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge
@@ -236,19 +236,27 @@ def open_store(home: Path, url: str | None = None) -> Store:
     return SqliteStore(home / "fleet.db")
 
 
-def repair_store(home: Path) -> RepairReport | None:
+def repair_store(home: Path) -> tuple[Salvaged, Rebuilt] | None:
     """Rebuild a home's store if it is damaged; return what was done, None if there is nothing wrong with it.
 
     The supervisor is stopped for it; agents run on.
     """
     if database_url(home):
         return None  # whoever keeps that database repairs it
-    from fleet.adapters.stores.salvage import is_repairable, what_is_wrong
-    from fleet.version import __version__
+    from fleet.adapters.stores.salvage import is_repairable, rebuilding, what_is_wrong
 
     file = home / "fleet.db"
     if what_is_wrong(file) is None:
         return None
+    import asyncio
+
+    from fleet.adapters.transports.local import LocalTransport
+    from fleet.adapters.workspaces.traces import find_traces
+    from fleet.engine.repair import Rebuilder
+    from fleet.shim import script_path
+    from fleet.shim.local import LocalShim
+    from fleet.version import __version__
+
     link = supervisor_link_of(home)
     link.stop()
     lock = link.take(is_background=False, version=__version__)  # no supervisor starts meanwhile
@@ -259,27 +267,15 @@ def repair_store(home: Path) -> RepairReport | None:
             return None
         if not is_repairable(problem):
             raise problem
-        return _rebuild(home, file, problem)
+        shim = LocalShim(LocalTransport(), script_path(str(home)))
+        with rebuilding(file, problem) as (store, salvaged):
+            rebuilder = Rebuilder(
+                home=home, host=host_name(), store=store, shim=shim, find_traces=find_traces
+            )
+            rebuilt = asyncio.run(rebuilder.rebuild())
+        return salvaged, rebuilt
     finally:
         os.close(lock)
-
-
-def _rebuild(home: Path, file: Path, problem: StoreUnusable) -> RepairReport:
-    import asyncio
-    from dataclasses import asdict
-
-    from fleet.adapters.stores.salvage import rebuilding
-    from fleet.adapters.transports.local import LocalTransport
-    from fleet.adapters.workspaces.traces import GitTraces
-    from fleet.engine.repair import Rebuilder, RepairReport
-    from fleet.shim import script_path
-    from fleet.shim.local import LocalShim
-
-    shim = LocalShim(LocalTransport(), script_path(str(home)))
-    with rebuilding(file, problem) as (store, salvaged):
-        rebuilder = Rebuilder(home=home, host=host_name(), store=store, shim=shim, traces=GitTraces())
-        rebuilt = asyncio.run(rebuilder.rebuild())
-    return RepairReport(**asdict(salvaged), rebuilt=rebuilt)
 
 
 def database_url(home: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.workspaces.repository import GitRepositories
-from fleet.adapters.workspaces.traces import GitTraces
+from fleet.adapters.workspaces.traces import find_traces
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound, UnusableRepository
 from tests.branches import branch_off
 from tests.support import git
@@ -84,5 +84,5 @@ def test_a_commit_that_looks_like_a_snapshot_is_traced_by_its_branch(repository:
     said = git(repository, "commit-tree", "done^{tree}", "-p", "done", "-m", message)
     git(repository, "update-ref", "refs/heads/done", said)
     git(repository, "update-ref", "refs/fleet/saved/some", said)
-    [trace] = GitTraces().of_repository(str(repository))
+    [trace] = find_traces({str(repository)}, repository / "no workspaces").values()
     assert (trace.run, trace.branch) == ("some", "done")

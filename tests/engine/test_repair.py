@@ -15,7 +15,7 @@ import pytest
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.adapters.stores.sqlite import SqliteStore
 from fleet.adapters.transports.local import LocalTransport
-from fleet.adapters.workspaces.traces import GitTraces
+from fleet.adapters.workspaces.traces import find_traces
 from fleet.bootstrap import repair_store
 from fleet.domain.rebuilding import OUTCOME_LOST
 from fleet.domain.run import Run, RunState, WorkspaceState
@@ -63,7 +63,7 @@ def lose_store(system: System) -> None:
 def repair(system: System) -> Rebuilt:
     report = repair_store(system.home)
     assert report is not None
-    return report.rebuilt
+    return report[1]
 
 
 def turns_of(system: System, branch: str) -> int:
@@ -189,7 +189,7 @@ def test_what_would_have_more_tasks_made_waits_for_a_person(tmp_path: Path) -> N
     store = MemoryStore()
     store.put(Record(kind="workflow", key="w-1", body={}, fields={"work": "here"}))
     shim = LocalShim(LocalTransport(), str(tmp_path / "shim.sh"))
-    rebuilder = Rebuilder(home=tmp_path, host="here", store=store, shim=shim, traces=GitTraces())
+    rebuilder = Rebuilder(home=tmp_path, host="here", store=store, shim=shim, find_traces=find_traces)
     assert asyncio.run(rebuilder.rebuild()).is_paused
     assert QueueState(store).paused()
 

@@ -42,13 +42,8 @@ class Remains:
 
 def newest(record: Run | None, noted: Run | None) -> Run | None:
     """Return the later of two states of a run: as the store has it, and as its folder has."""
-    if record is None or noted is None:
-        return record or noted
-    return noted if _progress(noted) > _progress(record) else record
-
-
-def _progress(run: Run) -> tuple[int, int, float]:
-    return run.job, run.turn, run.state_since
+    states = [run for run in (record, noted) if run is not None]
+    return max(states, key=lambda run: (run.job, run.turn, run.state_since), default=None)
 
 
 def rebuild(run: Run, remains: Remains, *, now: float) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,6 @@ from fleet.domain.task import Task, TaskState
 from fleet.engine.context import RUN_FILE
 from fleet.engine.follow import turn_start
 from fleet.ports.store import Store
-from fleet.ports.traces import Traces
 from fleet.records.collection import decode_item
 from fleet.records.runs import Runs, encode_event
 from fleet.records.tasks import QueueState, Tasks
@@ -32,6 +31,8 @@ from fleet.work.registry import KINDS
 
 PAUSED = "the store was repaired: see what became of the tasks, then `fleet resume`"
 UNKNOWN_CODER = "unknown"
+# What the repositories of projects and of workspaces in a folder tell of runs, by run.
+FindTraces = Callable[[set[str], Path], Mapping[str, Trace]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,27 +44,15 @@ class Rebuilt:
     is_paused: bool  # tasks wait for a person to look at them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
-    """How a damaged store was repaired."""
-
-    why: str
-    records: int  # carried over from the damaged file
-    unreadable: int
-    missing_writes: int
-    aside: str  # where the damaged file is now; "" if there was none
-    rebuilt: Rebuilt
-
-
 class Rebuilder:
-    def __init__(self, *, home: Path, host: str, store: Store, shim: Shim, traces: Traces) -> None:
+    def __init__(self, *, home: Path, host: str, store: Store, shim: Shim, find_traces: FindTraces) -> None:
         self._home = home
         self._host = host
         self._store = store
         self._runs = Runs(store)
         self._tasks = Tasks(store)
         self._shim = shim
-        self._traces = traces
+        self._find_traces = find_traces
         self._lost: list[str] = []
 
     async def rebuild(self) -> Rebuilt:
@@ -77,7 +66,8 @@ class Rebuilder:
                 run = decode_item(Run, _decode(_read_text(places / name / RUN_FILE)))
                 if run.id == name:
                     noted[name] = run
-        traces = self._find_traces((*records.values(), *noted.values()))
+        projects = {run.project for run in (*records.values(), *noted.values())}
+        traces = self._find_traces(projects, self._home / "workspaces")
         corrected: list[Run] = []
         for name in sorted({*records, *noted, *traces, *folders}):
             run_id, record = RunId(name), records.get(RunId(name))
@@ -121,13 +111,6 @@ class Rebuilder:
         return None
 
     # what is left of runs
-
-    def _find_traces(self, runs: Iterable[Run]) -> dict[str, Trace]:
-        projects = {run.project for run in runs}
-        for folder in (self._home / "workspaces").glob("*/*"):
-            if (folder / ".git").is_file() and (project := self._traces.repository_of(str(folder))):
-                projects.add(project)
-        return {trace.run: trace for project in projects for trace in self._traces.of_repository(project)}
 
     async def _remains(self, run_id: RunId, trace: Trace | None) -> Remains:
         folder = self._home / "runs" / run_id

@@ -164,13 +164,10 @@ def _until_damage(old: sqlite3.Connection, sql: str, *parameters: Any) -> Iterat
 
 def _add_record(new: sqlite3.Connection, row: Sequence[object]) -> bool:
     """Copy a record and what it is found by; return False if it makes no sense."""
-    texts = [_text(value) for value in row]
-    if texts[:2] == list(GENERATION):
+    if row[:2] == tuple(name.encode() for name in GENERATION):
         return True
-    if None in texts:
-        return False
-    kind, key, version, fields, body = map(str, texts)
     try:
+        kind, key, version, fields, body = map(_text, row)
         found_by, _ = decode([fields, body])
     except ValueError:
         return False
@@ -183,22 +180,21 @@ def _add_record(new: sqlite3.Connection, row: Sequence[object]) -> bool:
 
 
 def _add_event(new: sqlite3.Connection, stream: object, number: object, body: object) -> bool:
-    name, text = _text(stream), _text(body)
-    if name is None or text is None or not isinstance(number, int):
-        return False
     try:
+        name, text = _text(stream), _text(body)
         decode([text])
     except ValueError:
+        return False
+    if not isinstance(number, int):
         return False
     new.execute("INSERT OR IGNORE INTO event VALUES (?, ?, ?)", (name, number, text))
     return True
 
 
-def _text(value: object) -> str | None:
-    try:
-        return value.decode() if isinstance(value, bytes) else None
-    except UnicodeDecodeError:
-        return None
+def _text(value: object) -> str:
+    if not isinstance(value, bytes):
+        raise ValueError("no text")
+    return value.decode()
 
 
 # switching

@@ -1,4 +1,4 @@
-"""The Traces port on git's own files: worktrees with their owner, and refs of ours."""
+"""What repositories themselves tell of runs: worktrees with their owner, and refs of ours."""
 
 from __future__ import annotations
 
@@ -19,25 +19,29 @@ from fleet.errors import FleetError
 _BASE, _SAVED = "refs/fleet/base/", "refs/fleet/saved/"
 
 
-class GitTraces:
-    def repository_of(self, folder: str) -> str:
-        try:
-            return GitRepositories().inspect(folder, "HEAD", ()).top
-        except FleetError:
-            return ""
+def find_traces(projects: set[str], workspaces: Path) -> dict[str, Trace]:
+    """Return the traces of all runs, by run, in projects and in the repositories of workspaces."""
+    found = set(projects)
+    for folder in workspaces.glob("*/*"):
+        if (folder / ".git").is_file():
+            with suppress(FleetError):
+                found.add(GitRepositories().inspect(str(folder), "HEAD", ()).top)
+    return {trace.run: trace for project in found for trace in _traces_in(project)}
 
-    def of_repository(self, repository: str) -> list[Trace]:
-        try:
-            common = common_git_dir(repository)
-            listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
-        except (FleetError, OSError):
-            return []
-        lines = (line.partition(" ") for line in os.fsdecode(listed).splitlines())
-        refs = {ref: sha for sha, _, ref in lines}
-        folders = [folder for folder in (common / "worktrees").glob("*") if folder.is_dir()]
-        standing = {run: folder for folder in folders if (run := read_text(folder / OWNER).strip())}
-        runs = {ref.rpartition("/")[2] for ref in refs if ref.startswith((_BASE, _SAVED))} | standing.keys()
-        return [_trace(repository, common, refs, run, standing.get(run)) for run in sorted(runs)]
+
+def _traces_in(repository: str) -> list[Trace]:
+    """Return the traces of all runs in a repository; none if it cannot be read."""
+    try:
+        common = common_git_dir(repository)
+        listed = git("for-each-ref", "--format=%(objectname) %(refname)", "refs/fleet", HEADS, cwd=common)
+    except (FleetError, OSError):
+        return []
+    lines = (line.partition(" ") for line in os.fsdecode(listed).splitlines())
+    refs = {ref: sha for sha, _, ref in lines}
+    folders = [folder for folder in (common / "worktrees").glob("*") if folder.is_dir()]
+    standing = {run: folder for folder in folders if (run := read_text(folder / OWNER).strip())}
+    runs = {ref.rpartition("/")[2] for ref in refs if ref.startswith((_BASE, _SAVED))} | standing.keys()
+    return [_trace(repository, common, refs, run, standing.get(run)) for run in sorted(runs)]
 
 
 def _trace(repository: str, common: Path, refs: dict[str, str], run: str, git_dir: Path | None) -> Trace:

@@ -117,23 +117,24 @@ def _repair_store(home: Path) -> None:
     """Rebuild a damaged store, and say what came of it."""
     from fleet.bootstrap import repair_store
 
-    report = repair_store(home)
-    if report is None:
+    repaired = repair_store(home)
+    if repaired is None:
         render.say("the store is sound")
         return
-    render.say(f"the store was damaged: {report.why}")
-    render.say(f"{render.plural(report.records, 'record')} carried over from it")
-    if report.aside:
-        render.say(f"the damaged file is kept as {report.aside}")
-    for count, what in ((report.unreadable, "unreadable row"), (report.missing_writes, "missing write")):
+    salvaged, rebuilt = repaired
+    render.say(f"the store was damaged: {salvaged.why}")
+    render.say(f"{render.plural(salvaged.records, 'record')} carried over from it")
+    if salvaged.aside:
+        render.say(f"the damaged file is kept as {salvaged.aside}")
+    for count, what in ((salvaged.unreadable, "unreadable row"), (salvaged.missing_writes, "missing write")):
         if count:
             render.say(render.plural(count, what))
-    for run in report.rebuilt.corrected:
+    for run in rebuilt.corrected:
         reason = f" ({render.printable(run.state_reason)})" if run.state_reason else ""
         render.say(f"rebuilt {render.printable(run.branch)}: {run.state}{reason}")
-    for line in report.rebuilt.lost:
+    for line in rebuilt.lost:
         render.say(f"not rebuilt: {render.printable(line)}")
-    if report.rebuilt.is_paused:
+    if rebuilt.is_paused:
         render.say("tasks are paused; look at them with `fleet tasks`, then `fleet resume`")
 
 
