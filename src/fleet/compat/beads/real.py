@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -40,7 +40,12 @@ def pass_on(fleet: Fleet, arguments: Sequence[str]) -> int:
     own["--cwd"] = str(Path(own.get("--cwd") or ".").absolute())
     facts = {option[2:]: own[option] for option in ("--cwd", "--coder", "--model") if own.get(option)}
     if name and "--dry-run" not in rest:
-        _remember(fleet.home / "tasks" / name, facts)
+        folder = fleet.home / "tasks" / name
+        make_private(folder)
+        draft = folder / "task.json.new"
+        with open_private(draft) as file:
+            file.write(json.dumps(facts) + "\n")
+        draft.replace(folder / "task.json")
     if "--json" in rest or not name:
         render.out_bytes(said)
     else:
@@ -87,14 +92,6 @@ def take_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             raise InvalidInput(f"option {name} needs a value")
         own[name] = given
     return rest, own
-
-
-def _remember(folder: Path, facts: Mapping[str, str]) -> None:
-    make_private(folder)
-    draft = folder / "task.json.new"
-    with open_private(draft) as file:
-        file.write(json.dumps(facts) + "\n")
-    draft.replace(folder / "task.json")
 
 
 def _created(stdout: bytes) -> tuple[str, str]:

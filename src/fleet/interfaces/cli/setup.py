@@ -10,7 +10,7 @@ import click
 
 from fleet.errors import Failed, InvalidInput, UnusableRepository
 from fleet.interfaces.cli import render
-from fleet.interfaces.cli.commands import Session, View, by_hand, command
+from fleet.interfaces.cli.commands import Session, View, by_hand, command, said
 from fleet.interfaces.cli.common import confirm, flag, opened
 from fleet.operations import setup as ops
 from fleet.services.presets import PROJECT_TYPES
@@ -107,10 +107,6 @@ def _show_settings(session: Session, request: ops.ShowConfig, *, origin: bool, a
     render.Table(render.cells("setting", "value", *(["origin"] if origin else []))).show(rows)
 
 
-def _show_change(change: ops.SettingChange) -> None:
-    render.out(f"{change.key} is set in {change.file}")
-
-
 def _show_check(check: ops.ConfigCheck) -> None:
     render.warn(check.warnings)
     render.out("the configuration is valid")
@@ -127,7 +123,8 @@ show = by_hand(
 )
 validate = command(ops.ValidateConfig, View(_show_check))
 config.add_command(show)
-config.add_command(command(ops.SetConfig, View(_show_change), is_repair=True))
+changed = said(lambda change: f"{change.key} is set in {change.file}")
+config.add_command(command(ops.SetConfig, changed, is_repair=True))
 config.add_command(validate)
 config.add_command(command(ops.ShowConfigFiles, View(_show_files)))
 
