@@ -300,7 +300,7 @@ def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) 
     office = Office(tmp_path / "home")
     how = How(folder=str(mine), coder="mine", mode=Mode.TMUX)
     with pytest.raises(InvalidInput, match="cannot run in tmux mode") as refusal:
-        office.service.create(Wish(branch="x", prompt="hello"), how)
+        office.service.start([Wish(branch="x", prompt="hello")], how)
     assert "use mode headless" in hint_text(refusal.value)
 
 

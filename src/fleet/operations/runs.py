@@ -124,8 +124,8 @@ class CreateRun(
     def __call__(self, call: Call) -> tuple[RunView, list[Next]]:
         from fleet.domain.batch import Wish
 
-        run = call.fleet.runs.create(Wish(self.branch, self.prompt), self.how(call))
-        return RunView.of(run), started([run])
+        runs = call.fleet.runs.start([Wish(self.branch, self.prompt)], self.how(call))
+        return RunView.of(runs[0]), started(runs)
 
 
 class FanOutRuns(
@@ -162,7 +162,9 @@ class CreateRuns(
     )
 
     def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
-        runs = call.fleet.runs.multi(self.pairs, self.how(call))
+        from fleet.domain.batch import parse_pair
+
+        runs = call.fleet.runs.start([parse_pair(pair) for pair in self.pairs], self.how(call))
         return [RunView.of(run) for run in runs], started(runs)
 
 

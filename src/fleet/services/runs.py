@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.batch import Wish, fanout_branches, parse_pair
+from fleet.domain.batch import Wish, fanout_branches
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
 from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
@@ -63,23 +63,15 @@ class RunService:
 
     # starting
 
-    def create(self, wish: Wish, how: How) -> Run:
-        return self.start([wish], how)[0]
-
     def fanout(self, count: int, prefix: str, prompt: str, how: How) -> list[Run]:
         """Start several agents on the same prompt, one batch."""
         batch = new_batch_id()
         wishes = [Wish(branch, prompt) for branch in fanout_branches(count, prefix, batch)]
         return self.start(wishes, how, batch=batch)
 
-    def multi(self, pairs: Sequence[str], how: How) -> list[Run]:
-        """Start one agent per BRANCH:PROMPT, one batch."""
-        return self.start([parse_pair(pair) for pair in pairs], how)
-
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
-        coder = self._deps.coder(how.coder or self._deps.settings.coder_default)
-        facts = coder.facts
+        facts = self._deps.coder(how.coder or self._deps.settings.coder_default).facts
         require_binary(facts)
         mode = self._mode_for(facts, how)
         _check_wishes(wishes, mode)
@@ -100,18 +92,10 @@ class RunService:
         """Return the error with a hint about the agent whose branch it is, if there is one."""
         project = project_at(folder)
         for run in reversed(self._runs.find("project", project) if project else []):
-            if run.branch not in branches:
-                continue
-            if not run.is_removed:
-                hint = _ways_on(run)
-            elif run.saved_ref:
-                hint = (
-                    Next("run.undo", run=run.branch),
-                    " restores its agent's workspace; or choose another name",
-                )
-            else:
-                continue
-            return BranchTaken(taken.message, hint=hint)
+            if run.branch in branches and (run.saved_ref or not run.is_removed):
+                undo = Next("run.undo", run=run.branch)
+                restoring = (undo, " restores its agent's workspace; or choose another name")
+                return BranchTaken(taken.message, hint=restoring if run.is_removed else _ways_on(run))
         return taken
 
     def _run_for(
@@ -163,12 +147,10 @@ class RunService:
         held = self._deps.store.get(BRANCH, key)
         holder = self._holder(held) if held else None
         if holder and holder.id != run.id:
+            told, hint = f"({holder.state})", _ways_on(holder)
             if run.is_removed:  # it is to be restored
-                hint = ("end that one first: ", Next("run.kill", patterns=[holder.id]))
-                raise BranchTaken(f"branch {run.branch!r} belongs to run {holder.id} now", hint=hint)
-            raise BranchTaken(
-                f"branch {run.branch!r} belongs to run {holder.id} ({holder.state})", hint=_ways_on(holder)
-            )
+                told, hint = "now", ("end that one first: ", Next("run.kill", patterns=[holder.id]))
+            raise BranchTaken(f"branch {run.branch!r} belongs to run {holder.id} {told}", hint=hint)
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         version = held.version if held else ""
         try:
@@ -239,7 +221,7 @@ class RunService:
         Inside a repository a glob means its own runs, be there any or none; elsewhere those of all.
         """
         shown = self.list()
-        project = project_at(folder) or _project_around(folder, shown)
+        project = _project_of(folder, shown)
         return [
             run
             for run in shown
@@ -356,7 +338,7 @@ class RunService:
     def cleanable(self, *, folder: str | None = ".") -> list[Run]:
         """Return the ended runs that can be cleaned: of the repository that a folder is in, else of all."""
         shown = self.list()
-        project = (project_at(folder) or _project_around(folder, shown)) if folder else None
+        project = _project_of(folder, shown) if folder else None
         return [run for run in shown if project in (None, run.project) and _is_cleanable(run)]
 
     def restorable(self) -> list[Run]:
@@ -565,8 +547,10 @@ def _check_prompt(text: str, branch: str = "") -> None:
         raise InvalidInput("the prompt is empty")
 
 
-def _project_around(folder: str, runs: Sequence[Run]) -> str | None:
-    """Return the project whose run has its workspace around a folder, even one that lost its `.git`."""
+def _project_of(folder: str, runs: Sequence[Run]) -> str | None:
+    """Return the project that a folder is in, also in a run's workspace that lost its `.git`."""
+    if project := project_at(folder):
+        return project
     here = os.path.realpath(folder) + os.sep
     around = (
         run for run in runs for top in (run.project, run.workspace) if top and here.startswith(top + os.sep)

@@ -250,13 +250,12 @@ def _lines_to_ignore(repository: Path, values: Mapping[str, Value]) -> tuple[str
     ]
     if (repository / ".aifleet").is_dir():
         wanted.append(".aifleet/state.json")  # it holds prompts
-    return tuple(f"/{name}" for name in wanted if not any(_matches(name, line) for line in ignored))
 
+    def is_ignored(name: str) -> bool:
+        parts = (name, Path(name).name, *map(str, Path(name).parents))
+        return any(fnmatch(part, line.strip().strip("/")) for line in ignored for part in parts)
 
-def _matches(name: str, line: str) -> bool:
-    pattern = line.strip().strip("/")
-    folders = [str(folder) for folder in Path(name).parents]
-    return any(fnmatch(part, pattern) for part in (name, Path(name).name, *folders))
+    return tuple(f"/{name}" for name in wanted if not is_ignored(name))
 
 
 # Editing
