@@ -106,10 +106,8 @@ class Known(Protocol):
 
     is_shared: bool  # the run works in the main checkout itself
 
-    def is_own_ref(self, ref: str) -> bool: ...
-    def has_author(self, ref: str, old: str, new: str) -> bool: ...  # another run, or fleet, moved it
+    def has_author(self, ref: str, old: str, new: str) -> bool: ...  # the run, another one, or fleet moved it
     def is_agents_stash(self, commit: str) -> bool: ...  # made on a branch of an agent that was at work
-    def is_fleets_own(self, ref: str, old: str, new: str) -> bool: ...  # a recovery ref that fleet moved
     def is_at_rest(self, run: str) -> bool: ...  # another run that did nothing meanwhile
     def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
         """Say how a file was and is, in a few words, and whether that follows from work in a workspace."""
@@ -132,27 +130,25 @@ def compare(before: Guarded, after: Guarded, known: Known) -> list[Outside]:
 
 
 def _refs(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:
-    fetched, made = list[str](), list[str]()
+    fetched, made = 0, list[str]()
     for ref in sorted({*before.refs, *after.refs}):
         old, new = before.refs.get(ref, ""), after.refs.get(ref, "")
-        if old == new or ref == "refs/stash":
+        is_recovery = ref.startswith(RECOVERY)
+        if old == new or ref == "refs/stash" or (is_recovery and not old):
             continue
-        if ref.startswith(RECOVERY):
-            if old and not known.is_fleets_own(ref, old, new):
-                yield Outside(kind=OutsideKind.REF, name=ref, old=old, new=new, weight=Weight.RESTORED)
-        elif ref.startswith(("refs/remotes/", "refs/prefetch/")):
-            fetched.append(ref)
-        elif known.is_own_ref(ref) or known.has_author(ref, old, new):
+        if ref.startswith(("refs/remotes/", "refs/prefetch/")):
+            fetched += 1
+        elif known.has_author(ref, old, new):
             continue
         elif old or ref.startswith("refs/replace/"):
-            yield Outside(kind=OutsideKind.REF, name=ref, old=old, new=new)
+            weight = Weight.RESTORED if is_recovery else Weight.HOLD
+            yield Outside(kind=OutsideKind.REF, name=ref, old=old, new=new, weight=weight)
         else:
             made.append(ref)
     for ref in made[:MOST_LISTED]:
         yield Outside(kind=OutsideKind.REF, name=ref, new=after.refs[ref], weight=Weight.NOTE)
     if fetched:
-        told = f"{len(fetched)} changed"
-        yield Outside(kind=OutsideKind.REF, name="refs/remotes", new=told, weight=Weight.NOTE)
+        yield Outside(kind=OutsideKind.REF, name="refs/remotes", new=f"{fetched} changed", weight=Weight.NOTE)
 
 
 def _files(before: Guarded, after: Guarded, known: Known) -> Iterator[Outside]:

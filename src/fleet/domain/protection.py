@@ -252,27 +252,19 @@ def _repeats_definition(old: str, new: str) -> bool:
     return any(after.count(name) > before.count(name) for name in set(before))
 
 
-def protected_among(paths: Sequence[str], gates: Sequence[str]) -> list[str]:
-    """Return the paths that decide how work is judged: settings, gates, CI, configuration of tests."""
-    protection = Protection(gates=gates)
-    return [path for path in paths if protection.is_configuration(path)]
-
-
 def is_beside_tests(path: str, old: str, new: str) -> bool:
     """Tell whether a change of a file that holds more than configuration of tests leaves that as it was."""
     name = path.rpartition("/")[2].casefold()
-    read = {"package.json": _of_package, "pyproject.toml": _of_project}.get(name)
     try:
-        return read is not None and read(old) == read(new)
+        return name in ("package.json", "pyproject.toml") and _of_tests(name, old) == _of_tests(name, new)
     except (ValueError, RecursionError):  # it cannot be read: then nothing can be told of it
         return False
 
 
-def _of_package(text: str) -> object:
-    return _without(json.loads(text or "{}"), _HARMLESS_IN_PACKAGE)
-
-
-def _of_project(text: str) -> object:
+def _of_tests(name: str, text: str) -> object:
+    """Return the parts of a file that tests may depend on."""
+    if name == "package.json":
+        return _without(json.loads(text or "{}"), _HARMLESS_IN_PACKAGE)
     import tomllib  # few commands need it
 
     top = tomllib.loads(text)

@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.domain.boundary import Content, Guarded, Outside, OutsideKind, Weight, compare
+from fleet.domain.boundary import RECOVERY, Content, Guarded, Outside, OutsideKind, Weight, compare
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.context import EngineContext
@@ -171,12 +171,12 @@ class _Authors:
         }
         self.is_shared = run.is_shared
 
-    def is_own_ref(self, ref: str) -> bool:
-        is_branch = ref == f"refs/heads/{self._run.branch}"
-        return is_branch or ref in self._made or (self.is_shared and self._before.head == f"ref: {ref}")
-
     def has_author(self, ref: str, old: str, new: str) -> bool:
-        if new and (ref, new) in self._landings:
+        if ref.startswith(RECOVERY):
+            return self._is_fleets_own(ref, old, new)
+        if ref == f"refs/heads/{self._run.branch}" or ref in self._made:
+            return True
+        if (self.is_shared and self._before.head == f"ref: {ref}") or (new and (ref, new) in self._landings):
             return True
         if any(self._was_moved_by(one, new) for one in self._runs_on(ref.removeprefix("refs/heads/"))):
             return True
@@ -217,7 +217,7 @@ class _Authors:
         runs = self._runs_on(branch)
         return branch == self._run.branch or any(not _was_at_rest(one, self._since) for one in runs)
 
-    def is_fleets_own(self, ref: str, old: str, new: str) -> bool:
+    def _is_fleets_own(self, ref: str, old: str, new: str) -> bool:
         _, _, kind, *rest = ref.split("/")
         other = self._runs.peek(RunId(rest[0])) if rest else None
         if other is None:

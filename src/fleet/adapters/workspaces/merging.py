@@ -15,7 +15,7 @@ from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
 from fleet.adapters.workspaces.forward import brought_forward, free_tree
 from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.repository import common_git_dir
-from fleet.domain.protection import is_beside_tests, protected_among
+from fleet.domain.protection import Protection, is_beside_tests
 from fleet.errors import Conflict, GitFailed
 from fleet.ports.merging import UNRELATED, Clash, Merged
 
@@ -66,7 +66,8 @@ class GitMerging:
         since = _merge_base(common, ours, theirs) or _EMPTY_TREES[len(theirs)]
         plain = ("--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=none")
         out = git("diff-tree", "-r", "-z", "--name-only", *plain, since, theirs, "--", cwd=common)
-        found = protected_among(names_in(out), gates)
+        protection = Protection(gates=gates)
+        found = [path for path in names_in(out) if protection.is_configuration(path)]
         if not found:
             return ()
         texts = GitHistory().texts
