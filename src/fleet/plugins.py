@@ -39,7 +39,15 @@ def coder_named(name: str, settings: Settings) -> Coder:
     if name in CODERS:
         module, _, attribute = CODERS[name].partition(":")
         return cast("Coder", getattr(import_module(module), attribute)())
-    return _coder_from_package(name, settings)
+    for entry in _packaged_coders().select(name=name):
+        try:
+            return cast("Coder", entry.load()())
+        except Exception as error:  # somebody else's code may raise anything
+            raise InvalidInput(f"coder {name!r} of {entry.value} cannot be loaded: {error}") from error
+    raise NotFound(
+        f"there is no coder {name!r}",
+        hint=f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] yourself",
+    )
 
 
 def coder_names(settings: Settings) -> list[str]:
@@ -53,15 +61,3 @@ def _packaged_coders() -> EntryPoints:
     from importlib.metadata import entry_points  # slow to load, and seldom needed
 
     return entry_points(group=CODER_GROUP)
-
-
-def _coder_from_package(name: str, settings: Settings) -> Coder:
-    for entry in _packaged_coders().select(name=name):
-        try:
-            return cast("Coder", entry.load()())
-        except Exception as error:  # somebody else's code may raise anything
-            raise InvalidInput(f"coder {name!r} of {entry.value} cannot be loaded: {error}") from error
-    raise NotFound(
-        f"there is no coder {name!r}",
-        hint=f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] yourself",
-    )

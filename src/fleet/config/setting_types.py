@@ -10,9 +10,6 @@ from typing import Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 Value: TypeAlias = "str | bool | int | float | tuple[str, ...]"
 T = TypeVar("T", bound=Value)
 
-_TRUE = ("1", "true", "yes", "on")
-_FALSE = ("0", "false", "no", "off")
-
 
 class SettingType(NamedTuple, Generic[T]):
     """`check` takes a value as TOML has it, `parse` a text as people type it. Both raise `ValueError`."""
@@ -97,7 +94,9 @@ def _refuse(wanted: str, value: object) -> NoReturn:
 
 def _parse_truth(text: str) -> object:
     word = text.strip().lower()
-    return True if word in _TRUE else False if word in _FALSE else text
+    if word in ("1", "true", "yes", "on"):
+        return True
+    return False if word in ("0", "false", "no", "off") else text
 
 
 def _parse_number(text: str) -> object:

@@ -24,7 +24,6 @@ from fleet.services.fleet import Fleet
 from fleet.services.runs import How
 
 PATIENCE_SECONDS = 60.0
-_README = "# A garden\n\nFleet's demo grows things here.\n"
 
 
 class Part(NamedTuple):
@@ -235,7 +234,7 @@ def make_repository(folder: Path) -> None:
     """Make a small repository whose commits need nobody's identity."""
     folder.mkdir(parents=True)
     (folder.parent / "starts").mkdir()
-    (folder / "README.md").write_text(_README)
+    (folder / "README.md").write_text("# A garden\n\nFleet's demo grows things here.\n")
     for words in (
         ("init", "-q", "-b", "main"),
         ("config", "user.name", "fleet demo"),

@@ -239,10 +239,6 @@ class PromptTaskService:
         can_log_in = facts.login_hint or facts.login_variables
         return f"{login_steps(facts)}, if that is what is missing" if can_log_in else "mend that"
 
-    def last_sign(self, detail: PromptTaskDetail) -> float | None:
-        """Return when its agent was last heard of."""
-        return self._fleet.queue.activity(detail.run).last_at if detail.run else None
-
     def prompt(self, run: Run, text: str) -> Run:
         """Give a run a further prompt; after its prompt task is over, too, while it has its workspace."""
         prompt_task = self._prompt_tasks.peek(run.task) if run.task else None

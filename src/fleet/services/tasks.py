@@ -385,7 +385,7 @@ class TaskService:
         return list(found.values())
 
     def run_of(self, task: Task) -> Run | None:
-        return self._runs.peek(task.run) if task.run else None
+        return self._runs.of_task(task)
 
     def log(self, task: Task) -> list[Mapping[str, Json]]:
         return self._tasks.log(task.id)

@@ -191,7 +191,7 @@ def _worker(call: Call, detail: PromptTaskDetail) -> Answer:
     logs, now = LogService(call.fleet), time.time()
     turn = str(logs.turn_folder(run.id, max(1, run.turn))) if run else None
     folder = turn.rpartition("/")[0] if turn else None
-    last_sign = call.fleet.prompt_tasks.last_sign(detail)
+    last_sign = call.fleet.queue.activity(run).last_at if run else None
     silence = None if last_sign is None else age(now - last_sign)
     ended = run.ended_at if run and run.has_ended else task.closed_at
     elapsed = age(((ended if detail.is_over else None) or now) - (task.started_at or task.created_at))
