@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from fleet.services.deps import Deps
 
@@ -20,67 +21,32 @@ if TYPE_CHECKING:
     from fleet.services.tasks import TaskService
 
 
+def _service(module: str, name: str) -> Any:
+    """Return what loads and makes a service on first use."""
+
+    def make(fleet: Fleet) -> object:
+        return getattr(import_module(f"fleet.services.{module}"), name)(fleet)
+
+    return cached_property(make)
+
+
 class Fleet(Deps):
     """The services of one home, seen from one folder. Each is loaded and made on first use."""
+
+    runs: RunService = _service("runs", "RunService")
+    tasks: TaskService = _service("tasks", "TaskService")
+    questions: QuestionService = _service("questions", "QuestionService")
+    queue: QueueService = _service("queue", "QueueService")
+    prompt_tasks: PromptTaskService = _service("prompt_tasks", "PromptTaskService")
+    spawns: SpawnService = _service("spawns", "SpawnService")
+    boundary: BoundaryService = _service("boundary", "BoundaryService")
+    doctor: Doctor = _service("doctor", "Doctor")
+    config: ConfigService = _service("setup", "ConfigService")
 
     @property
     def has_settings(self) -> bool:
         """Whether anything needed the settings so far."""
         return "settings" in vars(self)
-
-    @cached_property
-    def runs(self) -> RunService:
-        from fleet.services.runs import RunService
-
-        return RunService(self)
-
-    @cached_property
-    def tasks(self) -> TaskService:
-        from fleet.services.tasks import TaskService
-
-        return TaskService(self)
-
-    @cached_property
-    def questions(self) -> QuestionService:
-        from fleet.services.questions import QuestionService
-
-        return QuestionService(self)
-
-    @cached_property
-    def queue(self) -> QueueService:
-        from fleet.services.queue import QueueService
-
-        return QueueService(self)
-
-    @cached_property
-    def prompt_tasks(self) -> PromptTaskService:
-        from fleet.services.prompt_tasks import PromptTaskService
-
-        return PromptTaskService(self)
-
-    @cached_property
-    def spawns(self) -> SpawnService:
-        from fleet.services.spawns import SpawnService
-
-        return SpawnService(self)
-
-    @cached_property
-    def boundary(self) -> BoundaryService:
-        from fleet.services.boundary import BoundaryService
-
-        return BoundaryService(self)
-
-    @cached_property
-    def doctor(self) -> Doctor:
-        from fleet.services.doctor import Doctor
-
-        return Doctor(self)
-
-    @cached_property
-    def config(self) -> ConfigService:
-        from fleet.services.setup import ConfigService
-
-        return ConfigService(self)
 
     def is_using(self, store: Store) -> bool:
         """Whether a store is the one that was opened here."""
