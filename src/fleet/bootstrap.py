@@ -350,7 +350,7 @@ def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervis
         settings_for=settings.of_project,
         coder_for=lambda name, project: plugins.coder_named(name, settings.of_project(project)),
         wishes=wishes,
-        lease_seconds=load_settings(home).lease_seconds if url else 0.0,
+        lease_seconds=load_settings(home).host_lease_seconds if url else 0.0,
         host_labels=frozenset({host_name(), os.uname().nodename, *load_settings(home).host_labels}),
         price=lambda model, facts, usage: price(resolve_model(model, facts.tiers), usage),
     )

@@ -152,7 +152,7 @@ def test_each_layer_wins_over_the_one_before(home: Path, project: Path) -> None:
     )
     shared = write(project_file(project), '[tmux]\nprefix = "p"\n[coder]\nmodel = "p"\ndefault = "p"\n')
     settings = load(home, project, environ={"FLEET_CODER_MODEL": "e"})
-    assert (settings.log_lines, settings.origin("ui.log_lines")) == (1, f"{user}:8")
+    assert (settings.ui_log_lines, settings.origin("ui.log_lines")) == (1, f"{user}:8")
     assert (settings.tmux_prefix, settings.origin("tmux.prefix")) == ("p", f"{shared}:2")
     assert (settings.coder_model, settings.origin("coder.model")) == ("e", "environment FLEET_CODER_MODEL")
     assert (settings.coder_default, settings.origin("coder.default")) == ("p", f"{shared}:5")
@@ -574,7 +574,7 @@ def test_a_setting_is_found_by_its_key_or_the_nearest_one_is_named() -> None:
         find_setting("ui.loglines")
 
 
-@for_each("key", [*SETTINGS, *(setting.key for setting in CODER_SETTINGS.values())])
+@for_each("key", [*SETTINGS, *(f"coders.<name>.{name}" for name in CODER_SETTINGS)])
 def test_every_setting_is_in_the_documentation_with_its_default(key: str) -> None:
     setting = SETTINGS.get(key) or CODER_SETTINGS[key.rpartition(".")[2]]
     (row,) = [line for line in DOCUMENTATION.read_text().splitlines() if line.startswith(f"| `{key}` |")]
@@ -586,4 +586,4 @@ def test_every_setting_is_in_the_documentation_with_its_default(key: str) -> Non
 def test_the_documentation_names_no_setting_that_is_not_there() -> None:
     rows = [line for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
     named = {row.split("`")[1] for row in rows}
-    assert named == {*SETTINGS, *(setting.key for setting in CODER_SETTINGS.values())}
+    assert named == {*SETTINGS, *(f"coders.<name>.{name}" for name in CODER_SETTINGS)}

@@ -213,10 +213,10 @@ def test_the_agent_of_a_run_is_the_one_that_was_recorded_and_still_is_up(tmp_pat
 @pytest.mark.parametrize("text", ["/a:/b", "/a, /b", "/a\n/b", '["/a", "/b"]'])
 def test_codefleets_variables_set_the_limits(tmp_path: Path, text: str) -> None:
     settings = load(tmp_path, environ={"FLEET_ALLOWED_REPOS": text, "FLEET_MAX_SPAWN_DEPTH": "5"})
-    assert (settings.allowed_repos, settings.max_spawn_depth) == (("/a", "/b"), 5)
+    assert (settings.limits_allowed_repos, settings.limits_max_spawn_depth) == (("/a", "/b"), 5)
     assert settings.origin("limits.allowed_repos") == "environment FLEET_ALLOWED_REPOS"
     both = {"FLEET_MAX_SPAWN_DEPTH": "5", "FLEET_LIMITS_MAX_SPAWN_DEPTH": "1"}
-    assert load(tmp_path, environ=both).max_spawn_depth == 1
+    assert load(tmp_path, environ=both).limits_max_spawn_depth == 1
 
 
 def ended(state: RunState, summary: str = "") -> Run:

@@ -366,7 +366,7 @@ def test_comments_and_layout_stay(file: Path) -> None:
     for line in COMMENTED.replace("'claude'", '"codex"').splitlines():
         assert line in file.read_text().splitlines()
     settings = load(file.parent, environ={})
-    assert (settings.coder_mode, settings.log_lines, settings.coder_model) == ("tmux", 7, "opus")
+    assert (settings.coder_mode, settings.ui_log_lines, settings.coder_model) == ("tmux", 7, "opus")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
@@ -39,16 +39,19 @@ if TYPE_CHECKING:
 _TIERS = ("cheap", "standard", "premium")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Setting(Generic[T]):
-    """One setting, and a typed attribute of `Settings` that reads it."""
+    """One setting, and a typed attribute of `Settings` that reads it: `tasks_queue` is `tasks.queue`."""
 
-    key: str
     kind: SettingType[T]
     default: T
     help: str
     is_of_home: bool = False  # holds for all projects, so no project's file may say it
     old_variable: str = ""  # by which codefleet's users know it
+    key: str = field(default="", init=False)
+
+    def __set_name__(self, owner: object, name: str) -> None:
+        self.key = name.replace("_", ".", 1)
 
     @property
     def variable(self) -> str:
@@ -91,178 +94,110 @@ class Settings:
     environ: Mapping[str, str]
     warnings: tuple[str, ...] = ()  # broken files whose last good version is in force
 
-    project_name = Setting("project.name", TEXT, "", "the project's name; empty: the name of its folder")
+    project_name = Setting(TEXT, "", "the project's name; empty: the name of its folder")
     project_workspaces = Setting(
-        "project.workspaces",
         TEXT,
         "",
         "folder of the agents' workspaces, with ~ and $VARIABLES;"
         " empty: workspaces/<project> in fleet's home",
     )
-    coder_default = Setting("coder.default", NAME, "claude", "the coder that agents are started with")
-    coder_model = Setting(
-        "coder.model", TEXT, "", "model of the default coder, or a tier: cheap, standard, premium"
-    )
+    coder_default = Setting(NAME, "claude", "the coder that agents are started with")
+    coder_model = Setting(TEXT, "", "model of the default coder, or a tier: cheap, standard, premium")
     coder_mode = Setting(
-        "coder.mode",
         choice("tmux", "headless", ""),
         "",
         "tmux or headless; empty: tmux on a terminal where tmux and the coder can, else headless",
     )
     coder_skip_permissions = Setting(
-        "coder.skip_permissions",
-        TRUTH,
-        False,
-        "let agents do everything without asking; for machines that can be thrown away",
+        TRUTH, False, "let agents do everything without asking; for machines that can be thrown away"
     )
-    credential_files = Setting(
-        "setup.credential_files", LIST, (), "files copied from the checkout into every workspace"
-    )
-    setup_commands = Setting(
-        "setup.commands", LIST, (), "shell commands run in every new workspace, in order"
-    )
-    setup_quick = Setting("setup.quick", TRUTH, False, "skip the setup commands")
-    setup_timeout_seconds = Setting(
-        "setup.timeout_seconds", SECONDS, 1800, "the setup fails when it takes longer"
-    )
-    allow_commands = Setting(
-        "permissions.allow_commands", LIST, (), "command prefixes that doers may run without asking"
-    )
-    tmux_prefix = Setting("tmux.prefix", NAME, "fleet", "tmux sessions are named <prefix>_<branch>_<id>")
-    min_free_mb = Setting("limits.min_free_mb", WHOLE, 500, "no agent is started with less free disk space")
-    max_output_mb = Setting(
-        "limits.max_output_mb", WHOLE, 2048, "most output kept of one turn, in megabytes; 0: no limit"
-    )
-    max_concurrent = Setting(
-        "limits.max_concurrent", WHOLE, 3, "most tasks under way at a time, on all hosts; 0: no limit"
-    )
-    per_coder = Setting("limits.per_coder", WHOLE, 0, "most tasks under way with one coder; 0: no limit")
-    per_project = Setting("limits.per_project", WHOLE, 0, "most tasks under way in one project; 0: no limit")
-    per_host = Setting("limits.per_host", WHOLE, 0, "most tasks under way on one host; 0: no limit")
-    allowed_repos = Setting(
-        "limits.allowed_repos",
+    setup_credential_files = Setting(LIST, (), "files copied from the checkout into every workspace")
+    setup_commands = Setting(LIST, (), "shell commands run in every new workspace, in order")
+    setup_quick = Setting(TRUTH, False, "skip the setup commands")
+    setup_timeout_seconds = Setting(SECONDS, 1800, "the setup fails when it takes longer")
+    permissions_allow_commands = Setting(LIST, (), "command prefixes that doers may run without asking")
+    tmux_prefix = Setting(NAME, "fleet", "tmux sessions are named <prefix>_<branch>_<id>")
+    limits_min_free_mb = Setting(WHOLE, 500, "no agent is started with less free disk space")
+    limits_max_output_mb = Setting(WHOLE, 2048, "most output kept of one turn, in megabytes; 0: no limit")
+    limits_max_concurrent = Setting(WHOLE, 3, "most tasks under way at a time, on all hosts; 0: no limit")
+    limits_per_coder = Setting(WHOLE, 0, "most tasks under way with one coder; 0: no limit")
+    limits_per_project = Setting(WHOLE, 0, "most tasks under way in one project; 0: no limit")
+    limits_per_host = Setting(WHOLE, 0, "most tasks under way on one host; 0: no limit")
+    limits_allowed_repos = Setting(
         FOLDERS,
         (),
         "repositories, or folders above them, in which work may be started over MCP; empty: all",
         is_of_home=True,
         old_variable="FLEET_ALLOWED_REPOS",
     )
-    max_spawn_depth = Setting(
-        "limits.max_spawn_depth",
+    limits_max_spawn_depth = Setting(
         WHOLE,
         2,
         "how many levels of agents may start further agents; 0: none",
         is_of_home=True,
         old_variable="FLEET_MAX_SPAWN_DEPTH",
     )
-    task_usd = Setting("budget.task_usd", MONEY, 0, "what a task may cost; 0: no limit")
-    batch_usd = Setting("budget.batch_usd", MONEY, 0, "what the tasks of one batch may cost; 0: no limit")
-    project_usd_a_day = Setting(
-        "budget.project_usd_a_day", MONEY, 0, "what the tasks of one project may cost in a day; 0: no limit"
+    budget_task_usd = Setting(MONEY, 0, "what a task may cost; 0: no limit")
+    budget_batch_usd = Setting(MONEY, 0, "what the tasks of one batch may cost; 0: no limit")
+    budget_project_usd_a_day = Setting(
+        MONEY, 0, "what the tasks of one project may cost in a day; 0: no limit"
     )
-    usd_a_day = Setting("budget.usd_a_day", MONEY, 0, "what all tasks may cost in a day; 0: no limit")
-    queue = Setting(
-        "tasks.queue",
-        choice("fleet", "beads"),
-        "fleet",
-        "who keeps the tasks of `fleet bd`: fleet, or beads' own bd",
+    budget_usd_a_day = Setting(MONEY, 0, "what all tasks may cost in a day; 0: no limit")
+    tasks_queue = Setting(
+        choice("fleet", "beads"), "fleet", "who keeps the tasks of `fleet bd`: fleet, or beads' own bd"
     )
-    max_failures = Setting("tasks.max_failures", WHOLE, 3, "a task that failed so often is left to a person")
-    max_crashes = Setting(
-        "tasks.max_crashes", WHOLE, 10, "a coder that crashed so often in a row is paused; 0: never"
+    tasks_max_failures = Setting(WHOLE, 3, "a task that failed so often is left to a person")
+    tasks_max_crashes = Setting(WHOLE, 10, "a coder that crashed so often in a row is paused; 0: never")
+    tasks_backoff_seconds = Setting(SECONDS, 10, "pause after a task's first failure; it doubles with each")
+    tasks_limit_pause_seconds = Setting(SECONDS, 300, "pause after a rate limit whose end was not stated")
+    tasks_ageing_seconds = Setting(SECONDS, 3600, "a waiting task gains one priority in this time; 0: never")
+    tasks_silence_seconds = Setting(SECONDS, 1800, "a task's agent that says nothing for so long is stopped")
+    tasks_tool_seconds = Setting(SECONDS, 7200, "as tasks.silence_seconds, while a tool of the agent's runs")
+    tasks_turn_seconds = Setting(
+        SECONDS, 0, "a task's agent that works longer than this is stopped; 0: no limit"
     )
-    backoff_seconds = Setting(
-        "tasks.backoff_seconds", SECONDS, 10, "pause after a task's first failure; it doubles with each"
+    tasks_context_pct = Setting(
+        PERCENT, 90, "a task is handed over to a fresh agent at this part of its context; 0: never"
     )
-    limit_pause_seconds = Setting(
-        "tasks.limit_pause_seconds", SECONDS, 300, "pause after a rate limit whose end was not stated"
-    )
-    ageing_seconds = Setting(
-        "tasks.ageing_seconds", SECONDS, 3600, "a waiting task gains one priority in this time; 0: never"
-    )
-    silence_seconds = Setting(
-        "tasks.silence_seconds", SECONDS, 1800, "a task's agent that says nothing for so long is stopped"
-    )
-    tool_seconds = Setting(
-        "tasks.tool_seconds", SECONDS, 7200, "as tasks.silence_seconds, while a tool of the agent's runs"
-    )
-    turn_seconds = Setting(
-        "tasks.turn_seconds", SECONDS, 0, "a task's agent that works longer than this is stopped; 0: no limit"
-    )
-    context_pct = Setting(
-        "tasks.context_pct",
-        PERCENT,
-        90,
-        "a task is handed over to a fresh agent at this part of its context; 0: never",
-    )
-    gate_seconds = Setting("tasks.gate_seconds", SECONDS, 1800, "a gate says no when it takes longer")
-    push_to = Setting(
-        "tasks.push_to", TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from"
-    )
-    race_lint = Setting(
-        "race.lint", TEXT, "", "a command that orders candidates of a race that behave the same"
-    )
+    tasks_gate_seconds = Setting(SECONDS, 1800, "a gate says no when it takes longer")
+    tasks_push_to = Setting(TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from")
+    race_lint = Setting(TEXT, "", "a command that orders candidates of a race that behave the same")
     race_protect = Setting(
-        "race.protect",
-        LIST,
-        (),
-        "paths that candidates of a race are tried with as they were; a pattern with ! sets free",
+        LIST, (), "paths that candidates of a race are tried with as they were; a pattern with ! sets free"
     )
-    merge_into = Setting("merge.into", TEXT, "", "branch that is merged into; empty: main, or else master")
-    merge_gates = Setting(
-        "merge.gates", LIST, (), "shell commands that must succeed on merged work before it lands"
-    )
-    merge_remote = Setting("merge.remote", TEXT, "origin", "remote that branches are pushed to for --pr")
+    merge_into = Setting(TEXT, "", "branch that is merged into; empty: main, or else master")
+    merge_gates = Setting(LIST, (), "shell commands that must succeed on merged work before it lands")
+    merge_remote = Setting(TEXT, "origin", "remote that branches are pushed to for --pr")
     merge_forge = Setting(
-        "merge.forge",
         choice("gh", "github", ""),
         "",
         "what opens pull requests: gh, or github's API; empty: gh where it is installed",
     )
-    merge_api_url = Setting(
-        "merge.api_url", TEXT, "https://api.github.com", "where github's API is", is_of_home=True
-    )
+    merge_api_url = Setting(TEXT, "https://api.github.com", "where github's API is", is_of_home=True)
     merge_token_variable = Setting(
-        "merge.token_variable",
-        NAME,
-        "GITHUB_TOKEN",
-        "environment variable that has the token for github's API",
-        is_of_home=True,
+        NAME, "GITHUB_TOKEN", "environment variable that has the token for github's API", is_of_home=True
     )
-    notify_command = Setting(
-        "notify.command", TEXT, "", "shell command run when a person is needed, with JSON on its stdin"
-    )
-    notify_webhook = Setting(
-        "notify.webhook", TEXT, "", "URL that gets a POST when a person is needed (an ntfy topic, say)"
-    )
-    stop_grace_seconds = Setting(
-        "stop.grace_seconds", SECONDS, 10, "how long an agent may take to stop before it is killed"
-    )
+    notify_command = Setting(TEXT, "", "shell command run when a person is needed, with JSON on its stdin")
+    notify_webhook = Setting(TEXT, "", "URL that gets a POST when a person is needed (an ntfy topic, say)")
+    stop_grace_seconds = Setting(SECONDS, 10, "how long an agent may take to stop before it is killed")
     boundary_hold = Setting(
-        "boundary.hold",
         TRUTH,
         True,
         "hold a run's result if something outside its workspace changed meanwhile; false: only say so",
         is_of_home=True,
     )
     supervisor_idle_seconds = Setting(
-        "supervisor.idle_seconds",
-        SECONDS,
-        300,
-        "a supervisor started on demand ends after so long without work",
+        SECONDS, 300, "a supervisor started on demand ends after so long without work"
     )
-    lease_seconds = Setting(
-        "host.lease_seconds", SECONDS, 30, "a host that shares the work and is silent for so long is dead"
-    )
-    host_labels = Setting("host.labels", LIST, (), "what tasks may need of this host: gpu, macos …")
+    host_lease_seconds = Setting(SECONDS, 30, "a host that shares the work and is silent for so long is dead")
+    host_labels = Setting(LIST, (), "what tasks may need of this host: gpu, macos …")
     database_url = Setting(
-        "database.url",
         DATABASE,
         "",
         "PostgreSQL database that several machines share; empty: files in fleet's home",
         is_of_home=True,
     )
-    log_lines = Setting("ui.log_lines", WHOLE, 50, "how many lines `fleet logs` shows")
+    ui_log_lines = Setting(WHOLE, 50, "how many lines `fleet logs` shows")
 
     def shown(self, key: str) -> Value:
         """Return a value as people may see it: without passwords."""
@@ -301,19 +236,19 @@ class Settings:
         from fleet.domain.queue import Limits  # most commands need none of it
 
         rooms = {
-            name: check_whole(self.coder_table(name).get("max_concurrent", self.per_coder))
+            name: check_whole(self.coder_table(name).get("max_concurrent", self.limits_per_coder))
             for name in (*self.coder_names(), self.coder_default)
         }
         return Limits(
-            everywhere=self.max_concurrent,
-            per_coder=self.per_coder,
+            everywhere=self.limits_max_concurrent,
+            per_coder=self.limits_per_coder,
             coders=rooms,
-            per_project=self.per_project,
-            per_host=self.per_host,
-            task_usd=self.task_usd,
-            batch_usd=self.batch_usd,
-            project_usd_a_day=self.project_usd_a_day,
-            usd_a_day=self.usd_a_day,
+            per_project=self.limits_per_project,
+            per_host=self.limits_per_host,
+            task_usd=self.budget_task_usd,
+            batch_usd=self.budget_batch_usd,
+            project_usd_a_day=self.budget_project_usd_a_day,
+            usd_a_day=self.budget_usd_a_day,
         )
 
     def workspaces_root(self, project: Path) -> Path:
@@ -335,17 +270,11 @@ SETTINGS: Mapping[str, Setting[Any]] = {
 
 # Of every coder; a coder's table may hold further keys, which its adapter checks.
 CODER_SETTINGS: Mapping[str, Setting[Any]] = {
-    "flags": Setting("coders.<name>.flags", LIST, (), "flags handed to this coder's CLI as they are"),
-    "model": Setting("coders.<name>.model", TEXT, "", "model of this coder, or a tier; else coder.model"),
-    "skip_permissions": Setting(
-        "coders.<name>.skip_permissions", TRUTH, False, "as coder.skip_permissions, for this coder alone"
-    ),
-    "max_concurrent": Setting(
-        "coders.<name>.max_concurrent", WHOLE, 0, "as limits.per_coder, for this coder alone"
-    ),
-    "fallback": Setting(
-        "coders.<name>.fallback", TEXT, "", "the coder that goes on with a task while this one's limit lasts"
-    ),
+    "flags": Setting(LIST, (), "flags handed to this coder's CLI as they are"),
+    "model": Setting(TEXT, "", "model of this coder, or a tier; else coder.model"),
+    "skip_permissions": Setting(TRUTH, False, "as coder.skip_permissions, for this coder alone"),
+    "max_concurrent": Setting(WHOLE, 0, "as limits.per_coder, for this coder alone"),
+    "fallback": Setting(TEXT, "", "the coder that goes on with a task while this one's limit lasts"),
 }
 
 

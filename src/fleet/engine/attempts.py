@@ -129,7 +129,7 @@ class Attempts:
         """Tell whether the commit that a task stands at is here, or can be fetched."""
         if task.base_host == self._context.host:
             return True
-        if task.base_ref and self._context.settings_for(task.project).push_to:
+        if task.base_ref and self._context.settings_for(task.project).tasks_push_to:
             return True
         return self._context.member.repositories.contains(task.project, task.base, task.base)
 
@@ -202,16 +202,16 @@ class Attempts:
             self._files.mark_heard(answers)
             return judged
         patience = Patience(
-            max_failures=max(1, task.attempts or settings.max_failures),
-            backoff_seconds=settings.backoff_seconds,
-            limit_pause_seconds=settings.limit_pause_seconds,
+            max_failures=max(1, task.attempts or settings.tasks_max_failures),
+            backoff_seconds=settings.tasks_backoff_seconds,
+            limit_pause_seconds=settings.tasks_limit_pause_seconds,
         )
         decision = decide(task, ending, patience)
         return self.apply(task, decision, question=asked.id if asked else "", run=run)
 
     def _settle_up(self, task: Task, run: Run) -> None:
         """Free the task's slot and book its cost; a coder that keeps crashing is paused."""
-        crashes, most = self._admission.settle_up(task, run), self._context.settings_for("").max_crashes
+        crashes, most = self._admission.settle_up(task, run), self._context.settings_for("").tasks_max_crashes
         if most and crashes >= most:
             self._pauses.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
 

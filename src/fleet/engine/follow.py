@@ -256,7 +256,7 @@ class Follower:
                 self._story, watch, silent_for=silent_for, worked_for=worked_for, spent_usd=usd
             ):
                 return halt
-        most = self._context.settings_for(run.project).max_output_mb << 20
+        most = self._context.settings_for(run.project).limits_max_output_mb << 20
         size = self._context.member.transport.size
         if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
             return None
@@ -271,10 +271,10 @@ class Follower:
         settings = self._context.settings_for(run.project)
         window = self._story.context_window or self._coder.facts.context_window
         return Watch(
-            silence_seconds=settings.silence_seconds,
-            tool_seconds=settings.tool_seconds,
-            turn_seconds=run.turn_seconds or settings.turn_seconds,
-            context_tokens=window * settings.context_pct // 100,
+            silence_seconds=settings.tasks_silence_seconds,
+            tool_seconds=settings.tasks_tool_seconds,
+            turn_seconds=run.turn_seconds or settings.tasks_turn_seconds,
+            context_tokens=window * settings.tasks_context_pct // 100,
             budget_usd=run.budget_usd,
         )
 

@@ -54,7 +54,7 @@ async def ask_gates(context: EngineContext, run: Run, job: int) -> Gates:
     """Run the gates one after the other, in the workspace, until one says no."""
     task = await context.task_of(run)
     commands = task.gates if task else ()
-    patience = context.settings_for(run.project).gate_seconds
+    patience = context.settings_for(run.project).tasks_gate_seconds
     for number, command in enumerate(commands, 1):
         # Its name tells the command: one that was changed meanwhile is asked anew.
         name = f"gate-{job}-{number}-{zlib.crc32(command.encode()):08x}"
@@ -187,7 +187,7 @@ async def _ask(
 
 async def _until_ended(context: EngineContext, trial: Trial, folder: str) -> AgentProcess:
     """Return the process when it has ended, when its time is over, or when nobody wants to know any more."""
-    deadline = time.monotonic() + context.settings_for(trial.project).gate_seconds
+    deadline = time.monotonic() + context.settings_for(trial.project).tasks_gate_seconds
     while True:
         process = await context.member.shim.state(folder)
         left = deadline - time.monotonic()

@@ -228,7 +228,7 @@ class Queue:
 
     def _is_disk_low(self) -> bool:
         """Tell whether agents must wait for space; that is nobody's failure."""
-        least = self._context.settings_for("").min_free_mb
+        least = self._context.settings_for("").limits_min_free_mb
         return self._context.member.free_mb() < least
 
     # ready tasks
@@ -351,7 +351,7 @@ class Queue:
             after = {priority: page[-1].id for priority, page in pages.items() if len(page) == PAGE}
 
     def _in_order(self, tasks: Iterable[Task]) -> Sequence[Task]:
-        return in_order(tasks, time.time(), self._context.settings_for("").ageing_seconds)
+        return in_order(tasks, time.time(), self._context.settings_for("").tasks_ageing_seconds)
 
     def _waited_for(self) -> Iterator[Task]:
         """Yield the ready tasks that agents have asked for."""

@@ -225,7 +225,7 @@ async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
 
     The ref names the token: a host that lost its task meanwhile writes over nobody's work.
     """
-    remote = context.settings_for(run.project).push_to
+    remote = context.settings_for(run.project).tasks_push_to
     if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
     ref = f"refs/fleet/tasks/{run.task}/{run.token}"

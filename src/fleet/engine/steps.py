@@ -60,19 +60,19 @@ async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
         return False
     settings = context.settings_for(run.project)
     free = shutil.disk_usage(context.home).free >> 20
-    if free < settings.min_free_mb:
-        raise DiskFull(str(context.home), free, settings.min_free_mb)
+    if free < settings.limits_min_free_mb:
+        raise DiskFull(str(context.home), free, settings.limits_min_free_mb)
     await context.note(run)
     await _lay_out_inputs(context, run)
     if run.workspace_state is WorkspaceState.READY:
         return True
-    await _obtain_base(context, run, settings.push_to)
+    await _obtain_base(context, run, settings.tasks_push_to)
     root = Path(run.workspace).parent
     if root.is_relative_to(context.home):
         make_private(root)
     try:
         make = context.member.workspaces_of(run).make
-        made = context.git_threads.run(make, Place.of(run), copy=settings.credential_files)
+        made = context.git_threads.run(make, Place.of(run), copy=settings.setup_credential_files)
         await asyncio.gather(made, asyncio.to_thread(cgroups.hurry))
     except BranchTaken:  # then nothing of it is ours, and nothing of it may be removed with the run
         await context.update(run.id, lambda run: replace(run, workspace_state=WorkspaceState.NONE))
@@ -224,7 +224,7 @@ def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Tur
         # The same for all of the run: a CLI that had no time to confirm its session is offered it again.
         new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, run.id)),
         flags=run.flags,
-        allow_commands=(*settings.allow_commands, *(TASK_COMMANDS if run.task else ())),
+        allow_commands=(*settings.permissions_allow_commands, *(TASK_COMMANDS if run.task else ())),
         skip_permissions=run.skip_permissions,
     )
 

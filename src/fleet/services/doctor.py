@@ -102,7 +102,7 @@ class Doctor:
         return Check("config", Verdict.OK, "can be read", is_needed=True), settings
 
     def _check_disk(self, settings: Settings | None) -> Check:
-        wanted = settings.min_free_mb if settings else 0
+        wanted = settings.limits_min_free_mb if settings else 0
         try:
             require_room(self._deps.home, wanted)
         except DiskFull as full:

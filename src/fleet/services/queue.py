@@ -153,7 +153,7 @@ class QueueService:
             for task in page
             if not task.wait.left(now) and (is_shared or self._is_for_host(task))
         ]
-        return list(in_order(due, now, self._fleet.settings.ageing_seconds))[:limit]
+        return list(in_order(due, now, self._fleet.settings.tasks_ageing_seconds))[:limit]
 
     def _is_for_host(self, task: Task) -> bool:
         """Whether this host has the names or labels that a task needs."""

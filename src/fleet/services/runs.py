@@ -80,7 +80,7 @@ class RunService:
             repository = self._deps.repositories.inspect(how.folder, how.base, branches)
         except BranchTaken as taken:
             raise self._told_by_run(taken, how.folder, branches) from taken
-        require_room(self._deps.home, self._deps.settings.min_free_mb)
+        require_room(self._deps.home, self._deps.settings.limits_min_free_mb)
         batch = batch or new_batch_id()
         how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]

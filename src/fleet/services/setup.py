@@ -117,7 +117,7 @@ class ConfigService:
                 raise BadConfig(settings.origin(key), f"{key} names {fallback!r}, and there is no such coder")
         return [
             f"setup.credential_files names {file!r}, which is not in {self._fleet.project}"
-            for file in settings.credential_files
+            for file in settings.setup_credential_files
             if self._fleet.project and not (self._fleet.project / file).exists()
         ]
 

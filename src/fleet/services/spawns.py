@@ -256,5 +256,5 @@ class SpawnService:
 
 def _free_caller(settings: Settings) -> Caller:
     """Return a caller whom nobody started: only the settings say what it may."""
-    folders = tuple(str(Path(folder).expanduser().resolve()) for folder in settings.allowed_repos)
-    return Caller(repositories=folders, most_depth=settings.max_spawn_depth)
+    folders = tuple(str(Path(folder).expanduser().resolve()) for folder in settings.limits_allowed_repos)
+    return Caller(repositories=folders, most_depth=settings.limits_max_spawn_depth)

@@ -50,7 +50,7 @@ class BeadsGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             with opened() as fleet:
-                if fleet.settings.queue == "beads":
+                if fleet.settings.tasks_queue == "beads":
                     from fleet.compat.beads.real import pass_on
 
                     ctx.exit(pass_on(fleet, args))

@@ -59,7 +59,7 @@ def _logs(
         if raw or stderr:
             _show_raw(fleet, run, "err" if stderr else "out", everything=count == 0, follow=follow)
         else:
-            count = fleet.settings.log_lines if count is None else count
+            count = fleet.settings.ui_log_lines if count is None else count
             _show_entries(session, run, count, follow=follow, as_json=as_json)
 
 
