@@ -261,29 +261,17 @@ class TaskFields(Operation):
         "Budget of the task.", minimum=0, default=None, default_text="budget.task_usd"
     )
 
-    def edit(self, title: str | None = None) -> Edit:
-        from fleet.services.tasks import Edit
-
-        return Edit(
-            title=title,
-            description=self.description,
-            coder=self.coder,
-            model=self.model,
-            tier=self.tier,
-            priority=self.priority,
-            gates=_several(self.gates),
-            labels=_several(self.labels),
-            batch=self.batch,
-            needs=_several(self.needs),
-            budget_usd=self.budget_usd,
-        )
+    @property
+    def edit(self) -> Edit:
+        """What was given of a task; a blank text alone in a list stands for none at all."""
+        given: Any = {name: value for name in _EDITED if (value := getattr(self, name)) is not None}
+        for name in given.keys() & {"gates", "labels", "needs"}:
+            given[name] = tuple(dict.fromkeys(text.strip() for text in given[name] if text.strip()))
+        return given
 
 
-def _several(values: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return what was given, once each; a blank text alone stands for none at all."""
-    if values is None:
-        return None
-    return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
+_EDITED = ("title", *(name for name in TaskFields.fields if name != "depends_on"))
+_MEASURES = ("gates", "budget_usd", "batch", "needs")  # what the agent of a task is held to
 
 
 class CreateTask(
@@ -316,7 +304,7 @@ class CreateTask(
     def __call__(self, call: Call) -> tuple[CreatedTask, list[Next]]:
         call.refuse_agent("gates", given=self.gates)
         made = call.fleet.tasks.create(
-            self.title, self.edit(), folder=self.repo_path, deps=self.depends_on, origin=call.origin
+            self.title, self.edit, folder=self.repo_path, deps=self.depends_on, origin=call.origin
         )
         queue = call.fleet.queue
         return CreatedTask.of(
@@ -359,13 +347,14 @@ class EditTask(
 
     def __call__(self, call: Call) -> tuple[EditedTask, list[Next]]:
         from fleet.errors import InvalidInput
-        from fleet.services.tasks import Edit
 
-        edit = self.edit(self.title)
-        if edit == Edit() and self.repo_path is None and not self.depends_on:
+        edit = self.edit
+        if not edit and self.repo_path is None and not self.depends_on:
             raise InvalidInput("nothing to change", hint="give at least one of the fields of a task")
         tasks, task = call.fleet.tasks, self.find_own(call)
-        call.refuse_agent("gates, budget, batch or needs of a task", given=edit.is_of_measures)
+        call.refuse_agent(
+            "gates, budget, batch or needs of a task", given=not edit.keys().isdisjoint(_MEASURES)
+        )
         changed = tasks.edit(task.id, edit, folder=self.repo_path, deps=self.depends_on)
         return EditedTask.of(changed, warnings=tuple(tasks.warnings_of(self.coder or ""))), []
 

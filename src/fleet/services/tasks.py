@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from fleet.domain.event import Json
 from fleet.domain.ids import RunId, TaskId, new_task_id
@@ -30,36 +30,26 @@ if TYPE_CHECKING:
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """What is to be changed about a task; None leaves it as it is."""
+class Edit(TypedDict, total=False):
+    """What is to be changed about a task; what is left out stays as it is."""
 
-    title: str | None = None
-    description: str | None = None
-    coder: str | None = None
-    model: str | None = None
-    tier: str | None = None
-    priority: int | None = None
-    gates: tuple[str, ...] | None = None
-    labels: tuple[str, ...] | None = None
-    batch: str | None = None
-    needs: tuple[str, ...] | None = None
-    budget_usd: float | None = None
+    title: str
+    description: str
+    coder: str
+    model: str
+    tier: str
+    priority: int
+    gates: tuple[str, ...]
+    labels: tuple[str, ...]
+    batch: str
+    needs: tuple[str, ...]
+    budget_usd: float
 
-    @property
-    def is_of_measures(self) -> bool:
-        """Whether it changes what a task's agent is held to."""
-        return not self.changes.keys().isdisjoint(("gates", "budget_usd", "batch", "needs"))
 
-    @property
-    def changes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-
-    def made_to(self, task: Task) -> Task:
-        changes = self.changes
-        check_text(*texts_in(changes.values()))
-        refuse_option(self.model or "", "model")
-        return check_task(replace(task, **changes))
+def _edited(task: Task, edit: Edit) -> Task:
+    check_text(*texts_in(edit.values()))
+    refuse_option(edit.get("model", ""), "model")
+    return check_task(replace(task, **edit))
 
 
 class TaskService:
@@ -111,21 +101,20 @@ class TaskService:
         check_text(title)
         cwd, project = self._own_place(folder)
         _ = self._deps.settings  # a broken configuration would keep it from ever being started: say so now
-        if edit.coder:
-            self._deps.coder(edit.coder)
+        if coder := edit.get("coder"):
+            self._deps.coder(coder)
         wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
         now = time.time()
-        return edit.made_to(
-            Task(
-                id=new_task_id(now),
-                title=title,
-                created_at=now,
-                updated_at=now,
-                cwd=cwd,
-                project=project,
-                deps=wanted,
-            )
+        task = Task(
+            id=new_task_id(now),
+            title=title,
+            created_at=now,
+            updated_at=now,
+            cwd=cwd,
+            project=project,
+            deps=wanted,
         )
+        return _edited(task, edit)
 
     def warnings_of(self, coder: str) -> list[str]:
         """Return a warning if the program of a coder is not on this machine; another host may have it."""
@@ -165,23 +154,21 @@ class TaskService:
 
     def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
         """Change a task; with a folder it moves to another repository, as long as it was never started."""
-        if edit.coder:
-            self._deps.coder(edit.coder)
+        if coder := edit.get("coder"):
+            self._deps.coder(coder)
         there = self._own_place(folder) if folder is not None else None
 
         def edited(task: Task) -> Task:
-            return edit.made_to(task if there is None else _moved(task, *there))
+            return _edited(task if there is None else _moved(task, *there), edit)
 
         edited(self.get(name))  # nothing is changed if anything cannot be
         for dep in [self.get(dep).id for dep in deps]:
             self.add_dep(name, dep)
-        changed = self._change(
-            name, edited, "edited", ", ".join(name.removesuffix("_usd") for name in edit.changes)
-        )
+        changed = self._change(name, edited, "edited", ", ".join(edit).replace("_usd", ""))
         is_live = changed.state is TaskState.IN_PROGRESS and self.run_of(changed) is not None
-        if edit.budget_usd is not None and changed.run and is_live:
+        if "budget_usd" in edit and changed.run and is_live:
             # It counts for the agent that is at work, too: that is stopped where it has cost more.
-            left = max(LEAST_USD, edit.budget_usd - (changed.spent_usd - changed.run_usd))
+            left = max(LEAST_USD, edit["budget_usd"] - (changed.spent_usd - changed.run_usd))
             self._runs.update(changed.run, lambda run: replace(run, budget_usd=left))
         return changed
 

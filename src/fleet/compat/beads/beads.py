@@ -91,7 +91,7 @@ def update(
     if claims and status not in (None, TaskState.IN_PROGRESS):
         raise InvalidInput(f"a claimed task is in_progress, and not {status}")
     wanted = TaskState.IN_PROGRESS if claims else None if status is None else parse_status(status)
-    if edit.changes:
+    if edit:
         task = tasks.edit(task.id, edit)
     is_own = bool(run) and run == task.run
     is_question = wanted is TaskState.BLOCKED and is_own

@@ -151,7 +151,7 @@ def create(
     with opened() as fleet:
         if dry_run:
             made = fleet.tasks.draft(
-                request.title, request.edit(), folder=request.repo_path, deps=request.depends_on
+                request.title, request.edit, folder=request.repo_path, deps=request.depends_on
             )
         else:
             created: ops.CreatedTask = Session(fleet).ask(request)
@@ -278,17 +278,17 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
       fleet bd update t-1a2b3c4d5e --status open --assignee ""
       fleet bd update t-1a2b3c4d5e --status blocked --notes "QUESTION: which database?"
     """
-    from fleet.services.tasks import Edit
-
     priority = parse_priority(given["priority"])
-    edit = Edit(title=given["title"], description=given["description"], priority=priority)
+    request = ops.EditTask(
+        task_id=name, title=given["title"], description=given["description"], priority=priority
+    )
     with opened() as fleet:
         call = Call(fleet, identify)
         changed = update_task(
             fleet.tasks,
             fleet.questions,
             name,
-            edit=edit,
+            edit=request.edit,
             status=given["status"],
             notes=notes,
             claims=claim,
