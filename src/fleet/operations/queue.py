@@ -8,8 +8,9 @@ from fleet.operations.tasks import Hold, QueuedTask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fleet.domain.task import Task
     from fleet.operations.call import Call
-    from fleet.services.queue import Queued
+    from fleet.services.fleet import Fleet
 
 
 class UnderwayTask(QueuedTask):
@@ -21,13 +22,16 @@ class UnderwayTask(QueuedTask):
     is_held: bool = flag()
 
     @classmethod
-    def of_underway(cls, one: Queued) -> UnderwayTask:
-        return cls.of_queued(
-            one,
-            events=one.activity.events,
-            last_event_at=iso_time(one.activity.last_at),
-            context_tokens=one.context_tokens,
-            is_held=one.task.is_held,
+    def of_fleet(cls, fleet: Fleet, task: Task) -> UnderwayTask:
+        run = fleet.tasks.run_of(task)
+        events, last_at = fleet.queue.activity(run) if run else (0, None)
+        return cls.of_queue(
+            fleet.queue,
+            task,
+            refusal=None,
+            events=events,
+            last_event_at=iso_time(last_at),
+            context_tokens=max(task.peak_context, run.context_tokens if run else 0),
         )
 
 
@@ -76,11 +80,13 @@ class ShowQueue(Operation, op="queue.tasks", tool="get_queue", examples=("fleet 
     limit: int = integer("Maximum number of tasks.", minimum=1, default=50, short="n")
 
     def __call__(self, call: Call) -> tuple[QueueView, list[Next]]:
-        queue = call.fleet.queue
+        from fleet.domain.task import TaskState
+
+        queue, tasks = call.fleet.queue, call.fleet.tasks.list(TaskState.IN_PROGRESS)
         return QueueView(
             paused=queue.paused(),
             holds=tuple(map(Hold.of, queue.holds())),
-            tasks=tuple(map(UnderwayTask.of_underway, queue.underway(self.limit))),
+            tasks=tuple(UnderwayTask.of_fleet(call.fleet, task) for task in tasks[::-1][: self.limit]),
             **queue.counts(),
             questions=len(call.fleet.questions.pending()),
         ), []

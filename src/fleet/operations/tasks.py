@@ -20,13 +20,13 @@ from fleet.operations.spec import Next, Operation, Shape, iso_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any, Self
 
     from fleet.domain.task import Task
     from fleet.operations.call import Call
     from fleet.services.fleet import Fleet
-    from fleet.services.queue import Queued
+    from fleet.services.queue import QueueService
     from fleet.services.tasks import Edit
 
 STATES = ("open", "in_progress", "blocked", "closed")
@@ -104,9 +104,20 @@ class QueuedTask(TaskView):
     refusal: str | None = string("Why there is no room, money or host for it.", optional=True)
 
     @classmethod
-    def of_queued(cls, one: Queued, **computed: Any) -> Self:
-        effective = one.choice and Choice.of(one.choice)
-        return cls.of(one.task, effective=effective, refusal=one.refusal or None, **computed)
+    def of_queue(cls, queue: QueueService, task: Task, **computed: Any) -> Self:
+        from fleet.errors import BadConfig
+
+        try:
+            effective = Choice.of(queue.choice(task))
+        except BadConfig:  # of its project; whoever looks at the task itself is told
+            effective = None
+        return cls.of(task, effective=effective, **computed)
+
+    @classmethod
+    def listed(cls, queue: QueueService, tasks: Sequence[Task]) -> list[Self]:
+        """Make one of each task, with why it does not start on this host."""
+        why = queue.obstacles(tasks)
+        return [cls.of_queue(queue, task, refusal=why.get(task.id)) for task in tasks]
 
 
 class CreatedTask(TaskView):
@@ -538,7 +549,7 @@ class ListTasks(ListAll, op="task.list", examples=("fleet task list --state bloc
             if (is_wide or task.state is not TaskState.CLOSED)
             and (not self.label or self.label in task.labels)
         ]
-        return [QueuedTask.of_queued(one) for one in call.fleet.queue.look_at(shown)], []
+        return QueuedTask.listed(call.fleet.queue, shown), []
 
 
 class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", examples=("fleet ready -n 10",)):
@@ -553,7 +564,7 @@ class ListReadyTasks(Operation, op="task.ready", tool="list_ready_tasks", exampl
 
     def __call__(self, call: Call) -> tuple[list[QueuedTask], list[Next]]:
         queue = call.fleet.queue
-        return [QueuedTask.of_queued(one) for one in queue.look_at(queue.ready(self.count))], []
+        return QueuedTask.listed(queue, queue.ready(self.count)), []
 
 
 class ShowTaskTree(

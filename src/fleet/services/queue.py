@@ -46,16 +46,6 @@ class Activity(NamedTuple):
     last_at: float | None = None
 
 
-class Queued(NamedTuple):
-    """A task, what it is or would be started with, why it does not start, and how active its agent is."""
-
-    task: Task
-    choice: Choice | None  # None if the settings of its project cannot be read
-    refusal: str = ""
-    activity: Activity = Activity()
-    context_tokens: int = 0
-
-
 class QueueService:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -106,32 +96,13 @@ class QueueService:
             if state is not TaskState.CLOSED
         }
 
-    def look_at(self, tasks: Sequence[Task]) -> list[Queued]:
-        """Return tasks with what they are started with, and why they do not start on this host."""
-        refusals = self.refusals(tasks)
-        elsewhere = {
+    def obstacles(self, tasks: Sequence[Task]) -> dict[TaskId, str]:
+        """Return why there is no room, money or host for those of the tasks that are ready, by their ids."""
+        return self.refusals(tasks) | {
             task.id: f"waits for a host that is {' and '.join(task.needs)}"
             for task in tasks
             if task.state is TaskState.OPEN and not self._is_for_host(task)
         }
-        why = refusals | elsewhere
-        return [Queued(task, self._readable_choice(task), why.get(task.id, "")) for task in tasks]
-
-    def _readable_choice(self, task: Task) -> Choice | None:
-        try:
-            return self.choice(task)
-        except BadConfig:  # of its project; whoever looks at the task itself is told
-            return None
-
-    def underway(self, limit: int) -> list[Queued]:
-        """Return the tasks in progress, newest first."""
-        found: list[Queued] = []
-        for task in self._tasks.list(TaskState.IN_PROGRESS)[::-1][:limit]:
-            run = self._tasks.run_of(task)
-            context = max(task.peak_context, run.context_tokens if run else 0)
-            activity = self.activity(run) if run else Activity()
-            found.append(Queued(task, self._readable_choice(task), "", activity, context))
-        return found
 
     def supervisor_log(self, count: int | None) -> tuple[str, list[str]]:
         """Return where the supervisor's log is, and its last lines; all of them without a count."""
