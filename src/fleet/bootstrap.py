@@ -14,7 +14,7 @@ from fleet.services.fleet import Fleet
 
 if TYPE_CHECKING:
     from fleet.adapters.stores.salvage import Salvaged
-    from fleet.config import Settings
+    from fleet.config.settings import Settings
     from fleet.domain.run import Run
     from fleet.domain.spawn import Ancestry, Process
     from fleet.engine.repair import Rebuilt
@@ -174,7 +174,7 @@ class HomeFleet(Fleet):
 def load_settings(
     home: Path, project: Path | None = None, environ: Mapping[str, str] = os.environ, *, strict: bool = False
 ) -> Settings:
-    from fleet.config import load
+    from fleet.config.loading import load
 
     return load(home, project=project, environ=environ, strict=strict)
 
@@ -388,7 +388,7 @@ class SettingsCache:
         self._log = logging.getLogger(__name__)
 
     def of_project(self, project: str) -> Settings:
-        from fleet.config import project_file, user_file
+        from fleet.config.files import project_file, user_file
 
         settings, before, read_at = self._kept.get(project, (None, None, 0.0))
         now = time.monotonic()

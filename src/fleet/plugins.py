@@ -11,7 +11,7 @@ from fleet.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-    from fleet.config import Settings
+    from fleet.config.settings import Settings
     from fleet.ports.coder import Coder
 
 CODERS: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleet.adapters.coders.custom import KNOWN_FIELDS, CustomCoder
-from fleet.config import load
+from fleet.config.loading import load
 from fleet.config.settings import CODER_SETTINGS
 from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode, Role

@@ -16,16 +16,9 @@ from hypothesis import strategies as st
 
 import fleet
 from fleet.bootstrap import home_folder
-from fleet.config import (
-    CODER_SETTINGS,
-    SETTINGS,
-    check_text,
-    find_setting,
-    line_of,
-    load,
-    project_file,
-    user_file,
-)
+from fleet.config.files import line_of, project_file, user_file
+from fleet.config.loading import check_text, load
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, find_setting
 from fleet.errors import BadConfig, InvalidInput
 from tests.tables import for_each
 
@@ -132,7 +125,7 @@ def test_settings_cannot_be_changed(home: Path) -> None:
 
 def test_start_up_reads_no_toml_where_there_is_no_file(home: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from fleet.config import load"
+        "import sys; from pathlib import Path; from fleet.config.loading import load"
         "; load(Path(sys.argv[1]), environ={})"
         "; sys.exit(bool({'tomllib', 'tomlkit', 'difflib', 'string'} & set(sys.modules)))"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.ancestry import ancestry_of, live_agents
-from fleet.config import load
+from fleet.config.loading import load
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.process import ProcessId
 from fleet.domain.prompt_task import PromptTask, PromptTaskState, state_of

@@ -11,7 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.compat.aifleet import read_older_files
-from fleet.config import SETTINGS, check_text, load, project_file, user_file
+from fleet.config.files import project_file, user_file
+from fleet.config.loading import check_text, load
+from fleet.config.settings import SETTINGS
 from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.presets import PROJECT_TYPES, detect_type
 from fleet.services.setup import InitPlan, apply_init, plan_init, set_value, show

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from fleet.config import SETTINGS, Value, line_of, parse_toml, read_file
+from fleet.config.files import line_of, parse_toml, read_file
+from fleet.config.setting_types import Value
+from fleet.config.settings import SETTINGS
 from fleet.errors import BadConfig, NotFound
 from fleet.services.setup import ImportedSettings
 

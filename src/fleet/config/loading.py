@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from fleet.config.files import (
     KeyPath,
@@ -19,7 +19,7 @@ from fleet.config.files import (
     user_file,
 )
 from fleet.config.setting_types import Value
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Setting, Settings, Source, unknown
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Source, unknown
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
 
@@ -28,7 +28,7 @@ class _Entry(NamedTuple):
     """One value that a file or the environment sets."""
 
     path: KeyPath
-    value: Any
+    value: Value | Json
     source: Source
 
 
@@ -59,9 +59,9 @@ def load(
         sources[key] = source
         match path:
             case (_, coder, name):
-                coders.setdefault(coder, {})[name] = value
+                coders.setdefault(coder, {})[name] = list(value) if isinstance(value, tuple) else value
             case _:
-                values[key] = value
+                values[key] = cast("Value", value)
     return Settings(
         home=home,
         project=project,
@@ -115,60 +115,51 @@ def check_text(name: str, text: str) -> None:
 
 def _read(source: Source, *, is_own: bool = True) -> list[_Entry]:
     """Return what the text of a file says, checked; `is_own` tells the user's file from a project's."""
-    try:
-        table = parse_toml(source.name, source.text or "")
-        return [_Entry(path, _checked(path, value, is_own), source) for path, value in _items(table)]
-    except _Misfit as exc:
-        raise BadConfig(source.describe(exc.path), exc.reason) from exc
-
-
-class _Misfit(Exception):
-    """A value that is valid TOML and no valid setting."""
-
-    def __init__(self, path: KeyPath, reason: str) -> None:
-        super().__init__(reason)
-        self.path = path
-        self.reason = reason
+    entries: list[_Entry] = []
+    for path, value in _items(parse_toml(source.name, source.text or "")):
+        try:
+            entries.append(_Entry(path, _checked(path, value, is_own), source))
+        except ValueError as exc:
+            raise BadConfig(source.describe(path), str(exc)) from exc
+    return entries
 
 
 def _items(table: Mapping[str, object]) -> Iterator[tuple[KeyPath, object]]:
     """Yield what is in the sections, and for the coders what is in each coder's table."""
     for section, content in table.items():
         if not isinstance(content, dict):
-            raise _Misfit((section,), unknown(section))
+            yield (section,), content
+            continue
         for key, value in cast("dict[str, object]", content).items():
-            if section != "coders":
-                yield (section, key), value
-            elif isinstance(value, dict):
+            if section == "coders" and isinstance(value, dict):
                 entries = cast("dict[str, object]", value)
                 yield from (((section, key, name), entry) for name, entry in entries.items())
             else:
-                raise _Misfit((section, key), f"must be a table: [coders.<name>], not {value!r}")
+                yield (section, key), value
 
 
 def _checked(path: KeyPath, value: object, is_own: bool) -> Value | Json:
+    """Return a value as its setting takes it; raise `ValueError` for valid TOML that is no valid setting."""
     key = ".".join(path)
-    if len(path) == 2:
-        setting = SETTINGS.get(key)
-        if setting is None:
-            raise _Misfit(path, unknown(key))
-        if setting.is_of_home and not is_own:
-            how = f"set it with `fleet config set {key} VALUE --user`"
-            raise _Misfit(path, f"{key} holds for all projects: {how}")
-        return _fitting(setting, path, value)
-    if setting := CODER_SETTINGS.get(path[-1]):
-        fitting = _fitting(setting, path, value)
-        return list(fitting) if isinstance(fitting, tuple) else fitting
-    if not _is_json(value):
-        raise _Misfit(path, "must be text, a number, true or false, a list or a table, not a date or time")
-    return cast("Json", value)
-
-
-def _fitting(setting: Setting[Any], path: KeyPath, value: object) -> Value:
+    match path:
+        case (_, _, name):
+            setting = CODER_SETTINGS.get(name)
+        case ("coders", _):
+            raise ValueError(f"must be a table: [coders.<name>], not {value!r}")
+        case _ if (setting := SETTINGS.get(key)) is None:
+            raise ValueError(unknown(key))
+        case _:
+            pass
+    if setting is None:
+        if not _is_json(value):
+            raise ValueError("must be text, a number, true or false, a list or a table, not a date or time")
+        return cast("Json", value)
+    if setting.is_of_home and not is_own:
+        raise ValueError(f"{key} holds for all projects: set it with `fleet config set {key} VALUE --user`")
     try:
         return setting.kind.check(value)
     except ValueError as exc:
-        raise _Misfit(path, f"{'.'.join(path)} {exc}") from exc
+        raise ValueError(f"{key} {exc}") from exc
 
 
 def _is_json(value: object) -> bool:

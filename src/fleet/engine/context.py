@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from fleet.config import Settings
+from fleet.config.settings import Settings
 from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.run import Run, RunState

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from shlex import quote
 
-from fleet.config import Settings
+from fleet.config.settings import Settings
 from fleet.domain.task import Task, TaskState
 from fleet.engine.context import EngineContext
 from fleet.errors import FleetError

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fleet.config import Settings
+from fleet.config.settings import Settings
 from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId
 from fleet.domain.naming import tmux_name, workspace_name

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from fleet.config import replace_file
+from fleet.config.files import replace_file
 from fleet.domain import jsonc
 from fleet.domain.event import Json
 from fleet.domain.jsonc import MISSING, Missing

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from fleet.config import Settings
+    from fleet.config.settings import Settings
     from fleet.domain.run import Run
     from fleet.domain.spawn import Process
     from fleet.ports.boundary import Boundary

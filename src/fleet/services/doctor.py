@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.config import Settings, without_password
+from fleet.config.setting_types import without_password
+from fleet.config.settings import Settings
 from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from fleet.config import locked
+from fleet.config.files import locked
 from fleet.errors import Conflict, InvalidInput, NotFound
 from fleet.services.clients import CLIENTS, Format, Launch, Piece, Places, Scope, clients_in_use, status_line
 from fleet.services.config_edits import (

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from fleet.config import check_text, read_file, user_file
+from fleet.config.files import read_file, user_file
+from fleet.config.loading import check_text
 from fleet.domain.ids import RunId
 from fleet.errors import BadConfig, Conflict, Failed, FleetError, Refused
 from fleet.ports.workspace import Place

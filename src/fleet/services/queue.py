@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from fleet.config import Settings, load
+from fleet.config.loading import load
+from fleet.config.settings import Settings
 from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.queue import Ledger, Reservation, day_of, in_order, refuse

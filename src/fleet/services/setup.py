@@ -9,13 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fleet.config import (
-    CODER_SETTINGS,
-    SETTINGS,
-    Settings,
-    Value,
-    check_text,
-    find_setting,
+from fleet.config.files import (
     locked,
     parse_toml,
     project_file,
@@ -24,6 +18,9 @@ from fleet.config import (
     require_plain,
     user_file,
 )
+from fleet.config.loading import check_text
+from fleet.config.setting_types import Value
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, find_setting
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.fleet import Fleet

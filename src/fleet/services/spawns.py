@@ -41,7 +41,7 @@ from fleet.services.deps import Deps
 from fleet.services.folders import project_at
 
 if TYPE_CHECKING:
-    from fleet.config import Settings
+    from fleet.config.settings import Settings
 
 
 class Admission(NamedTuple):

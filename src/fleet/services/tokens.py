@@ -7,7 +7,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from fleet.config import read_file, replace_file
+from fleet.config.files import read_file, replace_file
 from fleet.errors import Conflict
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from fleet.config import Settings, user_file
+from fleet.config.files import user_file
+from fleet.config.settings import Settings
 from fleet.errors import InvalidInput, Unavailable
 from fleet.files.private import make_private, open_private
 from fleet.interfaces.cli import render

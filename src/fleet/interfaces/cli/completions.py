@@ -43,7 +43,7 @@ def _tasks(fleet: Fleet, command: str) -> Iterable[tuple[str, str]]:
 
 
 def _settings(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
-    from fleet.config import CODER_SETTINGS, SETTINGS
+    from fleet.config.settings import CODER_SETTINGS, SETTINGS
 
     yield from ((key, setting.help) for key, setting in SETTINGS.items())
     with suppress(FleetError, OSError):  # the keys that need no coder are known all the same

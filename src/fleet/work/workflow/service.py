@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fleet.config import require_plain
+from fleet.config.files import require_plain
 from fleet.domain.ids import WorkflowId, new_work_id
 from fleet.domain.question import QuestionState
 from fleet.domain.task import TaskState
