@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,13 +30,13 @@ from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
 from fleet.ports.boundary import Boundary
 from fleet.ports.checkout import Checkouts
-from fleet.ports.coder import Coder, Facts
+from fleet.ports.coder import Coder, Facts, Turn
 from fleet.ports.history import History
 from fleet.ports.merging import Merging
 from fleet.ports.repository import Repositories
 from fleet.ports.store import Store
 from fleet.ports.transport import Transport
-from fleet.ports.workspace import Workspaces
+from fleet.ports.workspace import Place, Workspaces
 from fleet.records.collection import encode_item
 from fleet.records.runs import Runs
 from fleet.records.tasks import QueueState, Tasks
@@ -45,6 +46,7 @@ from fleet.shim.client import Shim
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
 DEFAULT_GRACE_SECONDS = 10.0
+TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 RUN_FILE = "run.json"  # in a run's folder: its record, for the day that the store is damaged
 RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
 
@@ -213,6 +215,35 @@ class EngineContext:
 
     def coder(self, run: Run) -> Coder:
         return self.coder_for(run.coder, run.project)
+
+    def turn_for(self, run: Run, prompt: str, folder: str) -> Turn:
+        """Return what a run's coder is told to launch an agent on a prompt."""
+        settings = self.settings_for(run.project)
+        folders = [*self.member.workspaces_of(run).git_folders(Place.of(run))]
+        if run.task is not None:
+            folders.append(str(self.task_folder(run.task)))
+            if (inputs := self.inputs_folder(run.task)).is_dir():
+                folders.append(str(inputs))
+        return Turn(
+            prompt=prompt,
+            folder=folder,
+            workspace=run.workspace,
+            git_folders=tuple(folders),
+            hook=("sh", str(self.member.hook_script), f"{folder}/hooks"),
+            mode=run.mode,
+            role=run.role,
+            model=run.model,
+            session=run.session,
+            # The same for all of the run: a CLI that had no time to confirm its session is offered it again.
+            new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, run.id)),
+            flags=run.flags,
+            allow_commands=(*settings.permissions_allow_commands, *(TASK_COMMANDS if run.task else ())),
+            skip_permissions=run.skip_permissions,
+        )
+
+    def told_session(self, run: Run) -> str:
+        """Return the session that a run's CLI is told to use, if it can be told; else ""."""
+        return self.coder(run).launch(self.turn_for(run, "", "")).session
 
     def can_resume(self, run: Run) -> bool:
         """Whether an ended run can be asked for more in its own session."""

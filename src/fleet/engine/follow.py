@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from fleet.domain.cause import Cause
@@ -92,20 +91,22 @@ async def wait_for_change(
         raise problem
 
 
+async def follow(context: EngineContext, run_id: RunId) -> None:
+    """Read the agent's output into events until it has ended."""
+    run = await context.get(run_id)
+    history = await context.log(run_id)
+    prompt = await context.prompt(run_id, run.turn) or ""
+    if history.turn < run.turn:  # the record was written and the log was not
+        await history.add(turn_start(run.turn, prompt, fresh=False))
+    is_blank = run.mode is Mode.TMUX and run.turn == history.opened and not prompt
+    await Follower(context, run, history, is_blank=is_blank).until_ended()
+
+
 class Follower:
     """Follows one process of a run. All it must remember is in the store; make a new one at any time."""
 
-    def __init__(
-        self,
-        context: EngineContext,
-        run: Run,
-        history: RunLog,
-        *,
-        is_blank: bool,
-        told_session: Callable[[], str],
-    ) -> None:
+    def __init__(self, context: EngineContext, run: Run, history: RunLog, *, is_blank: bool) -> None:
         self._context = context
-        self._told_session = told_session  # the one that the CLI was told to use, if it can be told
         self._coder = context.coder(run)
         self._run_id = run.id
         self._agent = run.agent
@@ -183,7 +184,9 @@ class Follower:
             return run.is_to_end
         if not run.is_to_switch or run.session or self._story.session:
             return run.is_to_switch
-        return self._in_state.since(run.state_since) > SESSION_SECONDS and bool(self._told_session())
+        return self._in_state.since(run.state_since) > SESSION_SECONDS and bool(
+            self._context.told_session(run)
+        )
 
     async def _end(self, run: Run) -> AgentProcess:
         """End the agent. That it is only to go on in another mode is noted first, if it is still alive.

@@ -19,6 +19,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.run import Job, Run
 from fleet.engine import settlement, steps
 from fleet.engine.context import RETRY_SECONDS, EngineContext
+from fleet.engine.follow import follow
 from fleet.engine.room import FullDisk, free_bytes, full_disk_behind
 from fleet.errors import FleetError, Stale, StoreAway, StoreUnusable
 
@@ -88,7 +89,7 @@ class Jobs:
         failure = ""
         try:
             if await self._patiently(run, partial(self._start, run, job)):
-                await self._patiently(run, partial(steps.follow, self._context, run))
+                await self._patiently(run, partial(follow, self._context, run))
         except StoreUnusable:
             raise  # that passes, and is not the run's failure
         except Exception as error:  # whatever else went wrong, the run ends with a result

@@ -19,7 +19,7 @@ from fleet.engine import boundary, cgroups
 from fleet.engine.context import EngineContext
 from fleet.engine.gates import Gates, ask_gates, is_to_be_gated
 from fleet.engine.room import is_no_room
-from fleet.engine.steps import reason_of, setup_folder, told_session
+from fleet.engine.steps import reason_of, setup_folder
 from fleet.errors import FleetError
 from fleet.files.private import open_private
 from fleet.ports.workspace import Changes, Place
@@ -151,7 +151,7 @@ async def _session_after(context: EngineContext, run: Run, story: Story, verdict
         return known
     if run.mode is Mode.TMUX and await _was_never_asked(context, run):
         return ""  # the CLIs keep no session in which nothing was said
-    return known or told_session(context, run)
+    return known or context.told_session(run)
 
 
 async def _was_never_asked(context: EngineContext, run: Run) -> bool:

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,7 @@ from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
 from fleet.engine import boundary, cgroups
 from fleet.engine.context import EngineContext
-from fleet.engine.follow import Follower, await_end, turn_start
+from fleet.engine.follow import await_end, turn_start
 from fleet.errors import (
     BranchTaken,
     DiskFull,
@@ -39,13 +38,11 @@ from fleet.errors import (
     WorkspaceGone,
 )
 from fleet.files.private import make_private
-from fleet.ports.coder import Launch, Turn
+from fleet.ports.coder import Launch
 from fleet.ports.workspace import Place
 from fleet.shim.client import Start
 
 log = logging.getLogger(__name__)
-
-TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 
 
 async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
@@ -184,7 +181,7 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
         )
     # While the agent's files are written; not behind the workspaces that are being made for others.
     guard = asyncio.ensure_future(asyncio.to_thread(boundary.record, context, run, turn))
-    plan = context.coder(run).launch(_turn_for(context, run, prompt, folder))
+    plan = context.coder(run).launch(context.turn_for(run, prompt, folder))
     process = await _start(context, run, turn, plan, prompt, guard)
     opening = turn_start(turn, prompt, fresh=True, is_pasted=plan.paste)
     events = (opening,) if history.turn < turn else ()
@@ -202,35 +199,6 @@ async def launch(context: EngineContext, run_id: RunId) -> bool:
 
     await context.note(await context.become(run_id, RunState.RUNNING, also=started, events=events))
     return True
-
-
-def _turn_for(context: EngineContext, run: Run, prompt: str, folder: str) -> Turn:
-    settings = context.settings_for(run.project)
-    folders = [*context.member.workspaces_of(run).git_folders(Place.of(run))]
-    if run.task is not None:
-        folders.append(str(context.task_folder(run.task)))
-        if (inputs := context.inputs_folder(run.task)).is_dir():
-            folders.append(str(inputs))
-    return Turn(
-        prompt=prompt,
-        folder=folder,
-        workspace=run.workspace,
-        git_folders=tuple(folders),
-        hook=("sh", str(context.member.hook_script), f"{folder}/hooks"),
-        mode=run.mode,
-        role=run.role,
-        model=run.model,
-        session=run.session,
-        # The same for all of the run: a CLI that had no time to confirm its session is offered it again.
-        new_session=str(uuid.uuid5(uuid.NAMESPACE_OID, run.id)),
-        flags=run.flags,
-        allow_commands=(*settings.permissions_allow_commands, *(TASK_COMMANDS if run.task else ())),
-        skip_permissions=run.skip_permissions,
-    )
-
-
-def told_session(context: EngineContext, run: Run) -> str:
-    return context.coder(run).launch(_turn_for(context, run, "", "")).session
 
 
 async def _start(
@@ -286,18 +254,6 @@ def agent_environment(context: EngineContext, run: Run) -> dict[str, str]:
         # Last on the path: the command must be found, and nothing of the project's be hidden by it.
         "PATH": os.environ.get("PATH", "") + os.pathsep + str(Path(sys.executable).parent),
     }
-
-
-async def follow(context: EngineContext, run_id: RunId) -> None:
-    """Read the agent's output into events until it has ended."""
-    run = await context.get(run_id)
-    history = await context.log(run_id)
-    prompt = await context.prompt(run_id, run.turn) or ""
-    if history.turn < run.turn:  # the record was written and the log was not
-        await history.add(turn_start(run.turn, prompt, fresh=False))
-    is_blank = run.mode is Mode.TMUX and run.turn == history.opened and not prompt
-    session = partial(told_session, context, run)
-    await Follower(context, run, history, is_blank=is_blank, told_session=session).until_ended()
 
 
 async def remove(context: EngineContext, run_id: RunId, job: int) -> None:
