@@ -66,7 +66,7 @@ class Queue:
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look
-        self._isolation = Isolation("task", log)
+        self._isolation = Isolation("task")
         self._is_first_look = True
         self._next_at: float | None = None  # when, on the monotonic clock, something is due
 

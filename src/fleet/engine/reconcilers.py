@@ -22,9 +22,8 @@ log = logging.getLogger(__name__)
 class Isolation:
     """Deals with one item of many: what is wrong with it must not stop the others."""
 
-    def __init__(self, kind: str, log: logging.Logger) -> None:
+    def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._log = log
         self.was_changed = False  # one, by somebody else, under our hands
 
     @contextmanager
@@ -35,14 +34,14 @@ class Isolation:
         except StoreUnusable:
             raise  # it is not about this item
         except Fenced as lost:
-            self._log.warning(f"{self._kind}.fenced", extra={**about, "reason": lost.message})
+            log.warning(f"{self._kind}.fenced", extra={**about, "reason": lost.message})
         except Conflict as changed:  # somebody changed it meanwhile: the next look sees how
             self.was_changed = self.was_changed or isinstance(changed, Stale)
-            self._log.info(f"{self._kind}.changed", extra={**about, "reason": changed.message})
+            log.info(f"{self._kind}.changed", extra={**about, "reason": changed.message})
         except FleetError as problem:
-            self._log.error(f"{self._kind}.problem", extra={**about, "reason": problem.message})
+            log.error(f"{self._kind}.problem", extra={**about, "reason": problem.message})
         except Exception:  # a bug in how one is dealt with is not the others' fault
-            self._log.exception(f"{self._kind}.problem", extra=about)
+            log.exception(f"{self._kind}.problem", extra=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Reconcilers:
     def look(self) -> Pass:
         """Bring everything further that can be."""
         is_busy = has_moved = False
-        isolation = Isolation("work", log)
+        isolation = Isolation("work")
         for reconciler in self._reconcilers:
             for work in reconciler.live():
                 is_busy = True
