@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fleet.domain.work import Work
 from fleet.engine.context import EngineContext
 from fleet.errors import Next
 from fleet.ports.store import Store
@@ -13,20 +14,22 @@ from fleet.work.spec import Due, KindOfWork, Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relay:
-    id: str
+class Relay(Work):
     project: str = "/project"
     host: str = "here"
     created_at: float = 1.0
     state: str = "running"
     base: str = ""
-    origin: str = ""
-    parent: str = ""
-    has_ended: bool = False
-    needs_person: bool = True
-    is_told: bool = False
     prompt: str = ""
     runners: int = 2
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state == "cancelled"
+
+    @property
+    def needs_person(self) -> bool:
+        return True
 
 
 class Relays(Collection[Relay]):

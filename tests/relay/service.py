@@ -32,4 +32,4 @@ class RelayService(WorkService[Relay]):
         )
 
     def cancel(self, name: str) -> Relay:
-        return self._change(name, lambda relay: replace(relay, state="cancelled", has_ended=True))
+        return self._change(name, lambda relay: replace(relay, state="cancelled"))

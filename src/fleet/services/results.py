@@ -10,9 +10,9 @@ from fleet.work.registry import find_work, kinds
 from fleet.work.spec import Due
 
 if TYPE_CHECKING:
+    from fleet.domain.work import Work
     from fleet.ports.store import Store
     from fleet.services.fleet import Fleet
-    from fleet.work.spec import Work
 
 
 class Results:

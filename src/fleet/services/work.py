@@ -12,9 +12,9 @@ from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
+    from fleet.domain.work import Work
     from fleet.records.collection import Collection
     from fleet.services.deps import Deps
-    from fleet.work.spec import Work
 
     WorkT = TypeVar("WorkT", bound=Work)
 else:

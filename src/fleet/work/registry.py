@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from fleet.domain.work import Work
     from fleet.ports.store import Store
-    from fleet.work.spec import KindOfWork, Work
+    from fleet.work.spec import KindOfWork
 
 
 class KindEntry(NamedTuple):

@@ -11,51 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, 
 from fleet.errors import Next
 
 if TYPE_CHECKING:
+    from fleet.domain.work import Work
     from fleet.engine.context import EngineContext
     from fleet.ports.store import Store
     from fleet.records.collection import Collection
 
 
-class Work(Protocol):
-    """Work made of several tasks. All of it is data; what takes a look at other records is in its kind."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def project(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def created_at(self) -> float: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def base(self) -> str:
-        """The commit that it starts from."""
-        ...
-
-    @property
-    def origin(self) -> str:
-        """The spawn that asked for it; "" for what a person started."""
-        ...
-
-    @property
-    def parent(self) -> str:
-        """The work that it is a part of; "" if it stands alone."""
-        ...
-
-    @property
-    def has_ended(self) -> bool: ...
-    @property
-    def needs_person(self) -> bool:
-        """Whether it cannot continue before a person does something."""
-        ...
-
-
-WorkT = TypeVar("WorkT", bound=Work)
-ReconciledT = TypeVar("ReconciledT", bound=Work)
+WorkT = TypeVar("WorkT", bound="Work")
+ReconciledT = TypeVar("ReconciledT", bound="Work")
 
 
 class Reconciler(Protocol[ReconciledT]):

@@ -9,6 +9,7 @@ from typing import assert_never
 from fleet.domain.ids import PairId, TaskId
 from fleet.domain.naming import refuse_option
 from fleet.domain.task import TIERS
+from fleet.domain.work import Work
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.work.pair.hunks import Changed
 from fleet.work.pair.review import Ledger, Review, Word, grave_in, notes_in, open_in, take_review
@@ -81,26 +82,20 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Work):
     """One piece of work that is done by one coder and reviewed by another, round by round."""
 
     id: PairId
     prompt: str
-    project: str
-    host: str
-    base: str  # the commit that the work begins at
     doer: Who
     reviewer: Who
     secret: str  # the marks in its prompts come from it
-    created_at: float
     cwd: str = ""
     steps: tuple[Step, ...] = ()  # none: the prompt is all that is asked for
     gates: tuple[str, ...] = ()
     bound: int = 3  # how many reviews there may be
     advice: str = ""  # what the reviewer is to look at besides
     review_base: str = ""  # what the reviewer sees the work since; "": the base
-    part_of: str = ""  # what it belongs to
-    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
     attempts: int = 0  # how often each of its tasks may fail; 0: as the settings say
     budget_usd: float | None = None
     state: PairState = PairState.DOING
@@ -114,19 +109,12 @@ class Pair:
     findings: Ledger = ()
     rounds: tuple[Round, ...] = ()
     word_of_person: str = ""  # for the doer
-    reason: str = ""  # why it is undecided, or ended as it did
-    is_told: bool = False  # a person was told that it is undecided
     decided_by: str = ""
     is_tidy: bool = False  # nothing of it is left to be ended or removed
-    ended_at: float | None = None
 
     @property
     def has_ended(self) -> bool:
         return self.state not in UNDER_WAY and self.state is not PairState.UNDECIDED
-
-    @property
-    def parent(self) -> str:
-        return self.part_of
 
     @property
     def needs_person(self) -> bool:

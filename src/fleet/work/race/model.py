@@ -12,6 +12,7 @@ from fleet.domain.protection import Examined, Flag
 from fleet.domain.run import SUCCEEDED, Diff, Role, Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Patch, Trial
+from fleet.domain.work import Work
 from fleet.work.race.behaviour import SAME
 
 SIZES = range(2, 21)
@@ -71,14 +72,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Race:
+class Race(Work):
     id: RaceId
-    project: str
     cwd: str
     prompt: str
-    base: str  # the commit that all of them begin from
-    host: str
-    created_at: float
     size: int
     gates: tuple[str, ...]
     hidden_gates: tuple[str, ...] = ()  # that candidates are not told of
@@ -89,24 +86,16 @@ class Race:
     judge: str = ""
     times: int = 3  # how often a command is run
     protect: tuple[str, ...] = ()  # patterns besides the ones that always hold
-    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
-    part_of: str = ""  # the workflow that wants it
     state: RaceState = RaceState.RACING
     is_wanted: bool = True
     is_asking: bool = False  # nothing goes on until a person answers a candidate, or lets one go that is held
     entries: tuple[Candidate, ...] = ()
     end: End | None = None
     winner: int | None = None
-    reason: str = ""  # why it came out like this
-    ended_at: float | None = None
 
     @property
     def has_ended(self) -> bool:
         return self.state in (RaceState.ENDED, RaceState.CANCELLED)
-
-    @property
-    def parent(self) -> str:
-        return self.part_of
 
     @property
     def needs_person(self) -> bool:

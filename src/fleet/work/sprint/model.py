@@ -16,6 +16,7 @@ from enum import StrEnum
 from fleet.domain.event import Json
 from fleet.domain.ids import PairId, SprintId
 from fleet.domain.task import TIERS
+from fleet.domain.work import Work
 from fleet.errors import Conflict, InvalidInput, Next
 from fleet.work.pair.model import Pair, Who
 from fleet.work.pair.review import Finding, FindingState
@@ -155,32 +156,24 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sprint:
-    """A piece of work that is planned, then built phase by phase; each step of it is a pair."""
+class Sprint(Work):
+    """Work that is planned, then built phase by phase. Each step is a pair, which asks a person itself."""
 
     id: SprintId
     prompt: str
-    project: str
-    host: str
-    base: str
     doer: Who
     reviewer: Who
     secret: str
-    created_at: float
     gates: tuple[str, ...] = ()
     bound: int = CYCLES
     budget_usd: float | None = None
-    part_of: str = ""
-    origin: str = ""  # the spawn that it comes from
     state: SprintState = SprintState.PLANNING
     plan: tuple[Phase, ...] = ()  # as it was approved
     plan_text: str = ""
     verified: tuple[Verified, ...] = ()  # phase by phase
     head: str = ""  # what the next phase begins from: everything that passed, with the files of the engine
     unlanded: str = ""  # why its branch is not at its head
-    reason: str = ""
     is_tidy: bool = False  # nothing of it is left to be ended
-    ended_at: float | None = None
 
     @property
     def has_work(self) -> bool:
@@ -194,14 +187,6 @@ class Sprint:
     @property
     def is_done(self) -> bool:
         return self.state is SprintState.DONE
-
-    @property
-    def parent(self) -> str:
-        return self.part_of
-
-    @property
-    def needs_person(self) -> bool:
-        return False  # the pair of its phase does
 
     @property
     def phase(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleet.domain.ids import RunId, TaskId, TrainId
+from fleet.domain.work import Work
 from fleet.errors import Conflict, Next
 
 LAST_RETURN = 2  # how often a branch is sent back to its agent; then a person must look
@@ -100,21 +101,16 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Train:
+class Train(Work):
     """Branches on their way into one target, and how far the present round is."""
 
     id: TrainId
-    project: str
     target: str  # a branch
-    host: str
-    created_at: float
     cars: tuple[Car, ...] = ()
     gates: tuple[str, ...] = ()
     with_checkout: bool = False  # a working tree that has the target checked out is brought forward, too
     is_wanted: bool = True
     state: TrainState = TrainState.OPEN
-    reason: str = ""  # why it was halted
-    is_told: bool = False  # a person knows of that
     base: str = ""  # commit of the target that the stack stands on
     is_base_good: bool = False  # the gates said yes to it
     stack: tuple[Link, ...] = ()
@@ -132,14 +128,6 @@ class Train:
     @property
     def has_ended(self) -> bool:
         return self.state in (TrainState.DONE, TrainState.CANCELLED)
-
-    @property
-    def origin(self) -> str:
-        return ""  # it is nobody's part: whoever merges is a person, or was allowed to
-
-    @property
-    def parent(self) -> str:
-        return ""
 
     @property
     def needs_person(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from fleet.domain.ids import TaskId, WorkflowId
 from fleet.domain.naming import slug
 from fleet.domain.run import Role
+from fleet.domain.work import Work
 from fleet.errors import Conflict, Next, NotFound
 from fleet.work.workflow.condition import holds
 
@@ -132,24 +133,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workflow:
+class Workflow(Work):
     id: WorkflowId
     name: str
-    project: str
-    base: str  # commit
-    host: str
-    created_at: float
     task_prompt: str = ""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     stages: tuple[Stage, ...] = ()
     progress: tuple[Progress, ...] = ()
     state: WorkflowState = WorkflowState.RUNNING
-    reason: str = ""
-    parent: str = ""  # the stage of a workflow that wants it
-    origin: str = ""  # the spawn that it comes from, where it was asked for over MCP
+    parent: str = ""  # pyright: ignore[reportIncompatibleMethodOverride] -- as its records have it
     is_paused: bool = False
     is_cancelled: bool = False  # a person wants it ended
-    ended_at: float | None = None
 
     @property
     def has_ended(self) -> bool:
