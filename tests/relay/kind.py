@@ -10,7 +10,7 @@ from fleet.engine.context import EngineContext
 from fleet.errors import Next
 from fleet.ports.store import Store
 from fleet.records.collection import Collection
-from fleet.work.spec import Due, KindOfWork, Notice
+from fleet.work.spec import Due, KindOfWork, Notice, Reconciler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,14 @@ class Relays(Collection[Relay]):
         return {"state": relay.state, "project": relay.project, **untold}
 
 
-class RelayReconciler:
-    def __init__(self, context: EngineContext) -> None:
-        self._relays = Relays(context.store)
+class RelayReconciler(Reconciler[Relay]):
+    collection = Relays
 
     def live(self) -> Sequence[Relay]:
-        return self._relays.find("state", "running")
+        return self._records.find("state", "running")
 
     def advance(self, work: Relay) -> bool:
-        self._relays.update(work.id, lambda relay: replace(relay, state="tired"))
+        self._records.update(work.id, lambda relay: replace(relay, state="tired"))
         return True
 
 
@@ -76,9 +75,6 @@ class RelayKind(KindOfWork[Relay]):
 
     def notice(self, work: Relay) -> Notice | None:
         return Notice(kind="relay.tired", about=work.id, title="tired", text="", command="fleet relay cancel")
-
-    def mark_told(self, work: Relay) -> Relay:
-        return replace(work, is_told=True)
 
 
 KIND = RelayKind()

@@ -88,7 +88,6 @@ def test_a_kind_is_declared_in_full(name: str) -> None:
     assert issubclass(collection.make, Work)
     own = vars(type(kind))
     assert (kind.asking is not None) == ("decisions" in own), "decisions are found by `asking`"
-    assert ("notice" in own) == ("mark_told" in own), "a notice that cannot be marked is sent for ever"
 
 
 def test_kinds_are_those_that_have_a_folder() -> None:

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from shlex import quote
 
 from fleet.config.settings import Settings
@@ -51,13 +51,8 @@ class Notices:
                     yield notice
         for hold in self._context.queue_state.holds().values():
             if not hold.until and not hold.is_told:
-                yield Notice(
-                    kind="coder.held",
-                    about=hold.coder,
-                    title=f"no task is started with {hold.coder}",
-                    text=hold.reason,
-                    command=f"fleet resume {hold.coder}",
-                )
+                title = f"no task is started with {hold.coder}"
+                yield Notice("coder.held", hold.coder, title, hold.reason, f"fleet resume {hold.coder}")
 
     def _mark(self, notice: Notice) -> None:
         """Mark a notice as sent, unless something else is the matter by now."""
@@ -94,9 +89,7 @@ def _about_task(task: Task) -> Notice:
     else:
         kind, needs, command = "task.blocked", "needs you", f"fleet show {task.id}"
     title = f"{task.id} {needs}: {task.title}"
-    return Notice(
-        kind=kind, about=task.id, title=title, text=task.reason, command=command, project=task.project
-    )
+    return Notice(kind, task.id, title, task.reason, command, task.project)
 
 
 def _run_command(settings: Settings, notice: Notice) -> bool:
@@ -105,7 +98,7 @@ def _run_command(settings: Settings, notice: Notice) -> bool:
     try:
         done = subprocess.run(
             ["sh", "-c", settings.notify_command],
-            input=json.dumps(asdict(notice), ensure_ascii=False).encode(),
+            input=json.dumps(notice._asdict(), ensure_ascii=False).encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=PATIENCE_SECONDS,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from fleet.errors import Next
 
@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 
 
 WorkT = TypeVar("WorkT", bound="Work")
-ReconciledT = TypeVar("ReconciledT", bound="Work")
 
 
-class Reconciler(Protocol[ReconciledT]):
+class Reconciler(ABC, Generic[WorkT]):
     """Moves one kind of work on. Its calls block for a while."""
 
-    def live(self) -> Sequence[ReconciledT]:
-        """Return what is under way on this host."""
-        ...
+    collection: ClassVar[type[Collection[Any]]]
 
-    def advance(self, work: ReconciledT) -> bool:
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
+        self._tasks = context.tasks
+        self._records: Collection[WorkT] = self.collection(context.store)
+
+    def live(self) -> Sequence[WorkT]:
+        """Return what is under way on this host."""
+        return self._records.find("work", self._context.host)
+
+    @abstractmethod
+    def advance(self, work: WorkT) -> bool:
         """Do what can be done for it now; tell whether anything was."""
-        ...
 
 
 class Due(NamedTuple):
@@ -43,8 +49,7 @@ class Due(NamedTuple):
     stage: str = ""  # of a workflow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(NamedTuple):
     """What a person is told once, by their own command and webhook."""
 
     kind: str  # task.asks, pair.undecided, coder.held …
@@ -107,4 +112,4 @@ class KindOfWork(ABC, Generic[WorkT]):
 
     def mark_told(self, work: WorkT) -> WorkT:
         """The work after its notice was sent."""
-        return work
+        return replace(work, is_told=True)

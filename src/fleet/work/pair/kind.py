@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.errors import Next
@@ -32,17 +31,9 @@ class PairKind(KindOfWork["Pair"]):
     def notice(self, work: Pair) -> Notice | None:
         if not work.needs_person:
             return None
-        return Notice(
-            kind="pair.undecided",
-            about=work.id,
-            title=f"{work.id} needs your decision: {work.prompt.strip().partition(chr(10))[0][:100]}",
-            text=work.reason,
-            command=f"fleet pair show {work.id}",
-            project=work.project,
-        )
-
-    def mark_told(self, work: Pair) -> Pair:
-        return replace(work, is_told=True)
+        title = f"{work.id} needs your decision: {work.prompt.strip().partition(chr(10))[0][:100]}"
+        command = f"fleet pair show {work.id}"
+        return Notice("pair.undecided", work.id, title, work.reason, command, work.project)
 
 
 KIND = PairKind()

@@ -16,9 +16,7 @@ from pathlib import Path
 
 from fleet.domain.run import SUCCEEDED, Result, Role, Run, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
-from fleet.engine.context import EngineContext
 from fleet.errors import InvalidInput
-from fleet.records.tasks import Tasks
 from fleet.work.pair.hunks import changed_lines
 from fleet.work.pair.model import (
     Pair,
@@ -41,6 +39,7 @@ from fleet.work.pair.prompts import (
 )
 from fleet.work.pair.records import Pairs
 from fleet.work.pair.review import read_review
+from fleet.work.spec import Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +47,11 @@ GATE_SHOWN = 4000  # bytes of a gate's last words that the reviewer gets to read
 _GATE = re.compile(r"gate-(?P<job>\d+)-(?P<number>\d+)-[0-9a-f]+")
 
 
-class PairReconciler:
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._pairs = Pairs(context.store)
-        self._tasks = Tasks(context.store)
+class PairReconciler(Reconciler[Pair]):
+    collection = Pairs
 
     def live(self) -> Sequence[Pair]:
-        return [pair for pair in self._pairs.find("work", self._context.host) if not self._asks_person(pair)]
+        return [pair for pair in super().live() if not self._asks_person(pair)]
 
     def _asks_person(self, pair: Pair) -> bool:
         """Whether a task of it asks, or is held: the person who decides that wakes us."""
@@ -76,7 +72,7 @@ class PairReconciler:
     def _write(self, before: Pair, after: Pair) -> bool:
         if after.has_ended:
             after = replace(after, ended_at=after.ended_at or time.time())
-        self._pairs.swap(before, after)
+        self._records.swap(before, after)
         log.info("pair.moved", extra={"pair_id": after.id, "state": str(after.state), "round": after.round})
         return True
 

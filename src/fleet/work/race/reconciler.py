@@ -12,9 +12,7 @@ from fleet.domain.protection import Protection, examine
 from fleet.domain.run import Diff
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
-from fleet.engine.context import EngineContext
 from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
-from fleet.records.tasks import Tasks
 from fleet.work.race.behaviour import digest_behaviour, parsed_paths
 from fleet.work.race.judging import duel_id, duel_task, read_vote
 from fleet.work.race.model import (
@@ -32,23 +30,21 @@ from fleet.work.race.model import (
 )
 from fleet.work.race.records import ASKS, WORK, Races
 from fleet.work.race.scorecard import Duel, Outcome, Scorecard, Trials, score
+from fleet.work.spec import Reconciler
 
 log = logging.getLogger(__name__)
 
 CANCELLED = "its race was cancelled"
 
 
-class RaceReconciler:
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._races = Races(context.store)
-        self._tasks = Tasks(context.store)
+class RaceReconciler(Reconciler[Race]):
+    collection = Races
 
     def live(self) -> Sequence[Race]:
         """Return the races that go on here, and those whose candidates were answered meanwhile."""
-        asking = self._races.find(ASKS, self._context.host)
+        asking = self._records.find(ASKS, self._context.host)
         answered = [race for race in asking if not _are_asking(self._fates(race))]
-        return [*self._races.find(WORK, self._context.host), *answered]
+        return [*self._records.find(WORK, self._context.host), *answered]
 
     def advance(self, work: Race) -> bool:
         if not work.is_wanted:
@@ -69,7 +65,7 @@ class RaceReconciler:
         fates = self._fates(race)
         is_asking = _are_asking(fates)
         if is_asking or any(fate.is_underway for fate in fates):
-            changed = self._races.update(race.id, lambda race: replace(race, is_asking=is_asking))
+            changed = self._records.update(race.id, lambda race: replace(race, is_asking=is_asking))
             return has_begun or changed != race
         try:
             base_tree = self._context.history.compare(race.project, race.base, race.base).tree
@@ -80,7 +76,7 @@ class RaceReconciler:
             why = f"git cannot read its base: {problem.message}"
             return self._end(race, Outcome(end=End.NOBODY, reason=why))
         entries = without_doubles(found)
-        self._races.update(
+        self._records.update(
             race.id,
             lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False),
         )
@@ -147,7 +143,7 @@ class RaceReconciler:
                 return race
             return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())
 
-        self._races.update(race.id, finished)
+        self._records.update(race.id, finished)
         log.info(
             "race.ended",
             extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner},
@@ -193,7 +189,7 @@ class RaceReconciler:
             self._tasks.close_open(name, CANCELLED, kind="closed")
         for trial in self._trials_of(race):
             self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
-        self._races.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
+        self._records.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
         return True
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict
-from fleet.records.tasks import Tasks
 from fleet.work.pair.model import Pair, PairState, cancel
 from fleet.work.pair.records import Pairs
+from fleet.work.spec import Reconciler
 from fleet.work.sprint.model import (
     CONTROL_FILES,
     FEEDBACK,
@@ -34,15 +34,15 @@ from fleet.work.sprint.records import Sprints
 log = logging.getLogger(__name__)
 
 
-class SprintReconciler:
+class SprintReconciler(Reconciler[Sprint]):
+    collection = Sprints
+
     def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._sprints = Sprints(context.store)
+        super().__init__(context)
         self._pairs = Pairs(context.store)
-        self._tasks = Tasks(context.store)
 
     def live(self) -> Sequence[Sprint]:
-        found = self._sprints.find("work", self._context.host)
+        found = super().live()
         return [sprint for sprint in found if sprint.has_ended or not self._waits_for_person(sprint)]
 
     def _waits_for_person(self, sprint: Sprint) -> bool:
@@ -129,7 +129,7 @@ class SprintReconciler:
     def _write(self, before: Sprint, after: Sprint) -> bool:
         if after.has_ended:
             after = replace(after, ended_at=after.ended_at or time.time())
-        self._sprints.swap(before, after)
+        self._records.swap(before, after)
         log.info(
             "sprint.moved", extra={"sprint_id": after.id, "state": str(after.state), "phase": after.phase}
         )

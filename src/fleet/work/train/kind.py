@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.errors import Next
@@ -36,17 +35,8 @@ class TrainKind(KindOfWork["Train"]):
     def notice(self, work: Train) -> Notice | None:
         if not work.needs_person:
             return None
-        return Notice(
-            kind="train.halted",
-            about=work.id,
-            title=f"{work.id} into {work.target} needs you",
-            text=work.reason,
-            command=f"fleet train show {work.id}",
-            project=work.project,
-        )
-
-    def mark_told(self, work: Train) -> Train:
-        return replace(work, is_told=True)
+        title, command = f"{work.id} into {work.target} needs you", f"fleet train show {work.id}"
+        return Notice("train.halted", work.id, title, work.reason, command, work.project)
 
 
 KIND = TrainKind()

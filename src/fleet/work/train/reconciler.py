@@ -15,10 +15,9 @@ from fleet.domain.ids import TaskId, TrialId
 from fleet.domain.run import Run, RunState, Wanted
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial, TrialState
-from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.errors import Conflict, FleetError, NotFound, OverLimit, Stale, Unavailable
-from fleet.records.tasks import Tasks
+from fleet.work.spec import Reconciler
 from fleet.work.train import model as trains
 from fleet.work.train.model import Car, CarState, Joint, Look, Train, TrainState
 from fleet.work.train.records import Trains
@@ -27,16 +26,12 @@ SAID_KEPT = 3000  # letters of a gate's last words that an agent is told
 BAD_ENDS = {RunState.FAILED: "failed", RunState.KILLED: "was ended", RunState.BLOCKED: "is blocked"}
 
 
-class TrainReconciler:
-    def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._trains = Trains(context.store)
-        self._tasks = Tasks(context.store)
+class TrainReconciler(Reconciler[Train]):
+    collection = Trains
 
     def live(self) -> Sequence[Train]:
         """Return the trains of this host; of several into one target only the oldest has its turn."""
-        found = self._trains.find("work", self._context.host)
-        oldest = {(train.project, train.target): train for train in reversed(found)}
+        oldest = {(train.project, train.target): train for train in reversed(super().live())}
         return list(oldest.values())
 
     def advance(self, work: Train) -> bool:
@@ -59,7 +54,7 @@ class TrainReconciler:
                 # Nobody can tell what has landed where the target itself is gone.
                 newest = work if step == self._see_last else work.halt(reason_of(problem))
             if newest != work:
-                self._trains.swap(work, newest)
+                self._records.swap(work, newest)
                 return True
         return False
 

@@ -36,14 +36,9 @@ class WorkflowKind(KindOfWork["Workflow"]):
 
     def notice(self, work: Workflow) -> Notice | None:
         for stage, at in work.asking:
-            return Notice(
-                kind="workflow.asks",
-                about=work.id,
-                title=f"{work.id} asks: {work.name}, stage {stage.name}",
-                text=at.reason,
-                command=f"fleet workflow approve {work.id} {quote(stage.name)}",
-                project=work.project,
-            )
+            title = f"{work.id} asks: {work.name}, stage {stage.name}"
+            command = f"fleet workflow approve {work.id} {quote(stage.name)}"
+            return Notice("workflow.asks", work.id, title, at.reason, command, work.project)
         return None
 
     def mark_told(self, work: Workflow) -> Workflow:

@@ -18,9 +18,9 @@ from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.errors import Failed, FleetError, OverLimit, Unavailable
 from fleet.records.collection import encode_value
-from fleet.records.tasks import Tasks
 from fleet.work.pair.records import Pairs
 from fleet.work.race.records import Races
+from fleet.work.spec import Reconciler
 from fleet.work.workflow.blueprint import MOST_ITEMS
 from fleet.work.workflow.model import (
     Outcome,
@@ -67,21 +67,19 @@ What these stages left is in git:
 {lines}"""
 
 
-class WorkflowReconciler:
+class WorkflowReconciler(Reconciler[Workflow]):
+    collection = Workflows
+
     def __init__(self, context: EngineContext) -> None:
-        self._context = context
-        self._workflows = Workflows(context.store)
+        super().__init__(context)
         store = context.store
         self._runners: Mapping[StageKind, StageRunner[Any]] = {
-            StageKind.AGENT: AgentRunner(context, Tasks(store)),
+            StageKind.AGENT: AgentRunner(context, context.tasks),
             StageKind.GATE: GateRunner(context, context.trials),
             StageKind.PAIR: PairRunner(context, Pairs(store)),
             StageKind.RACE: RaceRunner(context, Races(store)),
-            StageKind.WORKFLOW: WorkflowRunner(context, self._workflows),
+            StageKind.WORKFLOW: WorkflowRunner(context, self._records),
         }
-
-    def live(self) -> Sequence[Workflow]:
-        return self._workflows.find("work", self._context.host)
 
     def advance(self, work: Workflow) -> bool:
         """Hear what came of running stages, then skip, start or end what follows from it."""
@@ -94,7 +92,7 @@ class WorkflowReconciler:
         if self._end(work):
             return True
         while skips := skippable(work):
-            work = self._workflows.update(work.id, partial(skipped, skip=skips[0], now=time.time()))
+            work = self._records.update(work.id, partial(skipped, skip=skips[0], now=time.time()))
         for index in startable(work):
             work = self._start(work, index)
         return self._end(work) or work != before
@@ -112,7 +110,7 @@ class WorkflowReconciler:
         for index, progress in enumerate(work.progress):
             if progress.state is StageState.RUNNING:
                 self._cancel(work, index)
-        self._workflows.update(work.id, partial(concluded, now=time.time()))
+        self._records.update(work.id, partial(concluded, now=time.time()))
         return True
 
     def _cancel(self, work: Workflow, index: int) -> None:
@@ -173,7 +171,7 @@ class WorkflowReconciler:
     def _change(self, work: Workflow, index: int, change: Callable[[Workflow], Workflow]) -> Workflow:
         """Change a workflow, unless the stage is not any more as it was seen."""
         seen = work.progress[index]
-        return self._workflows.update(
+        return self._records.update(
             work.id, lambda newest: change(newest) if newest.progress[index] == seen else newest
         )
 

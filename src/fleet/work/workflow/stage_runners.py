@@ -19,7 +19,6 @@ from fleet.engine.admission import cost_of
 from fleet.engine.context import EngineContext
 from fleet.errors import Conflict, NotFound
 from fleet.records.collection import Collection, Entity
-from fleet.records.tasks import Tasks
 from fleet.work.pair.model import Pair, PairState, parse_who
 from fleet.work.pair.model import cancel as cancel_pair
 from fleet.work.pair.review import open_in
@@ -59,7 +58,7 @@ class StageRunner(ABC, Generic[PartT]):
     def __init__(self, context: EngineContext, parts: Collection[PartT]) -> None:
         self._context = context
         self._parts = parts
-        self._tasks = Tasks(context.store)
+        self._tasks = context.tasks
 
     def begin(self, order: StageOrder) -> None:
         """See to it that the order is being carried out, and carried out once."""
