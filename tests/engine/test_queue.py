@@ -20,7 +20,6 @@ from fleet.domain.spawn import Spawn
 from fleet.domain.task import Task, TaskState
 from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
-from fleet.services.prompt_tasks import PromptTaskWish
 from fleet.services.tasks import Edit
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, scenario, wait_for
 
@@ -282,10 +281,10 @@ def start_child(system: System, name: str, parent: RunId, *steps: dict[str, Any]
     with open_fleet(system.home, folder) as fleet:
         spawn = Spawn(id=name, run=parent, depth=1, repositories=(), most_depth=2, created_at=time.time())
         Spawns(fleet.store).add(spawn)
-        wanted = PromptTaskWish(
+        started = fleet.prompt_tasks.start(
             folder=folder, name=name, prompt=scenario(*steps), coder="scripted", origin=name
         )
-        return fleet.prompt_tasks.start(wanted).task.id
+        return started.task.id
 
 
 def test_agents_that_wait_for_their_own_agents_give_them_their_places(system: System, tmp_path: Path) -> None:

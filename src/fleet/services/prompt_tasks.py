@@ -28,24 +28,6 @@ CLEAN_UP_SECONDS = 30.0
 MOST_FLAGS = 50
 
 
-class PromptTaskWish(NamedTuple):
-    """What is wanted of a prompt task; what is empty comes from the settings."""
-
-    folder: str
-    name: str
-    prompt: str
-    base: str = "HEAD"
-    coder: str = ""
-    model: str = ""
-    effort: str = ""
-    seconds: float = 0.0
-    profile: str = ""
-    labels: tuple[str, ...] = ()
-    metadata: Mapping[str, Json] = {}
-    flags: tuple[str, ...] = ()
-    origin: str = ""  # the spawn that it comes from
-
-
 class Obstacle(NamedTuple):
     """What keeps a prompt task from going on."""
 
@@ -87,42 +69,60 @@ class PromptTaskService:
         self._fleet = fleet
         self._prompt_tasks = PromptTasks(fleet.store)
 
-    def start(self, wish: PromptTaskWish) -> PromptTaskDetail:
-        """Record a prompt task and its task, and wake the supervisor. All is checked before anything is."""
-        check_text(wish.name, wish.prompt, wish.base, wish.effort, wish.profile, *wish.labels, *wish.flags)
-        if not wish.prompt.strip() or not wish.name.strip():
+    def start(
+        self,
+        *,
+        folder: str,
+        name: str,
+        prompt: str,
+        base: str = "HEAD",
+        coder: str = "",
+        model: str = "",
+        effort: str = "",
+        seconds: float = 0.0,
+        profile: str = "",
+        labels: tuple[str, ...] = (),
+        metadata: Mapping[str, Json] | None = None,
+        flags: tuple[str, ...] = (),
+        origin: str = "",  # the spawn that it comes from
+    ) -> PromptTaskDetail:
+        """Record a prompt task and its task, and wake the supervisor. All is checked before anything is.
+
+        What is empty comes from the settings.
+        """
+        check_text(name, prompt, base, effort, profile, *labels, *flags)
+        if not prompt.strip() or not name.strip():
             raise InvalidInput("an errand needs a name and a prompt")
-        facts = self._fleet.coder(wish.coder or self._fleet.settings.coder_default).facts
+        facts = self._fleet.coder(coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
-        _check_flags(wish.flags, facts)
-        refuse_option(wish.model, "model")
-        refuse_option(wish.effort, "reasoning effort")
-        repository = self._fleet.repositories.inspect(wish.folder, wish.base, ())
+        _check_flags(flags, facts)
+        refuse_option(model, "model")
+        refuse_option(effort, "reasoning effort")
+        repository = self._fleet.repositories.inspect(folder, base, ())
         now = time.time()
-        effort = tuple(word.format(wish.effort) for word in facts.effort_flags if wish.effort)
+        effort_flags = tuple(word.format(effort) for word in facts.effort_flags if effort)
         task = Task(
             id=new_task_id(now),
-            title=wish.name.strip(),
-            description=wish.prompt + PLEASE,
+            title=name.strip(),
+            description=prompt + PLEASE,
             created_at=now,
             updated_at=now,
             cwd=repository.top,
             project=repository.top,
             coder=facts.name,
-            model=wish.model,
-            labels=wish.labels,
-            flags=(*wish.flags, *effort),
-            turn_seconds=wish.seconds,
+            model=model,
+            labels=labels,
+            flags=(*flags, *effort_flags),
+            turn_seconds=seconds,
             base=repository.base_sha,
             base_host=self._fleet.host,
             ends_with_turn=True,
             keeps_workspace=True,
-            origin=wish.origin,
+            origin=origin,
         )
         check_task(task)
-        metadata = dict(wish.metadata)
         prompt_task = PromptTask(
-            id=task.id, name=task.title, created_at=now, profile=wish.profile, metadata=metadata
+            id=task.id, name=task.title, created_at=now, profile=profile, metadata=dict(metadata or {})
         )
         # First this one: without its task it is nothing, and nothing of it is shown.
         self._prompt_tasks.add(prompt_task)

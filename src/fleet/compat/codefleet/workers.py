@@ -58,8 +58,6 @@ def create_worker(call: Call) -> Answer:
     """Start an agent on a prompt, on a branch of its own. Returns at once; waits in a queue if
     there is no room. Tried again if it fails (tasks.max_failures), not if timeout_seconds ran out.
     executor: claude, codex, gemini …"""
-    from fleet.services.prompt_tasks import PromptTaskWish
-
     flags = call.words("extra_args")
     coder = call.text("executor")
     if (coder or call.fleet.settings.coder_default) == "codex":
@@ -68,21 +66,19 @@ def create_worker(call: Call) -> Answer:
     # Who is said to be the parent is kept; how deep a worker is, is never taken from that.
     parent = call.text("parent_worker_id")
     started = call.fleet.prompt_tasks.start(
-        PromptTaskWish(
-            folder=call.text("repo_path"),
-            name=call.text("task_name"),
-            prompt=call.text("prompt"),
-            base=call.text("base_ref", "HEAD"),
-            coder=coder,
-            model=call.text("model"),
-            effort=call.text("reasoning_effort"),
-            seconds=call.number("timeout_seconds"),
-            profile=call.text("profile"),
-            labels=call.words("tags"),
-            metadata=call.table("metadata") | ({"parent_worker_id": parent} if parent else {}),
-            flags=flags,
-            origin=call.origin,
-        )
+        folder=call.text("repo_path"),
+        name=call.text("task_name"),
+        prompt=call.text("prompt"),
+        base=call.text("base_ref", "HEAD"),
+        coder=coder,
+        model=call.text("model"),
+        effort=call.text("reasoning_effort"),
+        seconds=call.number("timeout_seconds"),
+        profile=call.text("profile"),
+        labels=call.words("tags"),
+        metadata=call.table("metadata") | ({"parent_worker_id": parent} if parent else {}),
+        flags=flags,
+        origin=call.origin,
     )
     return _worker(call, started)
 
