@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fleet.compat.beads.beads import TYPE_LABEL, issue, parse_deps, parse_priority, parse_status
-from fleet.compat.beads.beads import update as update_task
-from fleet.domain.task import Task
-from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Unavailable
+from fleet.domain.task import Task, TaskState
+from fleet.errors import Conflict, FleetError, InvalidInput, NotFound, OverLimit, Refused, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import Session, identify
 from fleet.interfaces.cli.common import completing, opened, read_text
 from fleet.operations import tasks as ops
 from fleet.operations.call import Call
+from fleet.operations.spec import iso_time
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
@@ -32,6 +31,7 @@ _CODES = {
     OverLimit: "over_limit",
     Unavailable: "unavailable",
 }
+TYPE_LABEL = "type:"  # a type other than "task" is kept as a label
 _TYPES = ("task", "bug", "feature", "epic", "chore")
 _IS_JSON = "fleet.bd.json"  # in the context: bd takes --json before its commands, too
 
@@ -84,6 +84,67 @@ def bd(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         render.out(context.get_help())
+
+
+# words and shapes
+
+
+def issue(task: Task) -> dict[str, Json]:
+    """Return a task as bd prints one."""
+    types = [label.removeprefix(TYPE_LABEL) for label in task.labels if label.startswith(TYPE_LABEL)]
+    return {
+        "id": task.id,
+        "title": task.title,
+        "description": task.description,
+        "status": str(task.state),
+        "priority": task.priority,
+        "issue_type": types[0] if types else "task",
+        "assignee": task.owner,
+        "notes": task.reason,
+        "labels": list(task.labels),
+        "dependencies": [{"issue_id": task.id, "depends_on_id": dep, "type": "blocks"} for dep in task.deps],
+        "created_at": iso_time(task.created_at),
+        "updated_at": iso_time(task.updated_at or task.created_at),
+        "closed_at": iso_time(task.closed_at),
+        "close_reason": task.close_reason or "",
+        "metadata": {
+            "cwd": task.cwd,
+            "coder": task.coder,
+            "model": task.model,
+            "run": task.run,
+            "branch": task.branch if task.token else None,
+        },
+    }
+
+
+def parse_priority(text: str | None) -> int | None:
+    """Return the number of a priority, written as 1 or P1."""
+    try:
+        return None if text is None else int(text.strip().upper().removeprefix("P"))
+    except ValueError:
+        raise InvalidInput(f"{text!r} is no priority", hint="0 goes first, 4 last") from None
+
+
+def parse_status(text: str) -> TaskState:
+    try:
+        return TaskState(text)
+    except ValueError:
+        raise InvalidInput(
+            f"there is no status {text!r}", hint=f"use one of {', '.join(TaskState)}"
+        ) from None
+
+
+def parse_deps(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ids that a new task waits for, and what only relates to it: `ID,blocks:ID,related:ID`."""
+    waits: list[str] = []
+    others: list[str] = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        kind, has_kind, name = word.rpartition(":")
+        if not has_kind or kind in ("blocks", "depends-on"):
+            waits.append(name)
+        else:
+            others.append(word)
+    return tuple(waits), tuple(others)
 
 
 def _tell(tasks: Sequence[Task], line: Callable[[Task], str]) -> None:
@@ -279,25 +340,70 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
       fleet bd update t-1a2b3c4d5e --status blocked --notes "QUESTION: which database?"
     """
     priority = parse_priority(given["priority"])
+    status, priority = given["status"], parse_priority(given["priority"])
     request = ops.EditTask(
         task_id=name, title=given["title"], description=given["description"], priority=priority
     )
     with opened() as fleet:
         call = Call(fleet, identify)
-        changed = update_task(
-            fleet.tasks,
-            fleet.questions,
-            name,
-            edit=request.edit,
-            status=given["status"],
-            notes=notes,
-            claims=claim,
-            run=call.run_id if call.is_agent_of(fleet.tasks.get(name)) else "",
-            by=call.caller.name,
-        )
+        task = fleet.tasks.get(name)
+        run = call.run_id if call.is_agent_of(task) else ""
+        if claim and status not in (None, TaskState.IN_PROGRESS):
+            raise InvalidInput(f"a claimed task is in_progress, and not {status}")
+        wanted = TaskState.IN_PROGRESS if claim else None if status is None else parse_status(status)
+        if request.edit:
+            task = fleet.tasks.edit(task.id, request.edit)
+        is_question = wanted is TaskState.BLOCKED and run
+        if notes and not is_question:
+            fleet.tasks.comment(task.id, notes, by=call.caller.name)
+        if is_question:
+            _ask(fleet, task, notes, run)
+        elif wanted:
+            task = _change_status(fleet, task, wanted, notes, run=run, by=call.caller.name)
     if given["assignee"]:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
-    _tell_changed([changed], "Updated")
+    _tell_changed([task], "Updated")
+
+
+def _change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, run: str, by: str) -> Task:
+    """Bring a task to a status. `run` is that of its own agent, if that calls."""
+    match wanted, task.state:
+        case TaskState.OPEN, TaskState.BLOCKED if fleet.questions.has_answer(task):
+            fleet.questions.go_on(task)
+        case TaskState.OPEN, TaskState.BLOCKED | TaskState.CLOSED if run:
+            raise Refused("the agent of a task cannot reopen it", hint="ask a person")
+        case TaskState.OPEN, TaskState.BLOCKED | TaskState.CLOSED:
+            return fleet.tasks.reopen(task.id, by=by)
+        case TaskState.OPEN, TaskState.IN_PROGRESS:
+            raise Conflict(
+                f"task {task.id} is in progress, and goes back by itself when its agent ends",
+                hint=f"end its agent with `fleet kill {task.branch}`",
+            )
+        case TaskState.CLOSED, _:
+            return fleet.tasks.close(task.id, notes or "closed", run=run, by=by)
+        case TaskState.BLOCKED, state if state is not TaskState.BLOCKED:
+            return fleet.tasks.block(task.id, notes or f"blocked by {by}", by=by)
+        case TaskState.IN_PROGRESS, state if state is not TaskState.IN_PROGRESS or not run:
+            raise Conflict(
+                f"task {task.id} is {task.state}, and only the queue claims tasks",
+                hint=f"keep it from the queue with `fleet bd update {task.id} --status blocked`",
+            )
+        case _:  # it is so already
+            pass
+    return task
+
+
+def _ask(fleet: Fleet, task: Task, notes: str, run: str) -> None:
+    """Its agent cannot go on: what it notes is its question, unless it wrote that into its file."""
+    text = notes.strip().removeprefix("QUESTION:").strip()
+    if not fleet.questions.has_open_block(task):
+        if not text:
+            raise InvalidInput(
+                "say what a person must answer", hint='add --notes "QUESTION: …", or run `fleet ask "…"`'
+            )
+        fleet.questions.ask(task.id, text, run=run)
+    elif text:
+        fleet.tasks.comment(task.id, text, by=f"run {run}")
 
 
 @bd.command()
