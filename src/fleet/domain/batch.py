@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice, product
+from string import ascii_uppercase
 from typing import NamedTuple
 
 from fleet.domain.ids import BatchId
@@ -15,16 +17,8 @@ def fanout_branches(count: int, prefix: str, batch: BatchId) -> list[str]:
     if not 1 <= count <= MOST_AGENTS:
         raise InvalidInput(f"a fan-out starts 1 to {MOST_AGENTS} agents, not {count}")
     stem = prefix or f"fanout-{batch}"
-    return [f"{stem}-{_letters(number)}" for number in range(count)]
-
-
-def _letters(number: int) -> str:
-    letters = ""
-    number += 1
-    while number:
-        number, place = divmod(number - 1, 26)
-        letters = chr(ord("A") + place) + letters
-    return letters
+    ends = ("".join(letters) for length in (1, 2) for letters in product(ascii_uppercase, repeat=length))
+    return [f"{stem}-{end}" for end in islice(ends, count)]
 
 
 class Wish(NamedTuple):
