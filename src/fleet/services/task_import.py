@@ -40,16 +40,8 @@ _PASSED_OVER = frozenset(  # of bd's, or what `--json` says of a task here: they
         *("external_ref", "estimated_minutes", "schema_version", "content_hash", "source_repo", "parent"),
         *("dependency_count", "dependent_count", "comment_count", "dependents", "deleted_by", "closed_by"),
         *("metadata", "project", "unmet", "is_ready", "not_before", "host", "run", "branch", "tries"),
-        *(
-            "coder_used",
-            "model_used",
-            "failures",
-            "restarts",
-            "handovers",
-            "question",
-            "spent_usd",
-            "peak_context",
-        ),
+        *("coder_used", "model_used", "failures", "restarts", "handovers", "question", "spent_usd"),
+        "peak_context",
     )
 )
 _MEANT = {  # what people write, and what it is called
@@ -288,10 +280,14 @@ class Plan:
         nameless: dict[TaskId, int] = {}
         for draft in drafts:
             told = draft.task
-            wrong = _wrong_id(told.id, first)
-            self._note(draft, *draft.problems, *wrong)
-            if told.id and not wrong:
+            wrong: list[str] = []
+            if told.id and not is_id(told.id):
+                wrong = [f"{told.id[:80]!r} cannot be the id of a task"]
+            elif told.id in first:
+                wrong = [f"{told.id} stands on line {first[told.id].line} already"]
+            elif told.id:
                 first[told.id] = draft
+            self._note(draft, *draft.problems, *wrong)
             if draft.is_garbled:
                 self._names.setdefault(told.id, told.id)
                 continue
@@ -379,14 +375,6 @@ class Plan:
                 for name in way[1:]:
                     del left[name]
         return []
-
-
-def _wrong_id(name: str, first: Mapping[str, Draft]) -> list[str]:
-    if name and not is_id(name):
-        return [f"{name[:80]!r} cannot be the id of a task"]
-    if name in first:
-        return [f"{name} stands on line {first[name].line} already"]
-    return []
 
 
 def _problem(check: Callable[[], object]) -> list[str]:
