@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from fleet.errors import SupervisorSilent, TimedOut
+from fleet.errors import SupervisorSilent
 
 if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.deps import Deps
-
-Seen = TypeVar("Seen")
 
 LOOK_EVERY_SECONDS = 0.05
 
@@ -74,24 +72,3 @@ def each_change(deps: Deps, *, timeout_seconds: float | None = None) -> Iterator
         if deadline is not None and time.monotonic() > deadline:
             return
         time.sleep(LOOK_EVERY_SECONDS)
-
-
-def wait_until(
-    deps: Deps,
-    look: Callable[[], Seen],
-    is_at_rest: Callable[[Seen], bool],
-    *,
-    what: str,
-    timeout_seconds: float | None = None,
-    progress: Callable[[Seen], None] = lambda seen: None,
-) -> Seen:
-    """Look whenever something was written, until what is seen is at rest; return it as it is then.
-
-    Raises `TimedOut` if that takes too long, and `SupervisorSilent` if no supervisor stays up.
-    """
-    for _ in each_change(deps, timeout_seconds=timeout_seconds):
-        seen = look()
-        progress(seen)
-        if is_at_rest(seen):
-            return seen
-    raise TimedOut(f"{what} is still at work after {timeout_seconds:g} s", hint="wait again")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable
+from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable, TimedOut
 from fleet.interfaces.cli import common, render
 from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
 from fleet.operations.call import Call, admit, perform
@@ -432,18 +432,7 @@ def _follow(
     timeout: float | None = None,
 ) -> int:
     """Wait until something is settled, tell how it goes, and print it as it is then."""
-    from fleet.services.waiting import wait_until
-
-    told = list[str]()
-
-    def progress(seen: tuple[Any, list[Next]]) -> None:
-        nonlocal told
-        lines = view.progress(seen[0]).splitlines() if view.progress else []
-        for line in lines:
-            if line not in told and not as_json:
-                is_warning = line.startswith("warning: ")
-                render.say(line if is_warning else f"{render.clock(time.time())}  {line}")
-        told = lines
+    from fleet.services.waiting import each_change
 
     (id_field,) = (field for field in operation.fields.values() if field.position == 1)
     request, call = operation(**{id_field.name: name}), Call(fleet, identify)
@@ -451,15 +440,20 @@ def _follow(
     usual = (
         f"the {noun} goes on in the background; `fleet {noun} list` shows it, `fleet {noun} cancel` ends it"
     )
+    told = list[str]()
     with common.leaving(view.goes_on or usual):
-        output, follow_ups = wait_until(
-            fleet,
-            lambda: request(call),
-            lambda seen: seen[0].is_settled,
-            what=f"{noun} {name}",
-            timeout_seconds=timeout,
-            progress=progress,
-        )
+        for _ in each_change(fleet, timeout_seconds=timeout):
+            output, follow_ups = request(call)
+            lines = view.progress(output).splitlines() if view.progress and not as_json else []
+            for line in lines:
+                if line not in told:
+                    is_warning = line.startswith("warning: ")
+                    render.say(line if is_warning else f"{render.clock(time.time())}  {line}")
+            told = lines
+            if output.is_settled:
+                break
+        else:
+            raise TimedOut(f"{noun} {name} is still at work after {timeout:g} s", hint="wait again")
     _print(view, output, follow_ups, as_json=as_json)
     return view.exit_code(output)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fleet.errors import InvalidInput, NotFound, TimedOut, Unavailable
+from fleet.errors import InvalidInput, NotFound, Unavailable
 from fleet.interfaces.cli import render
 from fleet.interfaces.cli.commands import NEEDS_PERSON, Session, View, by_hand, command
 from fleet.interfaces.cli.common import completing, flag, json_option, leaving, opened, timeout_option, wake
@@ -127,7 +127,12 @@ def _diff(session: Session, request: ReadDiff) -> None:
     text: str = session.ask(request).diff
     if render.is_terminal(sys.stdout) and text:
         # A terminal obeys what it is shown, and a pager may pass everything on to it.
-        _page(_coloured(render.harmless(text)))
+        text = render.harmless(text)
+        if render.is_coloured(sys.stdout):
+            codes = {"+": "32", "-": "31", "@": "36", "d": "1"}
+            lines = [(codes.get(line[:1]), line) for line in text.split("\n")]
+            text = "\n".join(f"\x1b[{code}m{line}\x1b[m" if code else line for code, line in lines)
+        _page(text)
     else:
         # A file of the project may be in any encoding: its bytes come out as they went in.
         render.out_bytes(text.encode(errors="surrogateescape"))
@@ -154,14 +159,6 @@ def _page(text: str) -> None:
         with suppress(BrokenPipeError):  # the person has seen enough
             process.stdin.write(text.encode(errors="replace"))
             process.stdin.close()
-
-
-def _coloured(diff: str) -> str:
-    if not render.is_coloured(sys.stdout):
-        return diff
-    codes = {"+": "32", "-": "31", "@": "36", "d": "1"}
-    lines = [(codes.get(line[:1]), line) for line in diff.split("\n")]
-    return "\n".join(f"\x1b[{code}m{line}\x1b[m" if code else line for code, line in lines)
 
 
 def show_result(run: RunView) -> None:
@@ -298,25 +295,16 @@ def wait_for(
     timeout: float | None = None,
 ) -> list[RunView]:
     """Show how runs go on until something holds for each of them, or time is up; return them as they are."""
-    from fleet.services.waiting import wait_until
+    from fleet.services.waiting import each_change
 
-    fleet, names = session.fleet, list(dict.fromkeys(run.id for run in runs))
+    names = dict.fromkeys(run.id for run in runs)
     seen: list[RunView] = []
-
-    def look() -> list[RunView]:
-        seen[:] = [session.ask(ShowRun(run=name)) for name in names]
-        return seen
-
-    # Whether time was up, the caller sees by the runs.
-    with progress(is_quiet=is_quiet) as show, suppress(TimedOut):
-        wait_until(
-            fleet,
-            look,
-            lambda runs: all(map(until, runs)),
-            what=", ".join(run.branch for run in runs),
-            timeout_seconds=timeout,
-            progress=show,
-        )
+    with progress(is_quiet=is_quiet) as show:
+        for _ in each_change(session.fleet, timeout_seconds=timeout):
+            seen = [session.ask(ShowRun(run=name)) for name in names]
+            show(seen)
+            if all(map(until, seen)):
+                break
     return seen
 
 
