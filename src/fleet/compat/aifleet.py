@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from fleet.config.files import line_of, parse_toml, read_file
-from fleet.config.setting_types import Value
-from fleet.config.settings import SETTINGS
+from fleet.config.settings import SETTINGS, Value
 from fleet.errors import BadConfig, NotFound
 from fleet.services.setup import ImportedSettings
 

@@ -18,8 +18,7 @@ from fleet.config.files import (
     require_plain,
     user_file,
 )
-from fleet.config.setting_types import Value
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Source, unknown
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Source, Value, unknown
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
 

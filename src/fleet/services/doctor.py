@@ -15,8 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.config.setting_types import without_password
-from fleet.config.settings import Settings
+from fleet.config.settings import Settings, without_password
 from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts

@@ -19,8 +19,7 @@ from fleet.config.files import (
     user_file,
 )
 from fleet.config.loading import check_text
-from fleet.config.setting_types import Value
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, find_setting
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Value, find_setting
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.fleet import Fleet
