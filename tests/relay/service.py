@@ -6,23 +6,23 @@ import time
 from dataclasses import replace
 
 from fleet.domain.ids import new_work_id
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 from fleet.services.work import WorkService
 from tests.relay.kind import Relay, Relays
 
 
 class RelayService(WorkService[Relay]):
-    def __init__(self, deps: Deps) -> None:
-        super().__init__(deps, Relays(deps.store))
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, Relays(fleet.store))
 
     def start(self, prompt: str, runners: int, *, folder: str, base: str, origin: str) -> Relay:
-        repository = self._deps.repositories.inspect(folder, base, ())
+        repository = self._fleet.repositories.inspect(folder, base, ())
         now = time.time()
         return self._add(
             Relay(
                 id=new_work_id("y-", now),
                 project=repository.top,
-                host=self._deps.host,
+                host=self._fleet.host,
                 created_at=now,
                 base=repository.base_sha,
                 origin=origin,

@@ -20,7 +20,7 @@ from fleet.domain.run import Run
 from fleet.errors import DiskFull, FleetError
 from fleet.ports.coder import Facts
 from fleet.records.runs import Runs
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 from fleet.services.machine import free_megabytes, login_steps, require_room
 
 OLDEST_GIT = (2, 31)
@@ -52,11 +52,11 @@ class Found(NamedTuple):
 class Doctor:
     """Health checks. They read the settings strictly: a broken file is a finding."""
 
-    def __init__(self, deps: Deps) -> None:
-        self._deps = deps
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     def _coders(self) -> list[Facts]:
-        return [self._deps.coder(name).facts for name in self._deps.coder_names()]
+        return [self._fleet.coder(name).facts for name in self._fleet.coder_names()]
 
     def examine(self) -> list[Check]:
         """Look at everything; programs are asked for their versions at the same time."""
@@ -74,7 +74,7 @@ class Doctor:
                 tmux.result(),
                 config,
                 self._check_disk(settings),
-                _check_home(self._deps.home),
+                _check_home(self._fleet.home),
                 *self._check_store(settings),
                 self._check_supervisor(),
                 *(check.result() for check in asked),
@@ -96,7 +96,7 @@ class Doctor:
 
     def _check_config(self) -> tuple[Check, Settings | None]:
         try:
-            settings = self._deps.strict_settings
+            settings = self._fleet.strict_settings
         except FleetError as error:
             return _failed("config", error), None
         return Check("config", Verdict.OK, "can be read", is_needed=True), settings
@@ -104,21 +104,21 @@ class Doctor:
     def _check_disk(self, settings: Settings | None) -> Check:
         wanted = settings.limits_min_free_mb if settings else 0
         try:
-            require_room(self._deps.home, wanted)
+            require_room(self._fleet.home, wanted)
         except DiskFull as full:
             return _failed("disk", full)
-        found = f"{free_megabytes(self._deps.home)} MB free"
+        found = f"{free_megabytes(self._fleet.home)} MB free"
         if settings:
             found += f", {wanted} MB must stay free"
         return Check("disk", Verdict.OK, found, is_needed=True)
 
     def _check_store(self, settings: Settings | None) -> list[Check]:
-        home = self._deps.home
+        home = self._fleet.home
         database = without_password(settings.database_url) if settings else ""
         if not database and not (home / "fleet.db").exists():
             return [Check("store", Verdict.OK, "not made yet", is_needed=True)]
         try:
-            runs = Runs(self._deps.store).find()
+            runs = Runs(self._fleet.store).find()
         except FleetError as error:
             return [_failed("store", error)]
         found = f"{database or 'fleet.db'} opens, {len(runs)} runs"
@@ -129,7 +129,7 @@ class Doctor:
         return checks
 
     def _check_supervisor(self) -> Check:
-        holder = self._deps.link.holder()
+        holder = self._fleet.link.holder()
         if holder is None:
             return Check("supervisor", Verdict.OK, "not up; the first agent starts it")
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since))

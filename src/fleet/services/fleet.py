@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from fleet.services.deps import Deps
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fleet.config.settings import Settings
+    from fleet.domain.run import Run
+    from fleet.domain.spawn import Process
+    from fleet.ports.boundary import Boundary
+    from fleet.ports.coder import Coder
+    from fleet.ports.forge import Forge
+    from fleet.ports.merging import Merging
+    from fleet.ports.process_usage import ProcessProbe
+    from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
+    from fleet.ports.supervisor_link import SupervisorLink
     from fleet.services.boundary import BoundaryService
     from fleet.services.doctor import Doctor
     from fleet.services.prompt_tasks import PromptTaskService
@@ -30,8 +41,11 @@ def _service(module: str, name: str) -> Any:
     return cached_property(make)
 
 
-class Fleet(Deps):
-    """The services of one home, seen from one folder. Each is loaded and made on first use."""
+class Fleet(Protocol):
+    """One home, seen from one folder: its services, and what they are made from.
+
+    All parts are loaded and made on first use: a command pays for what it needs.
+    """
 
     runs: RunService = _service("runs", "RunService")
     tasks: TaskService = _service("tasks", "TaskService")
@@ -42,6 +56,49 @@ class Fleet(Deps):
     boundary: BoundaryService = _service("boundary", "BoundaryService")
     doctor: Doctor = _service("doctor", "Doctor")
     config: ConfigService = _service("setup", "ConfigService")
+
+    # what services are made from
+
+    home: Path
+    host: str
+
+    @cached_property
+    def settings(self) -> Settings: ...
+    @property
+    def strict_settings(self) -> Settings:
+        """The settings, read anew. Raises `BadConfig` for a broken file."""
+        ...
+
+    @property
+    def home_settings(self) -> Settings:
+        """The settings without the folder's, and without the caller's environment."""
+        ...
+
+    @cached_property
+    def project(self) -> Path | None:
+        """The folder whose settings hold here."""
+        ...
+
+    @cached_property
+    def store(self) -> Store: ...
+    @cached_property
+    def link(self) -> SupervisorLink: ...
+    @cached_property
+    def repositories(self) -> Repositories: ...
+    @cached_property
+    def merging(self) -> Merging: ...
+    @property
+    def forge(self) -> Forge: ...
+    @cached_property
+    def guard(self) -> Boundary: ...
+    @cached_property
+    def process_probe(self) -> ProcessProbe: ...
+
+    def coder(self, name: str, settings: Settings | None = None) -> Coder: ...
+    def coder_names(self, settings: Settings | None = None) -> Sequence[str]: ...
+    def live_agents(self, run: Run) -> Sequence[Process] | None:
+        """The agents of a run on this machine; None where nothing can tell."""
+        ...
 
     @property
     def has_settings(self) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId
 from fleet.records.runs import Runs, decode_event
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 
 LOOK_EVERY_SECONDS = 0.1
 CHUNK = 1 << 16
@@ -29,9 +29,9 @@ class LogEntry(NamedTuple):
 
 
 class LogService:
-    def __init__(self, deps: Deps) -> None:
-        self._home = deps.home
-        self._runs = Runs(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        self._home = fleet.home
+        self._runs = Runs(fleet.store)
 
     def entries(self, run_id: RunId, *, after: int = 0) -> Iterator[LogEntry]:
         """Yield the entries past a number, oldest first; words that came in pieces are put together."""

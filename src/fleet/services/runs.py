@@ -28,7 +28,7 @@ from fleet.errors import (
 from fleet.ports.store import Record
 from fleet.ports.workspace import Place, Remains
 from fleet.records.runs import BRANCH, Runs, branch_key
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 from fleet.services.folders import project_at
 from fleet.services.machine import is_installed, require_binary, require_room
 from fleet.services.waiting import LOOK_EVERY_SECONDS, SupervisorKeeper, each_change
@@ -57,9 +57,9 @@ class How(NamedTuple):
 
 
 class RunService:
-    def __init__(self, deps: Deps) -> None:
-        self._deps = deps
-        self._runs = Runs(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._runs = Runs(fleet.store)
 
     # starting
 
@@ -71,21 +71,21 @@ class RunService:
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
-        facts = self._deps.coder(how.coder or self._deps.settings.coder_default).facts
+        facts = self._fleet.coder(how.coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
         mode = self._mode_for(facts, how)
         _check_wishes(wishes, mode)
         branches = [wish.branch for wish in wishes]
         try:
-            repository = self._deps.repositories.inspect(how.folder, how.base, branches)
+            repository = self._fleet.repositories.inspect(how.folder, how.base, branches)
         except BranchTaken as taken:
             raise self._told_by_run(taken, how.folder, branches) from taken
-        require_room(self._deps.home, self._deps.settings.limits_min_free_mb)
+        require_room(self._fleet.home, self._fleet.settings.limits_min_free_mb)
         batch = batch or new_batch_id()
         how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
         runs = [self._run_for(wish, how, facts.name, mode, repository, batch) for wish in wishes]
         self._record(runs, wishes)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return runs
 
     def _told_by_run(self, taken: BranchTaken, folder: str, branches: Sequence[str]) -> BranchTaken:
@@ -102,7 +102,7 @@ class RunService:
         self, wish: Wish, how: How, coder: str, mode: Mode, repository: Repository, batch: BatchId
     ) -> Run:
         now = time.time()
-        settings = self._deps.settings
+        settings = self._fleet.settings
         quick = settings.setup_quick if how.quick is None else how.quick
         skip = settings.skips_permissions(coder) if how.skip_permissions is None else how.skip_permissions
         return Run(
@@ -121,7 +121,7 @@ class RunService:
             base_ref=how.base,
             base_sha=repository.base_sha,
             state_since=now,
-            host=self._deps.host,
+            host=self._fleet.host,
             origin=how.origin,
             budget_usd=how.budget_usd,
         )
@@ -133,18 +133,18 @@ class RunService:
                 claims.append(self._claim_branch(run))
         except BranchTaken:
             for claim in claims:
-                self._deps.store.remove(claim)
+                self._fleet.store.remove(claim)
             raise
         for run, wish in zip(runs, wishes, strict=True):
             self._runs.add_prompt(run.id, 1, wish.prompt)
             self._runs.add(run)
             if run is runs[0]:
-                self._deps.link.wake()  # the supervisor begins while the others are recorded
+                self._fleet.link.wake()  # the supervisor begins while the others are recorded
 
     def _claim_branch(self, run: Run) -> Record:
         """Write down whose branch it is; raise `BranchTaken` if that is another run, which still needs it."""
         key = branch_key(run.project, run.branch)
-        held = self._deps.store.get(BRANCH, key)
+        held = self._fleet.store.get(BRANCH, key)
         holder = self._holder(held) if held else None
         if holder and holder.id != run.id:
             told, hint = f"({holder.state})", _ways_on(holder)
@@ -154,7 +154,7 @@ class RunService:
         body: dict[str, Json] = {"run": run.id, "at": time.time()}
         version = held.version if held else ""
         try:
-            return self._deps.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
+            return self._fleet.store.put(Record(kind=BRANCH, key=key, body=body, version=version))
         except Stale as stale:
             raise _just_taken(run.branch) from stale
 
@@ -171,7 +171,7 @@ class RunService:
         return None if run.is_removed and not run.has_work else run
 
     def _mode_for(self, facts: Facts, how: How) -> Mode:
-        set_to = self._deps.settings.coder_mode
+        set_to = self._fleet.settings.coder_mode
         wanted = how.mode or (Mode(set_to) if set_to else None)
         if wanted is None:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and is_installed("tmux")
@@ -240,7 +240,7 @@ class RunService:
         run = self._runs.get(run_id)
         _check_prompt(text)
         _require_promptable(run)
-        is_here = run.host in ("", self._deps.host) and not run.is_shared
+        is_here = run.host in ("", self._fleet.host) and not run.is_shared
         is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
         if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
             raise WorkspaceGone(run.branch, run.workspace)  # it was deleted by hand
@@ -263,7 +263,7 @@ class RunService:
 
     def _change(self, run_id: RunId, change: Callable[[Run], Run]) -> Run:
         run = self._runs.update(run_id, change)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return run
 
     def take_over(self, run_id: RunId) -> Run:
@@ -272,18 +272,18 @@ class RunService:
         A screen that is up, or just coming up, stays as it is.
         """
         run = self._runs.get(run_id)
-        if run.host not in ("", self._deps.host):
+        if run.host not in ("", self._fleet.host):
             raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")
         if run.has_screen:
             return run
-        coder = self._deps.coder(run.coder)
+        coder = self._fleet.coder(run.coder)
         _taken_over(run, run.prompts + 1, coder)  # refuses what it must before anything is written
         return self._change_with_prompt(run, "", lambda run, number: _taken_over(run, number, coder))
 
     def release(self, run_id: RunId, text: str = "") -> Run:
         """Have a run in tmux go on headless: with a prompt in the same session, else when it gets one."""
         run = self._runs.get(run_id)
-        facts = self._deps.coder(run.coder).facts
+        facts = self._fleet.coder(run.coder).facts
         _released(run, facts)
         if not text:
             return self._change(run_id, lambda run: _released(run, facts))
@@ -303,7 +303,7 @@ class RunService:
             return replace(run, turn=turn).want(Wanted.STOP, delete_branch=delete_branch or was_wanted)
 
         seen = [self._runs.update(run.id, stopped) for run in runs]
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return seen
 
     def clean(self, runs: Sequence[Run], *, also_kept: bool = False) -> list[Run]:
@@ -317,7 +317,7 @@ class RunService:
             return run.want(Wanted.CLEAN) if _is_cleanable(run, also_kept=also_kept) else run
 
         seen = [self._runs.update(run.id, cleaned) for run in runs]
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return [run for run in seen if run.wanted is Wanted.CLEAN]
 
     def peek(self, run_id: RunId) -> Run | None:
@@ -330,7 +330,7 @@ class RunService:
     def is_branch(self, folder: str, name: str) -> bool:
         """Whether there is a branch of a name in the repository of a folder."""
         try:
-            self._deps.repositories.inspect(folder, f"refs/heads/{name}", ())
+            self._fleet.repositories.inspect(folder, f"refs/heads/{name}", ())
         except (NotFound, UnusableRepository):
             return False
         return True
@@ -348,14 +348,14 @@ class RunService:
     def set_aside(self, run: Run) -> tuple[str, ...]:
         """Return the files of a removed run that its snapshot cannot hold and that are kept beside it."""
         try:
-            return self._deps.repositories.kept_names(Place.of(run))
+            return self._fleet.repositories.kept_names(Place.of(run))
         except FleetError:  # the repository is gone
             return ()
 
     def remains_of(self, run: Run) -> Remains:
         """Look what is there of a removed run's work."""
         try:
-            return self._deps.repositories.find_remains(Place.of(run))
+            return self._fleet.repositories.find_remains(Place.of(run))
         except FleetError as problem:
             return Remains(damage=problem.message)
 
@@ -387,7 +387,7 @@ class RunService:
     ) -> list[Run]:
         """Block until each run is at rest (or `until` holds for it); return them as they are then."""
         runs: list[Run] = []
-        for _ in each_change(self._deps, timeout_seconds=timeout_seconds):
+        for _ in each_change(self._fleet, timeout_seconds=timeout_seconds):
             runs = [self._runs.get(run_id) for run_id in run_ids]
             progress(runs)
             if all(until(run) for run in runs):
@@ -397,19 +397,19 @@ class RunService:
     def wait_for_change(self, stamp: str, *, seconds: float, keeper: SupervisorKeeper) -> str:
         """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
         deadline = time.monotonic() + seconds
-        while (newest := self._deps.store.stamp()) == stamp and time.monotonic() < deadline:
+        while (newest := self._fleet.store.stamp()) == stamp and time.monotonic() < deadline:
             keeper.look()
             time.sleep(LOOK_EVERY_SECONDS)
         return newest
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
-        return self._deps.repositories.diff_text(Place.of(run), stat=stat)
+        return self._fleet.repositories.diff_text(Place.of(run), stat=stat)
 
     def diff_of_work(self, name: str, *, stat: bool = False) -> str | None:
         """Return the diff of the result of a workflow, pair, sprint or race; None if none has that id."""
         from fleet.services.results import Results
 
-        results = Results(self._deps.store)
+        results = Results(self._fleet.store)
         whole = results.peek(name)
         if whole is None:
             return None
@@ -421,7 +421,7 @@ class RunService:
             )
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
-            self._deps.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
+            self._fleet.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
         )
 
 

@@ -37,7 +37,7 @@ from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs
 from fleet.records.spawns import Spawns
 from fleet.records.tasks import QueueState, Tasks
-from fleet.services.deps import Deps
+from fleet.services.fleet import Fleet
 from fleet.services.folders import project_at
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ class Admission(NamedTuple):
 
 
 class SpawnService:
-    def __init__(self, deps: Deps) -> None:
-        self._deps = deps
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     # The store is opened when it is needed: who acts as a person may be about to say where it is.
 
     @cached_property
     def _spawns(self) -> Spawns:
-        return Spawns(self._deps.store)
+        return Spawns(self._fleet.store)
 
     @cached_property
     def _runs(self) -> Runs:
-        return Runs(self._deps.store)
+        return Runs(self._fleet.store)
 
     # who calls
 
@@ -85,7 +85,7 @@ class SpawnService:
                 hint="an agent uses the fleet that started it",
             )
         if mark is None:
-            return _free_caller(self._deps.settings)
+            return _free_caller(self._fleet.settings)
         run = self._runs.peek(mark.run)
         if run is None or not holds_key(run, mark.token):
             raise Refused(
@@ -112,14 +112,14 @@ class SpawnService:
                 )
             self._require_of_run(run, [caller])
             return self._agent(run)
-        return replace(_free_caller(self._deps.settings), user=user)
+        return replace(_free_caller(self._fleet.settings), user=user)
 
     def run_above(self, caller: Ancestry) -> str:
         """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""
         return next((mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run)), "")
 
     def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
-        agents = self._deps.live_agents(run)
+        agents = self._fleet.live_agents(run)
         if agents is None or all(is_of_run(caller, run.id, agents) for caller in callers):
             return
         raise Refused(
@@ -128,9 +128,9 @@ class SpawnService:
         )
 
     def _agent(self, run: Run) -> Caller:
-        spawn = Lineage(self._deps.store).spawn_behind(run.id)
+        spawn = Lineage(self._fleet.store).spawn_behind(run.id)
         if spawn is None:  # it was started from a command line
-            return replace(_free_caller(self._deps.home_settings), run=run)
+            return replace(_free_caller(self._fleet.home_settings), run=run)
         return Caller(
             run=run, depth=spawn.depth, repositories=spawn.repositories, most_depth=spawn.most_depth
         )
@@ -165,7 +165,7 @@ class SpawnService:
 
     def _checked(self, caller: Caller, folder: str, base: str) -> Admission:
         """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
-        found = self._deps.repositories.inspect(folder, base, ())
+        found = self._fleet.repositories.inspect(folder, base, ())
         if not found.is_plain:
             raise Refused(
                 f"{folder!r} has its git folder elsewhere, in {found.git_dir}",
@@ -175,7 +175,7 @@ class SpawnService:
         return Admission(folder=found.top, base=found.base_sha)
 
     def _kept_places(self) -> Iterator[str]:
-        yield str(self._deps.home.resolve())
+        yield str(self._fleet.home.resolve())
         yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
@@ -207,7 +207,7 @@ class SpawnService:
 
     def _move(self, run: Run, usd: float) -> None:
         """Let what a run gave, or got back, count for the next attempt at its task, too."""
-        tasks = Tasks(self._deps.store)
+        tasks = Tasks(self._fleet.store)
         if not run.budget_usd or run.task is None or tasks.peek(run.task) is None:
             return
         before_usd = run.budget_usd + usd
@@ -218,7 +218,7 @@ class SpawnService:
             return replace(task, budget_usd=max(LEAST_USD, budget - usd))
 
         tasks.update(run.task, changed)
-        QueueState(self._deps.store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
+        QueueState(self._fleet.store).change_ledger(lambda ledger: ledger.hand_on(str(run.task), usd))
 
     def give_back(self, name: str) -> None:
         """Return the money of a spawn that nothing came of; if something did, it has nothing to spend."""
@@ -237,7 +237,7 @@ class SpawnService:
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:
-            check_own(caller, set(Lineage(self._deps.store).runs_behind(name)))
+            check_own(caller, set(Lineage(self._fleet.store).runs_behind(name)))
 
     def require_repository(self, caller: Caller, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
@@ -251,7 +251,7 @@ class SpawnService:
         now = time.time()
         day = time.strftime("%Y-%m-%d", time.gmtime(now))
         depth = None if caller is None else caller.depth
-        self._deps.store.append(f"mcp/{day}", [{"at": now, "run": who, "depth": depth, **event}])
+        self._fleet.store.append(f"mcp/{day}", [{"at": now, "run": who, "depth": depth, **event}])
 
 
 def _free_caller(settings: Settings) -> Caller:

@@ -24,7 +24,7 @@ from fleet.services.folders import project_at, require_own_repository
 from fleet.services.texts import check_text, texts_in
 
 if TYPE_CHECKING:
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
     from fleet.services.task_import import Draft, Imported
 
 FILES = {"plan": PLAN, "knowledge": KNOWLEDGE, "qa": QUESTIONS}
@@ -53,12 +53,12 @@ def _edited(task: Task, edit: Edit) -> Task:
 
 
 class TaskService:
-    def __init__(self, deps: Deps) -> None:
-        self._deps = deps
-        self._tasks = Tasks(deps.store)
-        self._runs = Runs(deps.store)
-        self._questions = Questions(deps.store)
-        self._state = QueueState(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._tasks = Tasks(fleet.store)
+        self._runs = Runs(fleet.store)
+        self._questions = Questions(fleet.store)
+        self._state = QueueState(fleet.store)
 
     # writing down
 
@@ -77,7 +77,7 @@ class TaskService:
             except Stale:
                 task = replace(task, id=new_task_id(task.created_at))
         added = self._look_again(written)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return added
 
     def peek(self, name: str) -> Task | None:
@@ -100,9 +100,9 @@ class TaskService:
         """Return the task that `create` would record, checked but not recorded."""
         check_text(title)
         cwd, project = self._own_place(folder)
-        _ = self._deps.settings  # a broken configuration would keep it from ever being started: say so now
+        _ = self._fleet.settings  # a broken configuration would keep it from ever being started: say so now
         if coder := edit.get("coder"):
-            self._deps.coder(coder)
+            self._fleet.coder(coder)
         wanted = tuple(dict.fromkeys(self.get(dep).id for dep in deps))
         now = time.time()
         task = Task(
@@ -122,7 +122,7 @@ class TaskService:
 
         try:
             if coder:
-                require_binary(self._deps.coder(coder).facts)
+                require_binary(self._fleet.coder(coder).facts)
         except CoderMissing as missing:
             return [f"{missing.message}; {missing.hint}"]
         return []
@@ -155,7 +155,7 @@ class TaskService:
     def edit(self, name: str, edit: Edit, *, folder: str | None = None, deps: Sequence[str] = ()) -> Task:
         """Change a task; with a folder it moves to another repository, as long as it was never started."""
         if coder := edit.get("coder"):
-            self._deps.coder(coder)
+            self._fleet.coder(coder)
         there = self._own_place(folder) if folder is not None else None
 
         def edited(task: Task) -> Task:
@@ -194,7 +194,7 @@ class TaskService:
             self._runs.update(
                 attempt.id, lambda run: _cleaned(run) if run.has_ended else run.want(Wanted.STOP)
             )
-            self._deps.link.wake()
+            self._fleet.link.wake()
         return closed
 
     def _ask_to_close(self, task: Task, reason: str) -> Task:
@@ -264,7 +264,7 @@ class TaskService:
             self._look_again(dependent)
         if last_run is not None and self._runs.peek(last_run):
             self._runs.update(last_run, _cleaned)
-            self._deps.link.wake()
+            self._fleet.link.wake()
         return self._look_again(task)
 
     def _change(
@@ -274,7 +274,7 @@ class TaskService:
         task = self._tasks.update_noted(
             self.get(name).id, lambda task: replace(change(task), updated_at=now), kind, text, by=by
         )
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return task
 
     # dependencies
@@ -396,7 +396,7 @@ class TaskService:
             raise InvalidInput(f"cannot read {path}: {error.strerror}") from error
 
     def folder_of(self, task: Task) -> Path:
-        return self._deps.home / "tasks" / task.id / "artifacts"
+        return self._fleet.home / "tasks" / task.id / "artifacts"
 
     def dependents(self, task: Task) -> list[Task]:
         return [found for name in self._tasks.dependents(task.id) if (found := self._tasks.peek(name))]
@@ -418,14 +418,14 @@ class TaskService:
                 self._tasks.note(task.id, "imported", "")
                 self._look_again(written)
         if wanted:
-            self._deps.link.wake()
+            self._fleet.link.wake()
         return imported
 
     def _check_told(self, told: Task) -> None:
         check_text(*texts_in(getattr(told, name) for name in told.__slots__))
         refuse_option(told.model, "model")
         if told.coder:
-            self._deps.coder(told.coder)
+            self._fleet.coder(told.coder)
 
     def _place_of(self, told: Task, folder: str | None) -> tuple[str, str]:
         is_here = bool(told.cwd) and Path(told.cwd).is_dir()

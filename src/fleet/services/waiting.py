@@ -10,7 +10,7 @@ from fleet.errors import SupervisorSilent
 
 if TYPE_CHECKING:
     from fleet.ports.supervisor_link import SupervisorLink
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 LOOK_EVERY_SECONDS = 0.05
 
@@ -56,15 +56,15 @@ class SupervisorKeeper:
             self._start_at = now + self._pause_seconds
 
 
-def each_change(deps: Deps, *, timeout_seconds: float | None = None) -> Iterator[None]:
+def each_change(fleet: Fleet, *, timeout_seconds: float | None = None) -> Iterator[None]:
     """Yield at once, and whenever something was written since; end when the time is over.
 
     Raises `SupervisorSilent` if no supervisor stays up.
     """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-    stamp, keeper = None, SupervisorKeeper(deps.link)
+    stamp, keeper = None, SupervisorKeeper(fleet.link)
     while True:
-        newest = deps.store.stamp()
+        newest = fleet.store.stamp()
         if newest != stamp:
             stamp = newest
             yield

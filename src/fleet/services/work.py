@@ -14,7 +14,7 @@ from fleet.services.texts import check_text
 if TYPE_CHECKING:
     from fleet.domain.work import Work
     from fleet.records.collection import Collection
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
     WorkT = TypeVar("WorkT", bound=Work)
 else:
@@ -34,8 +34,8 @@ class WorkWish(Protocol):
 class WorkService(Generic[WorkT]):
     """Finds and changes the work of one kind. The supervisor is woken for whatever is written."""
 
-    def __init__(self, deps: Deps, records: Collection[WorkT]) -> None:
-        self._deps = deps
+    def __init__(self, fleet: Fleet, records: Collection[WorkT]) -> None:
+        self._fleet = fleet
         self._records = records
 
     def list(self, *, everything: bool) -> list[WorkT]:
@@ -60,12 +60,12 @@ class WorkService(Generic[WorkT]):
 
     def _add(self, work: WorkT) -> WorkT:
         self._records.add(work)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return work
 
     def _change(self, name: str, change: Callable[[WorkT], WorkT]) -> WorkT:
         changed = self._records.update(self.get(name).id, change)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return changed
 
 

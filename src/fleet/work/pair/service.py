@@ -20,7 +20,7 @@ from fleet.work.pair.records import Pairs
 
 if TYPE_CHECKING:
     from fleet.domain.task import Task
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 PREFERRED = ("claude", "codex", "gemini", "copilot", "opencode", "agy")
 FOR_TESTS = ("scripted",)
@@ -33,9 +33,9 @@ class PairWish(WorkWish, Protocol):
 
 
 class PairService(WorkService[Pair]):
-    def __init__(self, deps: Deps) -> None:
-        super().__init__(deps, Pairs(deps.store))
-        self._tasks = Tasks(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, Pairs(fleet.store))
+        self._tasks = Tasks(fleet.store)
 
     def start(self, wish: PairWish, *, origin: str) -> Pair:
         """Record a pair and wake the supervisor. All is checked before anything is recorded."""
@@ -45,17 +45,17 @@ class PairService(WorkService[Pair]):
         """Return the pair that `start` would record, checked but not recorded."""
         check_text(wish.prompt, *wish.gates)
         doer = parse_who(wish.doer)
-        require_binary(self._deps.coder(doer.coder).facts)
+        require_binary(self._fleet.coder(doer.coder).facts)
         reviewer = parse_who(wish.reviewer) if wish.reviewer else self._another(doer)
-        require_reviewer(self._deps.coder(reviewer.coder))
-        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref, ())
+        require_reviewer(self._fleet.coder(reviewer.coder))
+        repository = self._fleet.repositories.inspect(wish.repo_path, wish.base_ref, ())
         now = time.time()
         return check_pair(
             Pair(
                 id=PairId(new_work_id("p-", now)),
                 prompt=wish.prompt,
                 project=repository.top,
-                host=self._deps.host,
+                host=self._fleet.host,
                 base=repository.base_sha,
                 doer=doer,
                 reviewer=reviewer,
@@ -70,11 +70,11 @@ class PairService(WorkService[Pair]):
 
     def _another(self, doer: Who) -> Who:
         """Return a reviewer that is no coder of the doer's kind, if one is installed."""
-        names = dict.fromkeys((*PREFERRED, *self._deps.coder_names()))
+        names = dict.fromkeys((*PREFERRED, *self._fleet.coder_names()))
         for name in names:
             if name not in (doer.coder, *FOR_TESTS):
                 with suppress(FleetError):
-                    require_reviewer(self._deps.coder(name))
+                    require_reviewer(self._fleet.coder(name))
                     return Who(coder=name)
         return Who(coder=doer.coder)
 

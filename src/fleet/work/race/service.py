@@ -22,7 +22,7 @@ from fleet.work.race.records import Races
 from fleet.work.race.scorecard import CandidateStatus, Scorecard, score
 
 if TYPE_CHECKING:
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 
 class RaceWish(WorkWish, Protocol):
@@ -47,26 +47,26 @@ class RaceDetail(NamedTuple):
 
 
 class RaceService(WorkService[Race]):
-    def __init__(self, deps: Deps) -> None:
-        super().__init__(deps, Races(deps.store))
-        self._tasks = Tasks(deps.store)
-        self._trials = Trials(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, Races(fleet.store))
+        self._tasks = Tasks(fleet.store)
+        self._trials = Trials(fleet.store)
 
     def start(self, wish: RaceWish, *, origin: str) -> Race:
         """Record a race and wake the supervisor. All is checked before anything is recorded."""
         _check_wish(wish)
-        settings = self._deps.settings
+        settings = self._fleet.settings
         coders = wish.coders or (settings.coder_default,)
         for name in coders:
-            require_binary(self._deps.coder(name).facts)
+            require_binary(self._fleet.coder(name).facts)
         if wish.judge:
             if wish.judge in coders:
                 raise InvalidInput(
                     f"{wish.judge!r} cannot judge its own work", hint="name a judge that makes no candidate"
                 )
-            require_reviewer(self._deps.coder(wish.judge))
+            require_reviewer(self._fleet.coder(wish.judge))
         cwd, _ = place(wish.repo_path, option="")
-        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref, ())
+        repository = self._fleet.repositories.inspect(wish.repo_path, wish.base_ref, ())
         gates, hidden = _each_once(wish.gates), _each_once(wish.hidden_gates)
         now = time.time()
         race = Race(
@@ -75,7 +75,7 @@ class RaceService(WorkService[Race]):
             cwd=cwd,
             prompt=wish.prompt,
             base=repository.base_sha,
-            host=self._deps.host,
+            host=self._fleet.host,
             created_at=now,
             size=wish.size,
             gates=gates,

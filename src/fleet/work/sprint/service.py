@@ -16,15 +16,15 @@ from fleet.work.sprint.model import Sprint, cancel_sprint
 from fleet.work.sprint.records import Sprints
 
 if TYPE_CHECKING:
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
     from fleet.work.pair.model import Pair
 
 
 class SprintService(WorkService[Sprint]):
-    def __init__(self, deps: Deps) -> None:
-        super().__init__(deps, Sprints(deps.store))
-        self._pairs = PairService(deps)
-        self._pair_records = Pairs(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, Sprints(fleet.store))
+        self._pairs = PairService(fleet)
+        self._pair_records = Pairs(fleet.store)
 
     def start(self, wish: PairWish, *, origin: str) -> Sprint:
         """Record a sprint and wake the supervisor. All is checked before anything is recorded."""

@@ -25,7 +25,7 @@ from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by,
 from fleet.work.train.records import Trains, line_key
 
 if TYPE_CHECKING:
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 
 class MergeWish(Protocol):
@@ -56,12 +56,12 @@ class Forecast(NamedTuple):
 
 
 class TrainService(WorkService[Train]):
-    def __init__(self, deps: Deps) -> None:
-        super().__init__(deps, Trains(deps.store))
-        self._results = Results(deps.store)
-        self._lineage = Lineage(deps.store)
-        self._runs = Runs(deps.store)
-        self._tasks = Tasks(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, Trains(fleet.store))
+        self._results = Results(fleet.store)
+        self._lineage = Lineage(fleet.store)
+        self._runs = Runs(fleet.store)
+        self._tasks = Tasks(fleet.store)
 
     # trains
 
@@ -70,15 +70,15 @@ class TrainService(WorkService[Train]):
         project = self._project_at(wish.repo_path)
         into = self._target(project, wish.into)
         cars = self._cars(project, wish, into)
-        folder = self._deps.merging.checked_out_in(project, f"refs/heads/{into}")
+        folder = self._fleet.merging.checked_out_in(project, f"refs/heads/{into}")
         gates = self._gates(wish)
         _refuse_unready(gates, into, folder, wish)
         cars = self._with_protected(project, into, cars, gates)
-        for other in reversed(self._records.find("line", line_key(self._deps.host, project, into))):
+        for other in reversed(self._records.find("line", line_key(self._fleet.host, project, into))):
             if other.is_wanted:
                 return self._join(other, cars, gates, wish)
         # Not sooner: while another train lands, what it lands shows as a change.
-        if folder and self._deps.merging.has_changes(folder):
+        if folder and self._fleet.merging.has_changes(folder):
             raise Conflict(
                 f"{folder} has changes that are not committed, and {into!r} is checked out in it",
                 hint=f"commit them or put them aside with `git stash` in {folder}, then merge",
@@ -89,7 +89,7 @@ class TrainService(WorkService[Train]):
                 id=TrainId(new_work_id("m-", now)),
                 project=project,
                 target=into,
-                host=self._deps.host,
+                host=self._fleet.host,
                 created_at=now,
                 cars=tuple(cars),
                 gates=gates,
@@ -137,9 +137,9 @@ class TrainService(WorkService[Train]):
 
     def _target(self, project: str, named: str) -> str:
         """Return the branch that is merged into; raise `NotFound` if there is none of that name."""
-        wanted = (named or self._deps.settings.merge_into).removeprefix("refs/heads/")
+        wanted = (named or self._fleet.settings.merge_into).removeprefix("refs/heads/")
         for name in (wanted,) if wanted else ("main", "master"):
-            if self._deps.merging.tip(project, f"refs/heads/{name}"):
+            if self._fleet.merging.tip(project, f"refs/heads/{name}"):
                 return name
         told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
         raise NotFound(
@@ -149,7 +149,7 @@ class TrainService(WorkService[Train]):
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
         if wish.gates and wish.no_gate:
             raise InvalidInput("gates and no_gate exclude each other", hint="leave one of them out")
-        gates = () if wish.no_gate else wish.gates or self._deps.settings.merge_gates
+        gates = () if wish.no_gate else wish.gates or self._fleet.settings.merge_gates
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is empty or contains a NUL character")
         if "…" in gates:
@@ -185,7 +185,7 @@ class TrainService(WorkService[Train]):
         self, project: str, into: str, cars: Sequence[Car], gates: Sequence[str]
     ) -> list[Car]:
         """Return the cars with what each changes, as it is now, of what decides how work is judged."""
-        merging, target = self._deps.merging, self._deps.merging.tip(project, f"refs/heads/{into}")
+        merging, target = self._fleet.merging, self._fleet.merging.tip(project, f"refs/heads/{into}")
         tips = [merging.tip(project, f"refs/heads/{car.head}") for car in cars]
         return [
             replace(car, protected=merging.protected_changes(project, target, tip, gates) if tip else ())
@@ -199,7 +199,7 @@ class TrainService(WorkService[Train]):
         branch = name.removeprefix("refs/heads/")
         owners = (self._runs.peek(RunId(branch)), self._tasks.peek(TaskId(branch)))
         for one in (branch, *(one.branch for one in owners if one and one.project == project)):
-            if self._deps.merging.tip(project, f"refs/heads/{one}"):
+            if self._fleet.merging.tip(project, f"refs/heads/{one}"):
                 return [one]
         raise NotFound(
             f"there is no branch, run, task, workflow, pair or race {name!r} in {project}",
@@ -254,10 +254,10 @@ class TrainService(WorkService[Train]):
         named = [branch for name in names for branch in self._named(project, name)]
         branches = named or self._live(project, target)
         branches = [branch for branch in dict.fromkeys(branches) if branch != target]
-        tips = {name: self._deps.merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
+        tips = {name: self._fleet.merging.tip(project, f"refs/heads/{name}") for name in (target, *branches)}
         couples = list(combinations(branches, 2))
         asked = [(target, branch) for branch in branches] + couples
-        told = self._deps.merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
+        told = self._fleet.merging.forecast(project, [(tips[ours], tips[theirs]) for ours, theirs in asked])
         clashes = dict(zip(asked, told, strict=True))
         prospects = [
             Prospect(branch, self._owner(project, branch), clashes[target, branch]) for branch in branches
@@ -276,8 +276,8 @@ class TrainService(WorkService[Train]):
         of_agents = {run.branch for run in found}
         merges = [branch for branch in self._results.without_agent(project) if branch not in of_agents]
         known = dict.fromkeys([*(run.branch for run in runs), *merges])
-        tips = {branch: self._deps.merging.tip(project, f"refs/heads/{branch}") for branch in known}
-        contains = self._deps.repositories.contains
+        tips = {branch: self._fleet.merging.tip(project, f"refs/heads/{branch}") for branch in known}
+        contains = self._fleet.repositories.contains
         return [
             branch
             for branch, tip in tips.items()
@@ -309,17 +309,17 @@ class TrainService(WorkService[Train]):
         project = self._project_at(wish.repo_path)
         into = self._target(project, wish.into)
         cars = self._with_protected(project, into, self._cars(project, wish, into), self._gates(wish))
-        remote = self._deps.settings.merge_remote
-        url = self._deps.merging.remote_url(project, remote)
+        remote = self._fleet.settings.merge_remote
+        url = self._fleet.merging.remote_url(project, remote)
         if not url:
             raise NotFound(
                 f"there is no remote {remote!r} to push to",
                 hint="add it with `git remote add`, or name another one in merge.remote",
             )
-        forge = self._deps.forge
+        forge = self._fleet.forge
         made: list[tuple[PullRequest, tuple[str, ...]]] = []
         for car in cars:
-            self._deps.merging.push(project, remote, car.branch)
+            self._fleet.merging.push(project, remote, car.branch)
             run = self._runs.peek(car.run) if car.run else None
             result = run.result if run else None
             subject = result.commits[0].subject if result and result.commits else car.branch

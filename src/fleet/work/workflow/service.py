@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
     from fleet.domain.task import Task
-    from fleet.services.deps import Deps
+    from fleet.services.fleet import Fleet
 
 FORM_NAMES = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML", ".json": "JSON"}
 FORMS = tuple(FORM_NAMES)
@@ -76,13 +76,13 @@ class CleanedUp(NamedTuple):
 
 
 class WorkflowService(WorkService[Workflow]):
-    def __init__(self, deps: Deps) -> None:
-        self._workflows = Workflows(deps.store)
-        super().__init__(deps, self._workflows)
-        self._tasks = Tasks(deps.store)
-        self._logs = StageLogs(deps.store)
-        self._questions = Questions(deps.store)
-        self._runs = Runs(deps.store)
+    def __init__(self, fleet: Fleet) -> None:
+        self._workflows = Workflows(fleet.store)
+        super().__init__(fleet, self._workflows)
+        self._tasks = Tasks(fleet.store)
+        self._logs = StageLogs(fleet.store)
+        self._questions = Questions(fleet.store)
+        self._runs = Runs(fleet.store)
 
     # starting
 
@@ -97,18 +97,18 @@ class WorkflowService(WorkService[Workflow]):
         found = read_blueprint(
             _read(path), name=path.stem, within=lambda name: _read(self._find(name, nearby, folder))
         )
-        return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
+        return replace(found, stages=with_usual_coder(found.stages, self._fleet.settings.coder_default))
 
     def check(self, blueprint: Blueprint, wish: WorkflowWish) -> Blueprint:
         """Return the workflow as it would run, given a task; raise whatever prevents that."""
         stages = self._checked(blueprint, wish)
-        self._deps.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
+        self._fleet.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
         return replace(blueprint, stages=stages)
 
     def read(self, document: object, *, folder: str = ".") -> Blueprint:
         """Return the workflow of a document that came from elsewhere: it may name others, but no files."""
         found = read_blueprint(document, within=lambda name: _read(self._find(name, (), folder)))
-        return replace(found, stages=with_usual_coder(found.stages, self._deps.settings.coder_default))
+        return replace(found, stages=with_usual_coder(found.stages, self._fleet.settings.coder_default))
 
     def _checked(self, blueprint: Blueprint, wish: WorkflowWish) -> tuple[Stage, ...]:
         check_text(wish.prompt, *wish.variables, *wish.variables.values())
@@ -117,7 +117,7 @@ class WorkflowService(WorkService[Workflow]):
         for stage in each_stage(stages):
             for name in _coders_of(stage):
                 try:
-                    require_binary(self._deps.coder(name).facts)
+                    require_binary(self._fleet.coder(name).facts)
                 except FleetError as problem:
                     problem.message = f"stage {stage.name!r}: {problem.message}"
                     raise
@@ -137,14 +137,14 @@ class WorkflowService(WorkService[Workflow]):
                 f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
                 hint="call from inside the repository's main checkout, or choose another `strategy`",
             )
-        repository = self._deps.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
+        repository = self._fleet.repositories.inspect(wish.repo_path, wish.base_ref or blueprint.base_ref, ())
         now = time.time()
         workflow = Workflow(
             id=WorkflowId(new_work_id("w-", now)),
             name=blueprint.name,
             project=repository.top,
             base=repository.base_sha,
-            host=self._deps.host,
+            host=self._fleet.host,
             created_at=now,
             task_prompt=prompt,
             variables={**blueprint.variables, **wish.variables},
@@ -163,7 +163,7 @@ class WorkflowService(WorkService[Workflow]):
         return sorted(found.values())
 
     def _places(self, folder: str) -> tuple[Path, ...]:
-        project, usual = project_at(folder), (self._deps.home / "workflows", BUILT_IN)
+        project, usual = project_at(folder), (self._fleet.home / "workflows", BUILT_IN)
         if project is None:
             return usual
         require_own_repository(self._runs, folder, project)
@@ -269,7 +269,7 @@ class WorkflowService(WorkService[Workflow]):
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
 
         changed = self._workflows.update_noted(self.get(name).id, decided, told)
-        self._deps.link.wake()
+        self._fleet.link.wake()
         return changed
 
     def branches(self, workflow: Workflow) -> list[str]:
@@ -306,10 +306,10 @@ class WorkflowService(WorkService[Workflow]):
         for branch in self.branches(workflow):
             if tip := self._tip_of(workflow, branch):  # it is still there
                 safe = ["HEAD"] + [f"refs/heads/{one}" for one in results if branch not in results]
-                is_merged = any(self._deps.repositories.contains(workflow.project, tip, ref) for ref in safe)
+                is_merged = any(self._fleet.repositories.contains(workflow.project, tip, ref) for ref in safe)
                 try:
                     if is_merged:
-                        self._deps.repositories.drop_branch(workflow.project, branch, tip)
+                        self._fleet.repositories.drop_branch(workflow.project, branch, tip)
                     (deleted if is_merged else kept).append(branch)
                 except (Conflict, GitFailed):
                     kept.append(branch)
@@ -317,7 +317,7 @@ class WorkflowService(WorkService[Workflow]):
 
     def _tip_of(self, workflow: Workflow, branch: str) -> str:
         try:
-            return self._deps.repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
+            return self._fleet.repositories.inspect(workflow.project, f"refs/heads/{branch}", ()).base_sha
         except FleetError:
             return ""
 
