@@ -197,10 +197,7 @@ def _module_files(before: str, word: str) -> list[str]:
 
 
 def examine(
-    changes: Sequence[Change],
-    protection: Protection,
-    before: Mapping[str, str],
-    after: Mapping[str, str],
+    changes: Sequence[Change], protection: Protection, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Examined:
     """Look at what a candidate changed of what it is measured by. `before` and `after` are files' texts."""
     restored: list[str] = []

@@ -69,7 +69,5 @@ def _read(value: object) -> Report | None:
     listed = cast("list[object]", steps) if isinstance(steps, list) else []
     told = [sendable(step[:LONGEST_STEP]) for step in listed if isinstance(step, str)]
     return Report(
-        summary=sendable(summary[:LONGEST_SUMMARY]),
-        status=str(status),
-        next_steps=tuple(told[:MOST_STEPS]),
+        summary=sendable(summary[:LONGEST_SUMMARY]), status=str(status), next_steps=tuple(told[:MOST_STEPS])
     )

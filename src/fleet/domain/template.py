@@ -38,10 +38,7 @@ def _read(name: str, names: Sequence[str]) -> Reference | None:
 
 
 def fill_in(
-    template: str,
-    names: Sequence[str],
-    value_of: Callable[[Reference], str],
-    others: Mapping[str, str],
+    template: str, names: Sequence[str], value_of: Callable[[Reference], str], others: Mapping[str, str]
 ) -> str:
     """Return a template with its variables filled in, all at once: a value that has braces keeps them."""
     references = references_in(template, names)

@@ -30,12 +30,7 @@ log = logging.getLogger(__name__)
 
 class Attempts:
     def __init__(
-        self,
-        context: EngineContext,
-        *,
-        admission: AdmissionControl,
-        pauses: CoderPauses,
-        files: TaskFiles,
+        self, context: EngineContext, *, admission: AdmissionControl, pauses: CoderPauses, files: TaskFiles
     ) -> None:
         self._context = context
         self._tasks = context.tasks
@@ -277,8 +272,7 @@ class Attempts:
         if judged.state is not TaskState.IN_PROGRESS:
             self._admission.leave(task.id)
         log.info(
-            "task.judged",
-            extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason},
+            "task.judged", extra={"task_id": task.id, "step": str(decision.step), "reason": decision.reason}
         )
         is_over = decision.step is Step.RESTART or (decision.step is Step.CLOSE and not task.keeps_workspace)
         if run is not None and is_over:

@@ -57,12 +57,7 @@ class Queue:
         self._files = TaskFiles(context.store, context.host, context.task_folder)
         self._pauses = CoderPauses(context)
         self._waits = Waits(context.clock)
-        self._attempts = Attempts(
-            context,
-            admission=self._admission,
-            pauses=self._pauses,
-            files=self._files,
-        )
+        self._attempts = Attempts(context, admission=self._admission, pauses=self._pauses, files=self._files)
         self.is_draining = False
         self._has_room = True
         self._was_low = False  # the disk, at the last look

@@ -28,15 +28,7 @@ from fleet.domain.spawn import MOST_KEYS, TOKEN, hash_of, new_token
 from fleet.engine import boundary, cgroups
 from fleet.engine.context import EngineContext
 from fleet.engine.follow import await_end, turn_start
-from fleet.errors import (
-    BranchTaken,
-    DiskFull,
-    FleetError,
-    LaunchFailed,
-    NotFound,
-    SetupFailed,
-    WorkspaceGone,
-)
+from fleet.errors import BranchTaken, DiskFull, FleetError, LaunchFailed, NotFound, SetupFailed, WorkspaceGone
 from fleet.files.private import make_private
 from fleet.ports.coder import Launch
 from fleet.ports.workspace import Place

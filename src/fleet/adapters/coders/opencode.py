@@ -10,12 +10,7 @@ from pathlib import Path
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in
 from fleet.adapters.coders.launching import fits_argument, model_options
-from fleet.adapters.coders.permissions import (
-    LOOK_COMMANDS,
-    REVIEWER_TABOOS,
-    doer_commands,
-    reviewer_commands,
-)
+from fleet.adapters.coders.permissions import LOOK_COMMANDS, REVIEWER_TABOOS, doer_commands, reviewer_commands
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role

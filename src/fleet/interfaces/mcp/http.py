@@ -132,8 +132,7 @@ def listen_on(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family)
     except OSError as problem:
         raise Unavailable(
-            f"{host}:{port} cannot be listened on: {problem.strerror}",
-            hint="choose another; 0 takes any",
+            f"{host}:{port} cannot be listened on: {problem.strerror}", hint="choose another; 0 takes any"
         ) from problem
     # What was bound tells, for there are many ways to spell it: 0, 0x0, a name.
     if ip_address(listener.getsockname()[0]).is_unspecified:

@@ -77,8 +77,7 @@ class RaceReconciler(Reconciler[Race]):
             return self._end(race, Outcome(end=End.NOBODY, reason=why))
         entries = without_doubles(found)
         self._records.update(
-            race.id,
-            lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False),
+            race.id, lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False)
         )
         return True
 
@@ -144,10 +143,7 @@ class RaceReconciler(Reconciler[Race]):
             return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())
 
         self._records.update(race.id, finished)
-        log.info(
-            "race.ended",
-            extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner},
-        )
+        log.info("race.ended", extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner})
         return True
 
     # a judge

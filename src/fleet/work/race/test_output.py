@@ -27,9 +27,7 @@ class Count:
 
     def __add__(self, other: Count) -> Count:
         return Count(
-            ran=self.ran + other.ran,
-            failed=self.failed + other.failed,
-            skipped=self.skipped + other.skipped,
+            ran=self.ran + other.ran, failed=self.failed + other.failed, skipped=self.skipped + other.skipped
         )
 
 
