@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from tests.support import System, make_repository
 # The same examples each time, however busy the machine: what fails here fails for everybody.
 settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.load_profile("seeded")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,6 +22,7 @@ from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import System, git, is_alive, make_repository, wait_for
 
 _numbers = count(1)
+BLOCKED = f"x-{os.getpid()}-blocked"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def trials_of(system: System) -> Iterator[Trials]:
 
 def wish(system: System, *commands: str, commit: str = "", **changes: object) -> Trial:
     trial = Trial(
-        id=TrialId(f"x-{next(_numbers)}"),
+        id=TrialId(f"x-{os.getpid()}-{next(_numbers)}"),
         project=str(system.repository),
         commit=commit or git(system.repository, "rev-parse", "HEAD"),
         commands=commands,
@@ -124,10 +126,10 @@ def test_a_commit_that_is_not_there_makes_a_trial_impossible(system: System) -> 
 
 
 def test_a_command_that_cannot_be_started_makes_a_trial_impossible(system: System) -> None:
-    in_the_way = system.home / "trials" / "x-blocked" / "attempt-1" / "command-0"
+    in_the_way = system.home / "trials" / BLOCKED / "attempt-1" / "command-0"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.touch()
-    trial = until(system, wish(system, "true", id="x-blocked"))
+    trial = until(system, wish(system, "true", id=BLOCKED))
     assert (trial.state, trial.answers) == (TrialState.IMPOSSIBLE, ())
     assert str(in_the_way) in trial.reason
 
