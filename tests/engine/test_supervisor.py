@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import termios
 import threading
@@ -34,6 +35,17 @@ def test_a_second_supervisor_in_the_foreground_is_refused_with_a_hint(system: Sy
     refused = system.fleet("run", code=4)
     assert "already" in refused.stderr
     assert "--status" in refused.stderr
+
+
+def test_one_that_was_slow_to_load_does_not_come_up_after_a_stop(system: System) -> None:
+    system.fleet("run", "--background")
+    asked_at = time.time()
+    system.fleet("run", "--stop")
+    late = [sys.executable, "-m", "fleet.interfaces.supervise", "--background", str(asked_at)]
+    assert subprocess.run(late, env=system.environment, timeout=60).returncode == 0
+    assert system.link.holder() is None
+    system.fleet("run", "--background")
+    assert system.supervisor_pid()
 
 
 def test_it_ends_by_itself_when_idle_and_the_next_wish_starts_another(system: System) -> None:

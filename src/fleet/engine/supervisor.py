@@ -120,6 +120,8 @@ class Supervisor:
         heard = os.read(self._fifo, 65536)
         if STOP in heard:
             self._is_stopping = True
+            with contextlib.suppress(OSError):  # where it cannot be told, it is done all the same
+                self._link.mark("stopped")
         if DRAIN in heard:
             self.drain()
         self._woken.set()

@@ -27,6 +27,7 @@ from fleet.ports.supervisor_link import Holder
 BIGGEST_LOG = 10 << 20
 LOOK_SECONDS = 0.002  # between two looks whether a wake-up was read
 HEARD_SECONDS = 0.05  # wait for a wake-up to be read; a supervisor that is merely busy reads it later
+LOADING_SECONDS = 60  # the longest that a supervisor takes from being asked for to taking the lock
 WAKE = b"k"
 STOP = b"s"
 DRAIN = b"d"
@@ -75,7 +76,7 @@ class HomeSupervisorLink:
         """Start a supervisor that stops by itself when idle. Of several, one stays."""
         import subprocess  # most commands find a supervisor, and need not load it
 
-        program = (sys.executable, "-m", "fleet.interfaces.supervise", "--background")
+        program = (sys.executable, "-m", "fleet.interfaces.supervise", "--background", str(time.time()))
         with os.fdopen(self.open_log(), "ab") as log:
             # By way of a shell that ends at once: whoever called us has no child to wait for.
             subprocess.run(
@@ -112,7 +113,7 @@ class HomeSupervisorLink:
     def is_drained(self) -> bool:
         """Whether the last supervisor has left because it was told to start nothing more."""
         try:
-            return self.holder() is None and json.loads(self.lock_path.read_bytes()).get("drained") is True
+            return self.holder() is None and bool(json.loads(self.lock_path.read_bytes()).get("drained"))
         except (OSError, ValueError, AttributeError):  # nobody was there, or has signed
             return False
 
@@ -178,10 +179,13 @@ class HomeSupervisorLink:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
         return os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
-    def take(self, *, is_background: bool, version: str, patience_seconds: float = 5) -> int:
+    def take(
+        self, *, is_background: bool, version: str, asked_at: float = 0.0, patience_seconds: float = 5
+    ) -> int:
         """Take the lock and return its descriptor; raise `Conflict` if a supervisor works already.
 
-        One that is just closing its FIFO is given a moment to leave.
+        One that is just closing its FIFO is given a moment to leave. One that was asked for before the last
+        one was stopped, and was slow to load, does not come up after that.
         """
         make_private(self.lock_path.parent)
         lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -191,19 +195,29 @@ class HomeSupervisorLink:
                 os.close(lock)
                 raise Conflict("a supervisor already works for this home", hint="see `fleet run --status`")
             time.sleep(0.02)
+        if asked_at and 0 < self._stopped_at() - asked_at < LOADING_SECONDS:
+            os.close(lock)
+            raise Conflict("the supervisor was stopped meanwhile", hint="start it with `fleet run`")
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(note).encode(), 0)
         return lock
 
-    def mark(self, word: Literal["up", "draining", "drained"]) -> None:
-        """Add to the note in the lock how its holder stands. Of one write, nobody reads a half.
+    def _stopped_at(self) -> float:
+        """When the last supervisor was told to stop; 0 if it was not."""
+        try:
+            return float(json.loads(self.lock_path.read_bytes()).get("stopped", 0))
+        except (OSError, ValueError, AttributeError, TypeError):  # nobody was there, or has signed
+            return 0.0
+
+    def mark(self, word: Literal["up", "draining", "drained", "stopped"]) -> None:
+        """Add to the note in the lock how its holder stands, since now. Of one write, nobody reads a half.
 
         After a drained one, whoever only looks is not to start another.
         """
         with self.lock_path.open("r+b") as lock:
             note = json.loads(lock.read())
-            os.pwrite(lock.fileno(), json.dumps(note | {word: True}).encode(), 0)
+            os.pwrite(lock.fileno(), json.dumps(note | {word: time.time()}).encode(), 0)
 
     def open(self) -> int:
         """Open the FIFO: from now on wake-ups are received. Returns the descriptor to read them from."""
@@ -258,8 +272,8 @@ def _holder_from(note: bytes) -> Holder:
             since=body["since"],
             is_background=body["background"],
             version=body["version"],
-            is_up=body.get("up", False),
-            is_draining=body.get("draining", False),
+            is_up=bool(body.get("up")),
+            is_draining=bool(body.get("draining")),
         )
     except (ValueError, KeyError, TypeError):  # it has the lock and has not signed yet
         return Holder(pid=0, since=time.time(), is_background=True, version="")

@@ -1,4 +1,4 @@
-"""The supervisor as a program: `python -m fleet.interfaces.supervise [--background]`."""
+"""The supervisor as a program: `python -m fleet.interfaces.supervise [--background ASKED_AT]`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SWITCH_SECONDS = 0.0005
 
 
-def main(home: Path, *, is_background: bool) -> int:
+def main(home: Path, *, is_background: bool, asked_at: float = 0.0) -> int:
     """Serve until stopped; return the exit code. Agents run on."""
     from fleet import bootstrap
 
@@ -37,10 +37,10 @@ def main(home: Path, *, is_background: bool) -> int:
     link = bootstrap.supervisor_link_of(home)
     _set_up_logging(link, is_background)
     try:
-        link.take(is_background=is_background, version=__version__)
+        link.take(is_background=is_background, version=__version__, asked_at=asked_at)
     except Conflict as conflict:
         if is_background:
-            return 0  # another one was faster, and it will see the wish
+            return 0  # another one was faster, and it will see the wish; or nobody wants one any more
         print(f"error: {conflict.message}\nhint: {conflict.hint}", file=sys.stderr)
         return conflict.exit_code
     cgroups.leave()
@@ -118,7 +118,8 @@ def _set_up_logging(link: HomeSupervisorLink, is_background: bool) -> None:
 
 def run() -> None:
     home = Path(os.environ["FLEET_HOME"])
-    code = main(home, is_background="--background" in sys.argv)
+    is_background = "--background" in sys.argv
+    code = main(home, is_background=is_background, asked_at=float(sys.argv[-1]) if is_background else 0.0)
     logging.shutdown()
     # Crash-only: no orderly end that would cancel jobs, which the next supervisor goes on with.
     os._exit(code)
