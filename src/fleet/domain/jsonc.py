@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import cast
 
@@ -33,34 +33,23 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\r\n]*)?\r?\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One `"name": value` of an object."""
-
-    name: str
-    start: int
-    node: Node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value, and where it stands in its text."""
+    """A value, and where it stands in its text; a member of an object has a name before it."""
 
-    start: int
+    name: str = ""
+    start: int  # of its name, if it has one
+    value_start: int
     end: int
     value: Json
-    members: tuple[Member, ...] = ()
-    is_object: bool = False
+    members: tuple[Node, ...] = ()
 
-    def member(self, name: str) -> Member | None:
+    def member(self, name: str) -> Node | None:
+        if not isinstance(self.value, dict):
+            raise InvalidInput(f"what {name!r} belongs into is no object")
         named = [member for member in self.members if member.name == name]
         if len(named) > 1:
             raise InvalidInput(f"{name!r} is in it twice")
         return named[0] if named else None
-
-    def require_object(self, name: str) -> Node:
-        if not self.is_object:
-            raise InvalidInput(f"what {name!r} belongs into is no object")
-        return self
 
 
 def parse(text: str) -> Node:
@@ -70,7 +59,7 @@ def parse(text: str) -> Node:
     reader.blank()
     if reader.place < len(text):
         raise reader.problem("there is something after its end")
-    if not node.is_object:
+    if not isinstance(node.value, dict):
         raise InvalidInput("it is no object")
     return node
 
@@ -93,17 +82,16 @@ class _Reader:
         if depth > DEEPEST:
             raise self.problem(f"it is more than {DEEPEST} levels deep")
         self.blank()
-        start = self.place
+        start, members = self.place, ()
         match self._next():
             case "{":
                 members = tuple(self._member(place, depth) for place in self._entries("}"))
-                values = {member.name: member.node.value for member in members}
-                return Node(start=start, end=self.place, value=values, members=members, is_object=True)
+                value: Json = {member.name: member.value for member in members}
             case "[":
-                items = [self.value(depth + 1).value for _ in self._entries("]")]
-                return Node(start=start, end=self.place, value=items)
+                value = [self.value(depth + 1).value for _ in self._entries("]")]
             case _:
-                return Node(start=start, value=self._scalar(), end=self.place)
+                value = self._scalar()
+        return Node(start=start, value_start=start, end=self.place, value=value, members=members)
 
     def _scalar(self) -> Json:
         found = _TEXT.match(self._text, self.place) or _SCALAR.match(self._text, self.place)
@@ -116,7 +104,7 @@ class _Reader:
         self.place = found.end()
         return value
 
-    def _member(self, start: int, depth: int) -> Member:
+    def _member(self, start: int, depth: int) -> Node:
         name = self._scalar()
         if not isinstance(name, str):
             raise self.problem("a name is missing")
@@ -124,7 +112,7 @@ class _Reader:
         if self._next() != ":":
             raise self.problem(f"there is no colon after {name!r}")
         self.place += 1
-        return Member(name=name, start=start, node=self.value(depth + 1))
+        return replace(self.value(depth + 1), name=name, start=start)
 
     def _entries(self, closing: str) -> Iterator[int]:
         """Yield where each entry starts; whoever asks reads it. A comma after the last one is fine."""
@@ -142,15 +130,17 @@ class _Reader:
         self.place += 1
 
 
+def _node_at(text: str, path: Sequence[str]) -> Node | None:
+    node: Node | None = parse(text)
+    for name in path:
+        node = node.member(name) if node else None
+    return node
+
+
 def value_at(text: str, path: Sequence[str]) -> Json | Missing:
     """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no object leads on."""
-    node = parse(text)
-    for name in path:
-        member = node.require_object(name).member(name)
-        if member is None:
-            return MISSING
-        node = member.node
-    return node.value
+    node = _node_at(text, path)
+    return MISSING if node is None else node.value
 
 
 def comments_in(text: str) -> list[str]:
@@ -164,8 +154,8 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
     """Return where a piece of text has to go so that a path that is not there has a value, and that piece."""
     node = parse(text)
     names = list(path)
-    while (member := node.require_object(names[0]).member(names[0])) is not None:
-        node = member.node
+    while (member := node.member(names[0])) is not None:
+        node = member
         names.pop(0)
     for name in reversed(names[1:]):
         value = {name: value}
@@ -185,23 +175,23 @@ class _Style:
         if not node.members:
             return self._first_piece(node, name, value)
         first = node.members[0].start
-        if "\n" not in self.text[node.start : first]:
+        if "\n" not in self.text[node.value_start : first]:
             return first, f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}, "
         inner = self._indentation(first)
         member = self._member(name, value, inner)
-        if opening := _REST_OF_LINE.match(self.text, node.start + 1):
+        if opening := _REST_OF_LINE.match(self.text, node.value_start + 1):
             return opening.end(), f"{inner}{member},{self.newline}"
         return first, f"{member},{self.newline}{inner}"
 
     def _first_piece(self, node: Node, name: str, value: Json) -> tuple[int, str]:
-        outer = self._indentation(node.start)
+        outer = self._indentation(node.value_start)
         inner = outer + self.unit
         member = self._member(name, value, inner)
-        within = self.text[node.start + 1 : node.end - 1]
+        within = self.text[node.value_start + 1 : node.end - 1]
         if not within.strip():
             closing = "" if "\n" in within else self.newline + outer
-            return node.start + 1, f"{self.newline}{inner}{member}{closing}"
-        last_line = self.text.rfind("\n", node.start, node.end) + 1
+            return node.value_start + 1, f"{self.newline}{inner}{member}{closing}"
+        last_line = self.text.rfind("\n", node.value_start, node.end) + 1
         if last_line and not self.text[last_line : node.end - 1].strip():
             return last_line, f"{inner}{member}{self.newline}"
         return node.end - 1, f"{member} "
@@ -224,39 +214,25 @@ def without(text: str, path: Sequence[str], *, made: int) -> str:
     text = _without_member(text, names)
     for _ in range(made):
         names.pop()
-        if not names or not _is_bare(text, names):
+        level = _node_at(text, names) if names else None
+        # Not even a comment may be left in it.
+        if level is None or level.members or text[level.value_start + 1 : level.end - 1].strip():
             break
         text = _without_member(text, names)
     return text
 
 
-def _node_at(text: str, path: Sequence[str]) -> Node | None:
-    node = parse(text)
-    for name in path:
-        member = node.member(name)
-        if member is None:
-            return None
-        node = member.node
-    return node
-
-
-def _is_bare(text: str, path: Sequence[str]) -> bool:
-    """Whether there is an object at a path with nothing in it, not even a comment."""
-    node = _node_at(text, path)
-    return node is not None and node.is_object and not text[node.start + 1 : node.end - 1].strip()
-
-
 def _without_member(text: str, path: Sequence[str]) -> str:
-    node = _node_at(text, path[:-1])
-    member = node.member(path[-1]) if node else None
-    if node is None or member is None:
+    parent = _node_at(text, path[:-1])
+    member = parent.member(path[-1]) if parent else None
+    if parent is None or member is None:
         return text
-    start, end = member.start, member.node.end
+    start, end = member.start, member.end
     if (comma := _comma(text, end)) is not None:
         end = comma + 1
     else:  # the last one, without a comma
-        earlier = [one for one in node.members if one.node.end <= start]
-        comma = _comma(text, earlier[-1].node.end) if earlier else None
+        earlier = [one for one in parent.members if one.end <= start]
+        comma = _comma(text, earlier[-1].end) if earlier else None
         if comma is not None:
             text, start, end = text[:comma] + text[comma + 1 :], start - 1, end - 1
     return _without_span(text, start, end)
