@@ -16,7 +16,7 @@ import pytest
 
 from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import open_fleet
-from fleet.compat.beads import beads, real
+from fleet.compat.beads import commands, real
 from fleet.domain.ids import RunId, TaskId
 from fleet.domain.question import Question, QuestionState
 from fleet.domain.run import Run, RunState, Wanted, WorkspaceState
@@ -955,8 +955,9 @@ def test_ids_of_others_are_kept(text: str) -> None:
 # bd's words
 
 
-def update(desk: Desk, task: Task, *, run: str = "", **wanted: str) -> Task:
-    return beads.update(desk.service, desk.questions, task.id, edit=Edit(), **wanted, run=run, by="me")  # type: ignore[arg-type]
+def update(desk: Desk, task: Task, *, status: str, notes: str = "", run: str = "") -> Task:
+    wanted = commands.parse_status(status)
+    return commands.change_status(desk.fleet, desk.service.get(task.id), wanted, notes, run=run, by="me")
 
 
 def test_status_open_reopens_what_is_blocked_or_closed_and_leaves_what_is_open(desk: Desk) -> None:
@@ -1025,7 +1026,7 @@ def test_only_the_holder_claims_a_task_and_nobody_takes_one_from_its_agent(desk:
 def test_dependencies_are_read_as_bd_writes_them(
     text: str, waits: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
-    assert beads.parse_deps(text) == (waits, others)
+    assert commands.parse_deps(text) == (waits, others)
 
 
 @pytest.mark.parametrize(

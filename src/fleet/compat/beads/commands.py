@@ -339,7 +339,6 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
       fleet bd update t-1a2b3c4d5e --status open --assignee ""
       fleet bd update t-1a2b3c4d5e --status blocked --notes "QUESTION: which database?"
     """
-    priority = parse_priority(given["priority"])
     status, priority = given["status"], parse_priority(given["priority"])
     request = ops.EditTask(
         task_id=name, title=given["title"], description=given["description"], priority=priority
@@ -353,19 +352,16 @@ def update(name: str, notes: str, claim: bool, **given: str | None) -> None:
         wanted = TaskState.IN_PROGRESS if claim else None if status is None else parse_status(status)
         if request.edit:
             task = fleet.tasks.edit(task.id, request.edit)
-        is_question = wanted is TaskState.BLOCKED and run
-        if notes and not is_question:
+        if notes and not (run and wanted is TaskState.BLOCKED):  # then they are a question
             fleet.tasks.comment(task.id, notes, by=call.caller.name)
-        if is_question:
-            _ask(fleet, task, notes, run)
-        elif wanted:
-            task = _change_status(fleet, task, wanted, notes, run=run, by=call.caller.name)
+        if wanted:
+            task = change_status(fleet, task, wanted, notes, run=run, by=call.caller.name)
     if given["assignee"]:
         render.say("note: only the queue assigns tasks; the assignee is not changed")
     _tell_changed([task], "Updated")
 
 
-def _change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, run: str, by: str) -> Task:
+def change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, run: str, by: str) -> Task:
     """Bring a task to a status. `run` is that of its own agent, if that calls."""
     match wanted, task.state:
         case TaskState.OPEN, TaskState.BLOCKED if fleet.questions.has_answer(task):
@@ -381,6 +377,8 @@ def _change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, r
             )
         case TaskState.CLOSED, _:
             return fleet.tasks.close(task.id, notes or "closed", run=run, by=by)
+        case TaskState.BLOCKED, _ if run:
+            _ask(fleet, task, notes, run)
         case TaskState.BLOCKED, state if state is not TaskState.BLOCKED:
             return fleet.tasks.block(task.id, notes or f"blocked by {by}", by=by)
         case TaskState.IN_PROGRESS, state if state is not TaskState.IN_PROGRESS or not run:
