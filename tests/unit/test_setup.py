@@ -16,7 +16,7 @@ from fleet.config.loading import check_text, load
 from fleet.config.settings import SETTINGS
 from fleet.errors import BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.presets import PROJECT_TYPES, detect_type
-from fleet.services.setup import InitPlan, apply_init, plan_init, set_value, show
+from fleet.services.setup import InitPlan, apply_init, plan_init, set_value
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def planned(plan: InitPlan) -> dict[str, object]:
     apply_init(plan)
     repository = plan.file.parents[1]
     settings = load(repository.parent / "home", repository, environ={})
-    set_values = {row.key: row.value for row in show(settings) if row.origin != "default"}
+    set_values = {key: value for key, value in settings.shown().items() if settings.origin(key) != "default"}
     return {key: value for key, value in set_values.items() if value != ()}
 
 
@@ -278,11 +278,12 @@ def test_a_broken_older_file_is_refused_with_line_and_reason(repository: Path, t
 
 def test_every_value_is_shown_with_its_origin(file: Path) -> None:
     set_value(file, "coders.mine.command", '["mine"]')
-    rows = {row.key: row for row in show(load(file.parent, environ={"FLEET_UI_LOG_LINES": "9"}))}
+    settings = load(file.parent, environ={"FLEET_UI_LOG_LINES": "9"})
+    rows = {key: (value, settings.origin(key)) for key, value in settings.shown().items()}
     assert list(rows) == [*SETTINGS, "coders.mine.command"]
-    assert (rows["ui.log_lines"].value, rows["ui.log_lines"].origin) == (9, "environment FLEET_UI_LOG_LINES")
-    assert (rows["coders.mine.command"].value, rows["coders.mine.command"].origin) == (["mine"], f"{file}:2")
-    assert rows["tmux.prefix"].origin == "default"
+    assert rows["ui.log_lines"] == (9, "environment FLEET_UI_LOG_LINES")
+    assert rows["coders.mine.command"] == (["mine"], f"{file}:2")
+    assert rows["tmux.prefix"] == ("fleet", "default")
 
 
 # Set
@@ -324,7 +325,7 @@ def test_any_list_that_is_set_is_loaded_again(
 )
 def test_a_value_is_set_by_the_type_of_its_setting(file: Path, key: str, text: str, value: object) -> None:
     assert set_value(file, key, text) == value
-    rows = {row.key: row.value for row in show(load(file.parent, environ={}))}
+    rows = load(file.parent, environ={}).shown()
     found = rows[key]
     assert (list(found) if isinstance(found, tuple) else found) == value
 
@@ -434,5 +435,5 @@ def test_values_set_at_the_same_time_are_all_kept(file: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    rows = {row.key: row.value for row in show(load(file.parent, environ={}))}
+    rows = load(file.parent, environ={}).shown()
     assert {key: rows.get(key) for key in keys} == {key: key for key in keys}

@@ -347,9 +347,12 @@ class Settings:
     )
     ui_log_lines = Setting(WHOLE, 50, "how many lines `fleet logs` shows")
 
-    def shown(self, key: str) -> Value:
-        """Return a value as people may see it: without passwords."""
-        return SETTINGS[key].kind.show(self.values[key])
+    def shown(self) -> dict[str, Any]:
+        """Return all values as people may see them, without passwords; those of single coders last."""
+        shown = {key: setting.kind.show(self.values[key]) for key, setting in SETTINGS.items()}
+        for name in self.coder_names():
+            shown |= {f"coders.{name}.{key}": value for key, value in self.coders[name].items()}
+        return shown
 
     def origin(self, key: str) -> str:
         """Return where a value came from: a file and line, a variable, a flag or "default"."""

@@ -69,9 +69,9 @@ class ShowConfig(
     """Show every setting in force."""
 
     def __call__(self, call: Call) -> tuple[list[Setting], list[Next]]:
-        from fleet.services.setup import show
-
-        return [Setting.of(row) for row in show(call.fleet.settings)], []
+        settings = call.fleet.settings
+        shown = settings.shown().items()
+        return [Setting(key=key, value=value, origin=settings.origin(key)) for key, value in shown], []
 
 
 class SetConfig(

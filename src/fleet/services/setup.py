@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from fleet.config.files import (
     locked,
@@ -19,7 +19,7 @@ from fleet.config.files import (
     user_file,
 )
 from fleet.config.loading import check_text
-from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Value, find_setting
+from fleet.config.settings import CODER_SETTINGS, SETTINGS, Value, find_setting
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.fleet import Fleet
@@ -47,14 +47,6 @@ class InitPlan:
     gitignore: Path
     gitignore_lines: tuple[str, ...]  # to be added
     overwrites: bool
-
-
-class Row(NamedTuple):
-    """One setting in force, for people to read."""
-
-    key: str
-    value: Value | Json
-    origin: str
 
 
 class ConfigService:
@@ -116,16 +108,6 @@ class ConfigService:
             for file in settings.setup_credential_files
             if self._fleet.project and not (self._fleet.project / file).exists()
         ]
-
-
-def show(settings: Settings) -> list[Row]:
-    """Return every setting with its value and its origin, those of single coders last."""
-    rows = [Row(key, settings.shown(key), settings.origin(key)) for key in SETTINGS]
-    for name in settings.coder_names():
-        for key, value in settings.coder_table(name).items():
-            dotted = f"coders.{name}.{key}"
-            rows.append(Row(dotted, value, settings.origin(dotted)))
-    return rows
 
 
 def plan_init(
