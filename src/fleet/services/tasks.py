@@ -159,7 +159,15 @@ class TaskService:
         there = self._own_place(folder) if folder is not None else None
 
         def edited(task: Task) -> Task:
-            return _edited(task if there is None else _moved(task, *there), edit)
+            if there is not None:
+                cwd, project = there
+                if task.token and project != task.project:
+                    raise Conflict(
+                        f"task {task.id} has work in {task.project} and cannot be moved",
+                        hint="close it, and create another one there",
+                    )
+                task = replace(task, cwd=cwd, project=project)
+            return _edited(task, edit)
 
         edited(self.get(name))  # nothing is changed if anything cannot be
         for dep in [self.get(dep).id for dep in deps]:
@@ -209,27 +217,21 @@ class TaskService:
             if newest.claim != task.claim or newest.run != task.run or not is_held:
                 raise Fenced(task.id, task.token, newest.token)
             wanted = replace(newest, close_reason=reason)
-            return self._under_way_again(wanted, run) if was_blocked else wanted
+            if not was_blocked:
+                return wanted
+            if run is None or run.has_ended:
+                raise Conflict(
+                    f"task {task.id} is blocked, and its agent's turn has ended", hint="leave it to a person"
+                )
+            # It is under way again, and its last prompt is the one that a person gave its run.
+            prompt = self._runs.prompt(run.id, run.prompts) or ""
+            under_way = replace(wanted, state=TaskState.IN_PROGRESS, turn=run.prompts, prompt=prompt)
+            return replace(under_way, reason="", question="")
 
         asked_for = self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
         if was_blocked:
             self._questions.withdraw(task.id)
         return asked_for
-
-    def _under_way_again(self, task: Task, run: Run | None) -> Task:
-        """Return a blocked task as one whose last prompt is the one that a person gave its run."""
-        if run is None or run.has_ended:
-            raise Conflict(
-                f"task {task.id} is blocked, and its agent's turn has ended", hint="leave it to a person"
-            )
-        return replace(
-            task,
-            state=TaskState.IN_PROGRESS,
-            turn=run.prompts,
-            prompt=self._runs.prompt(run.id, run.prompts) or "",
-            reason="",
-            question="",
-        )
 
     def block(self, name: str, reason: str, *, by: str = "") -> Task:
         """Keep a task from being started until somebody reopens it."""
@@ -250,7 +252,17 @@ class TaskService:
 
         The workspace of its last run is removed; a fresh agent goes on from what is on its branch.
         """
-        _refuse_part(self.get(name))
+        # What a task is a part of counts on it, and would not hear of what comes of it anew.
+        task = self.get(name)
+        if whole := task.part_of:
+            hints = {
+                "w": Next("workflow.retry", workflow_id=whole, stage="STAGE"),
+                "p": Next("pair.show", pair_id=whole),
+            }
+            raise Conflict(
+                f"task {task.id} is a part of {whole}",
+                hint=("see ", hints.get(whole[:1], Next("run.list", all=True))),
+            )
         last_run: RunId | None = None
 
         def reopened(task: Task) -> Task:
@@ -451,29 +463,6 @@ def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
             f"not a git repository: {str(Path(folder).resolve())!r}", hint=f"cd into one{otherwise}"
         )
     return str(Path(folder).resolve()), project
-
-
-def _refuse_part(task: Task) -> None:
-    """Refuse to open a task again that others count on: whatever comes of it, they would not hear of it."""
-    if not task.part_of:
-        return
-    hints = {
-        "w": Next("workflow.retry", workflow_id=task.part_of, stage="STAGE"),
-        "p": Next("pair.show", pair_id=task.part_of),
-    }
-    raise Conflict(
-        f"task {task.id} is a part of {task.part_of}",
-        hint=("see ", hints.get(task.part_of[:1], Next("run.list", all=True))),
-    )
-
-
-def _moved(task: Task, cwd: str, project: str) -> Task:
-    if task.token and project != task.project:
-        raise Conflict(
-            f"task {task.id} has work in {task.project} and cannot be moved",
-            hint="close it, and create another one there",
-        )
-    return replace(task, cwd=cwd, project=project)
 
 
 def _cleaned(run: Run) -> Run:
