@@ -43,7 +43,9 @@ def find_run(call: Call, name: str) -> Run:
     try:
         return call.fleet.runs.get(name)
     except NotFound:
-        return call.fleet.prompt_tasks.find_run(name)
+        if run := call.fleet.prompt_tasks.run_named(name):
+            return run
+        raise
 
 
 def find_own_run(call: Call, name: str) -> Run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -164,21 +165,15 @@ class PromptTaskService:
             raise Conflict(f"{len(there)} workers are named {name!r}: {ids}", hint="name one by its id")
         return next(reversed(there or named), None)
 
-    def find_run(self, name: str, *, folder: str = ".") -> Run:
-        """Return the run of a branch, of its own id or its task's, or of a prompt task's name."""
+    def run_named(self, name: str) -> Run | None:
+        """Return the run of a prompt task's name; None if none has it, and `NotFound` before its start."""
         check_text(name)
-        task = self._fleet.tasks.peek(name)
-        try:
-            return self._fleet.runs.get(task.run if task and task.run else name, folder=folder)
-        except NotFound:
-            detail = self._named(name)
-            if detail is None:
-                raise
-        if detail.run is None:
+        detail = self._named(name)
+        if detail and detail.run is None:
             raise NotFound(
                 f"worker {detail.prompt_task.id} was not started yet", hint="see `get_worker_status`"
             )
-        return detail.run
+        return detail.run if detail else None
 
     def id_meant(self, name: str, *, folder: str) -> str:
         """Return the id of the prompt task of a name; the name as it is, if none has it, or a branch does."""
@@ -229,15 +224,12 @@ class PromptTaskService:
         told = f"{hold.coder} is paused: {hold.reason}"
         if hold.until:
             return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
-        return f"{told}; {self._mending(hold.coder)}, then `fleet resume {hold.coder}`"
-
-    def _mending(self, coder: str) -> str:
-        try:
-            facts = self._fleet.coder(coder).facts
-        except FleetError:  # one of a project's own, seen from elsewhere
-            return "mend that"
-        can_log_in = facts.login_hint or facts.login_variables
-        return f"{login_steps(facts)}, if that is what is missing" if can_log_in else "mend that"
+        remedy = "mend that"
+        with suppress(FleetError):  # the coder may be a project's own, seen from elsewhere
+            facts = self._fleet.coder(hold.coder).facts
+            if facts.login_hint or facts.login_variables:
+                remedy = f"{login_steps(facts)}, if that is what is missing"
+        return f"{told}; {remedy}, then `fleet resume {hold.coder}`"
 
     def prompt(self, run: Run, text: str) -> Run:
         """Give a run a further prompt; after its prompt task is over, too, while it has its workspace."""
