@@ -536,7 +536,7 @@ def test_passwords_are_not_shown(home: Path) -> None:
     url = "postgresql://me:s3cret@db/fleet?sslmode=require&sslpassword=s3cret"
     settings = load(home, environ={"FLEET_DATABASE_URL": url})
     assert settings.shown()["database.url"] == "postgresql://me:***@db/fleet?sslmode=require&sslpassword=***"
-    assert settings.shown("ui.log_lines") == 50
+    assert settings.shown()["ui.log_lines"] == 50
 
 
 def test_a_project_cannot_choose_the_database(home: Path, project: Path) -> None:
