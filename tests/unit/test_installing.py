@@ -58,11 +58,11 @@ class Setting:
 
     def install(self, *clients: str, scope: Scope = Scope.USER) -> dict[str, str]:
         done = self.installer.install(clients or tuple(CLIENTS), scope, SKILLS)
-        return {os.path.relpath(change.file, self.user): change.verb for change in done}
+        return {os.path.relpath(change.piece.file, self.user): change.verb for change in done}
 
     def uninstall(self, *clients: str) -> dict[str, str]:
         done = self.installer.uninstall(clients, None)
-        return {os.path.relpath(change.file, self.user): change.verb for change in done}
+        return {os.path.relpath(change.piece.file, self.user): change.verb for change in done}
 
     def everything(self) -> dict[str, bytes | None]:
         return {
@@ -608,7 +608,7 @@ def written_meanwhile(file: Path, *contents: str) -> Iterator[None]:
     real, left = installing.write_change, list(contents)
 
     def write(change: Change) -> bool:
-        if change.file == str(file) and left:
+        if change.piece.file == str(file) and left:
             file.write_text(left.pop(0))
         return real(change)
 
@@ -654,4 +654,4 @@ def test_clients_are_found_by_their_folder_and_without_any_there_is_a_hint(empty
         empty.installer.install((), Scope.USER, ())
     (empty.user / ".cursor").mkdir()
     done = empty.installer.install((), Scope.USER, ())
-    assert [change.clients for change in done] == [("cursor",)]
+    assert [change.piece.clients for change in done] == [("cursor",)]

@@ -192,5 +192,5 @@ class ConfigEditRow(Shape):
     file: str = string()
     what: str = string()
     clients: tuple[str, ...] = strings()
-    change: str = choice(("add", "update", "remove", "same", "keep"), of="verb")
+    change: str = choice(("add", "update", "remove", "same", "keep"))
     note: str = string()

@@ -12,6 +12,7 @@ from pathlib import Path
 from fleet.domain.event import Json
 
 SERVER = "fleet"  # its name in each client's file
+STATUS_LINE = ("statusLine",)  # of claude; one that the user has is theirs to choose
 
 
 class Scope(StrEnum):
@@ -38,12 +39,13 @@ class Launch:
 class Piece:
     """Something of ours in a file of a client's: a value at a path, or the whole file."""
 
-    file: Path
+    file: str
     format: Format
     path: tuple[str, ...] = ()
-    value: Json = None
+    value: Json
     what: str  # in a word or two
-    gives_way: bool = False  # to what the user has there: it is theirs to choose
+    clients: tuple[str, ...] = ()  # that read it
+    project: str = ""  # "" for the user's own files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Client:
         else:
             file = self.folder(places) / self.file if isinstance(self.file, str) else self.file(places)
         return Piece(
-            file=file, format=self.format, path=self.path, value=self.entry(launch), what="the server"
+            file=str(file), format=self.format, path=self.path, value=self.entry(launch), what="the server"
         )
 
     def skills_folder(self, scope: Scope, places: Places) -> Path:
@@ -176,12 +178,11 @@ def status_line(places: Places, launch: Launch) -> Piece:
     environ = ("env", *(f"{name}={value}" for name, value in launch.env.items())) if launch.env else ()
     command = shlex.join((*environ, launch.command, *launch.args[:-1], "statusline"))
     return Piece(
-        file=_claude_folder(places) / "settings.json",
+        file=str(_claude_folder(places) / "settings.json"),
         format=Format.JSON,
-        path=("statusLine",),
+        path=STATUS_LINE,
         value={"type": "command", "command": command},
         what="the status line",
-        gives_way=True,
     )
 
 

@@ -19,7 +19,7 @@ from fleet.domain.jsonc import MISSING, Missing
 from fleet.errors import InvalidInput, Unavailable
 from fleet.records.collection import decode_item
 from fleet.services import toml_edits
-from fleet.services.clients import Format, Piece
+from fleet.services.clients import STATUS_LINE, Format, Piece
 
 _ANOTHER = "there is another of that name; rename or remove it, and install again"
 _CHANGED = "it was changed since; for fleet's own remove it, and install again"
@@ -32,17 +32,10 @@ ABSENT = ""  # instead of the hash of a file that is not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEdit:
+class ConfigEdit(Piece):
     """One piece of ours in one file, and all that is needed to take it out."""
 
-    file: str
     real: str  # where its links led when it was put in
-    format: Format
-    path: tuple[str, ...]
-    value: Json
-    what: str
-    clients: tuple[str, ...]
-    project: str  # "" for the user's own files
     before: str  # the hash of the file without it, and the name of the copy that is kept
     after: str  # the hash of the file with it
     inserted: str = ""  # the text that was added, in one piece
@@ -51,13 +44,11 @@ class ConfigEdit:
     was: ConfigEdit | None = None  # what is in the file until this one is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Change:
     """What is to become of a file, or why nothing is."""
 
-    file: str
-    what: str
-    clients: tuple[str, ...]
+    piece: Piece
     verb: str  # add, update, remove; same or keep: nothing is written
     note: str = ""
     planned_from: str = ""  # the hash of the file as it was read
@@ -82,45 +73,40 @@ def hash_of(content: bytes | None) -> str:
 # putting in
 
 
-def plan_edit(
-    piece: Piece, known: ConfigEdit | None, clients: Sequence[str], project: str, kept: KeptCopies
-) -> Change:
+def plan_edit(piece: Piece, known: ConfigEdit | None, kept: KeptCopies) -> Change:
     """Return what has to be done so that a piece is in its file. Raises `InvalidInput` for a broken file.
 
     What somebody else has put there stays, and so does what is ours but was changed by somebody else.
     """
-    content = read_content(str(piece.file))
-    named = tuple(dict.fromkeys((*(known.clients if known else ()), *clients)))
+    content = read_content(piece.file)
     found = _found(piece, content)
-
-    def left(verb: str, note: str = "", edit: ConfigEdit | None = None) -> Change:
-        return Change(file=str(piece.file), what=piece.what, clients=named, verb=verb, note=note, edit=edit)
-
+    named = (*(known.clients if known else ()), *piece.clients)
+    piece = replace(piece, clients=tuple(dict.fromkeys(named)))
     if found is MISSING:
-        return _add(piece, content, content, named, project, known)
+        return _add(piece, content, content, known)
     if known is None:
         if found == piece.value:
-            return left("keep", "it was there before fleet came")
-        return left("keep", "you have one of your own" if piece.gives_way else _ANOTHER)
+            return Change(piece, "keep", "it was there before fleet came")
+        return Change(piece, "keep", "you have one of your own" if piece.path == STATUS_LINE else _ANOTHER)
     held = _held(known, content)
     if found == piece.value:
-        return left("same", edit=replace(held or known, clients=named, was=None))
+        return Change(piece, "same", edit=replace(held or known, clients=piece.clients, was=None))
     if held is None:
-        return left("keep", _CHANGED, replace(known, clients=named))
+        return Change(piece, "keep", _CHANGED, edit=replace(known, clients=piece.clients))
     freed = _freed(held, content, kept)
     if freed is MISSING:
-        return left("keep", "it cannot be changed alone", held)
-    return replace(_add(piece, content, freed, named, project, held), verb="update")
+        return Change(piece, "keep", "it cannot be changed alone", edit=held)
+    return replace(_add(piece, content, freed, held), verb="update")
 
 
-def _found(piece: Piece | ConfigEdit, content: bytes | None) -> Json | Missing:
+def _found(piece: Piece, content: bytes | None) -> Json | Missing:
     """Return what is where the piece goes."""
     if content is None:
         return MISSING
-    text = _decoded(str(piece.file), content)
+    text = _decoded(piece.file, content)
     if piece.format is Format.TEXT:
         return text
-    with _named(str(piece.file), piece.format):
+    with _named(piece.file, piece.format):
         return _value_at(piece.format, text, piece.path)
 
 
@@ -128,30 +114,17 @@ def _value_at(format_: Format, text: str, path: Sequence[str]) -> Json | Missing
     return _EDITS[format_].value_at(text, path) if text.strip() else MISSING
 
 
-def _add(
-    piece: Piece,
-    content: bytes | None,
-    freed: bytes | None,
-    clients: tuple[str, ...],
-    project: str,
-    known: ConfigEdit | None,
-) -> Change:
+def _add(piece: Piece, content: bytes | None, freed: bytes | None, known: ConfigEdit | None) -> Change:
     """Plan to put a piece into a file, which has nothing of ours in `freed`."""
     _require_writable(piece.file)
-    text = "" if freed is None else _decoded(str(piece.file), freed)
+    text = "" if freed is None else _decoded(piece.file, freed)
     new, inserted = _with_piece(piece, text)
     levels = range(1, len(piece.path)) if piece.format is Format.JSON else ()
-    real = piece.file.resolve()
+    real = Path(piece.file).resolve()
     missing = [str(folder) for folder in real.parents if not folder.exists()]
     edit = ConfigEdit(
-        file=str(piece.file),
+        **asdict(piece),
         real=known.real if known else str(real),
-        format=piece.format,
-        path=piece.path,
-        value=piece.value,
-        what=piece.what,
-        clients=clients,
-        project=project,
         before=hash_of(freed),
         after=hash_of(new.encode()),
         inserted=inserted,
@@ -160,11 +133,7 @@ def _add(
         was=known and replace(known, was=None),
     )
     planned_from = hash_of(content)
-    return _change(edit, "add", planned_from=planned_from, content=new.encode(), before=freed, edit=edit)
-
-
-def _change(of: ConfigEdit, verb: str, note: str = "", **more: Any) -> Change:
-    return Change(file=of.file, what=of.what, clients=of.clients, verb=verb, note=note, **more)
+    return Change(piece, "add", planned_from=planned_from, content=new.encode(), before=freed, edit=edit)
 
 
 def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
@@ -176,7 +145,7 @@ def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
         for name in reversed(piece.path):
             value = {name: value}
         return json.dumps(value, ensure_ascii=False, indent=2) + "\n", ""
-    with _named(str(piece.file), piece.format):
+    with _named(piece.file, piece.format):
         place, inserted = _EDITS[piece.format].added(text, piece.path, piece.value)
     return text[:place] + inserted + text[place:], inserted
 
@@ -190,8 +159,7 @@ def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
     What is not as we have put it there is somebody else's, and stays.
     """
     found = read_content(edit.file)
-
-    change = partial(_change, edit, planned_from=hash_of(found))
+    change = partial(Change, edit, planned_from=hash_of(found))
     if hash_of(found) == edit.before or _found(edit, found) is MISSING:
         return change("same", "it is not there any more")
     held = _held(edit, found)
@@ -203,7 +171,7 @@ def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
         freed = _cut(held, found)
     if freed is MISSING:
         return change("keep", "it cannot be taken out alone")
-    _require_writable(Path(edit.file))
+    _require_writable(edit.file)
     if hash_of(found) == held.after:
         return change("remove", content=freed)
     if held.before == ABSENT and not is_theirs and (freed or b"").split() in ([], [b"{}"], [b"{", b"}"]):
@@ -283,10 +251,11 @@ def write_change(change: Change) -> bool:
 
     Its mode stays. Who writes it in the very moment of renaming is not seen: no lock holds clients off.
     """
-    path = Path(change.file).resolve()
+    file = change.piece.file
+    path = Path(file).resolve()
 
     def is_as_planned() -> bool:
-        return hash_of(read_content(change.file)) == change.planned_from
+        return hash_of(read_content(file)) == change.planned_from
 
     try:
         if change.content is None:
@@ -298,7 +267,7 @@ def write_change(change: Change) -> bool:
         mode = path.stat().st_mode & 0o777 if path.exists() else usual
         return replace_file(path, change.content, mode=mode, only_if=is_as_planned)
     except OSError as problem:
-        raise Unavailable(f"{change.file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
+        raise Unavailable(f"{file} cannot be written: {problem.strerror}", hint=_LEFT_OUT) from problem
 
 
 def _decoded(file: str, content: bytes) -> str:
@@ -319,9 +288,9 @@ def _named(file: str, format_: Format) -> Generator[None]:
         ) from problem
 
 
-def _require_writable(file: Path) -> None:
+def _require_writable(file: str) -> None:
     """Raise `Unavailable` for one that is read-only, or whose folder is: the next version is made there."""
-    real = file.resolve()
+    real = Path(file).resolve()
     folder = next(parent for parent in real.parents if parent.exists())
     for path in (real, folder):
         # Its owner must be allowed to, even if root could anyway.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -66,10 +66,13 @@ class Installer:
         project = self._project(scope)
         with self._locked(is_dry):
             known = self._register.load()
-            wanted = self._wanted(chosen, scope, skills, known)
+            wanted: dict[str, Piece] = {}  # by place: several clients read the same folder of skills
+            for client in chosen:
+                for piece in self._pieces(client, scope, skills, known):
+                    same = wanted.setdefault(place_of(piece.file), replace(piece, project=project))
+                    wanted[place_of(piece.file)] = replace(same, clients=(*same.clients, client))
             plans = [
-                partial(plan_edit, piece, known.get(place), names, project, self._copies)
-                for place, (piece, names) in wanted.items()
+                partial(plan_edit, piece, known.get(place), self._copies) for place, piece in wanted.items()
             ]
             return self._do(plans, known, is_dry)
 
@@ -91,16 +94,6 @@ class Installer:
             raise InvalidInput("you are in no git repository", hint="change into one, or use --scope user")
         return str(self._places.project)
 
-    def _wanted(
-        self, clients: Sequence[str], scope: Scope, skills: Sequence[str], known: Container[str]
-    ) -> Mapping[str, tuple[Piece, list[str]]]:
-        """Return pieces by their place, and for whom: several clients read the same folder of skills."""
-        wanted: dict[str, tuple[Piece, list[str]]] = {}
-        for client in clients:
-            for piece in self._pieces(client, scope, skills, known):
-                wanted.setdefault(place_of(piece.file), (piece, []))[1].append(client)
-        return wanted
-
     def _pieces(
         self, name: str, scope: Scope, skills: Sequence[str], known: Container[str]
     ) -> Iterable[Piece]:
@@ -112,14 +105,14 @@ class Installer:
             folder, source = client.skills_folder(scope, self._places) / skill, SKILLS_FOLDER / skill
             pieces = [
                 Piece(
-                    file=folder / file.relative_to(source),
+                    file=str(folder / file.relative_to(source)),
                     format=Format.TEXT,
                     value=file.read_text(encoding="utf-8"),
                     what=f"skill {skill}",
                 )
                 for file in sorted(source.rglob("*.md"))
             ]
-            head = pieces[0].file  # SKILL.md
+            head = Path(pieces[0].file)  # SKILL.md
             # Into a skill of the user's own goes nothing of ours.
             is_theirs = head.exists() and place_of(head) not in known
             yield from pieces[:1] if is_theirs else pieces
@@ -168,7 +161,7 @@ class Installer:
             return planned
         self._write_down(planned, known)
         done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
-        places = [place_of(change.file) for change in done if not change.edit]
+        places = [place_of(change.piece.file) for change in done if not change.edit]
         gone = [known.pop(place) for place in places if place in known]
         for edit in sorted(gone, key=lambda one: -len(one.folders)):
             remove_folders(edit.folders)
@@ -182,7 +175,7 @@ class Installer:
         for change in changes:
             self._copies.keep(change.before)
             if change.edit:
-                known[place_of(change.file)] = change.edit
+                known[place_of(change.piece.file)] = change.edit
         self._register.save(known)
 
     def _carry_out(self, change: Change, plan: Plan, known: dict[str, ConfigEdit]) -> Change:
@@ -193,7 +186,7 @@ class Installer:
             change = plan()
             self._write_down([change], known)
         raise Conflict(
-            f"{change.file} was written by somebody else, again and again",
+            f"{change.piece.file} was written by somebody else, again and again",
             hint="close that client, and repeat",
         )
 

@@ -133,16 +133,17 @@ def _show(changes: Sequence[Change], *, is_dry: bool, as_json: bool) -> None:
     from fleet.operations.setup import ConfigEditRow
 
     if as_json:
-        render.out_json([ConfigEditRow.of(change) for change in changes])
+        rows = [ConfigEditRow.of(one.piece, change=one.verb, note=one.note) for one in changes]
+        render.out_json(rows)
         return
     words = PLANS if is_dry else VERBS
     for change in changes:
         note = f" ({change.note})" if change.note else ""
-        who = ", ".join(change.clients)
-        render.out(render.printable(f"{words[change.verb]:9}  {change.file}  {change.what}, {who}{note}"))
-        if is_dry and change.is_made and change.edit and change.edit.path:
-            path, value = change.edit.path, change.edit.value
-            render.out(render.printable(f"{'':11}{'.'.join(path)} = {render.json_text(value)}"))
+        piece, who = change.piece, ", ".join(change.piece.clients)
+        render.out(render.printable(f"{words[change.verb]:9}  {piece.file}  {piece.what}, {who}{note}"))
+        if is_dry and change.is_made and change.edit and piece.path:
+            told = f"{'':11}{'.'.join(piece.path)} = {render.json_text(piece.value)}"
+            render.out(render.printable(told))
 
 
 @click.command()
