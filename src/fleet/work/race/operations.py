@@ -141,13 +141,12 @@ class RaceView(RaceLine):
 
     @classmethod
     def of_work(cls, work: Race, call: Call) -> Self:
-        detail = OfRace.service(call).detail(work)
-        card = detail.card
+        tasks, card = OfRace.service(call).detail(work)
         return cls.of(
             work,
             winner_branch=next((row.entry.branch for row in card.rows if row.number == work.winner), None),
-            tasks=tuple(task.id for task in detail.tasks),
-            task_states=tuple(map(RaceTask.of, detail.tasks)),
+            tasks=tuple(task.id for task in tasks),
+            task_states=tuple(map(RaceTask.of, tasks)),
             trials_left=len(card.wanted),
             base_gates=tuple(map(GateRow.of, card.base)),
             candidates=tuple(map(Candidate.of_score, card.rows)),

@@ -8,10 +8,11 @@ the same, and one that is proved to behave as the base does never wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from fleet.domain.ids import TrialId
 from fleet.domain.trial import Answer, Trial, TrialState
@@ -143,7 +144,7 @@ def score(race: Race, trials: Trials, votes: Votes | None = None) -> Scorecard:
     base_gates: tuple[Gate, ...] = ()
     if base is not None and base.has_ended:
         rounds = {command: base.rounds(command) for command in race.all_gates}
-        base_gates = tuple(_gate(command, said, _Verdict(_say_of(said))) for command, said in rounds.items())
+        base_gates = tuple(_gate(command, said, _say_of(said)) for command, said in rounds.items())
     rows = tuple(_row(race, entry, base, base_gates, trials) for entry in race.entries)
     card = Scorecard(base=base_gates, rows=rows)
     first = [base_trial(race), *(own_trial(race, entry) for entry in race.entries if entry.is_in)]
@@ -162,23 +163,15 @@ def _unfinished(wanted: Sequence[Trial], trials: Trials) -> tuple[Trial, ...]:
 # gates
 
 
-class _Verdict(NamedTuple):
-    say: Say
-    reason: str = ""
-    left: int = 0
-    is_better: bool = False
-
-
-def _gate(command: str, rounds: Sequence[Answer], verdict: _Verdict) -> Gate:
+def _gate(command: str, rounds: Sequence[Answer], say: Say, reason: str = "", **beside_base: Any) -> Gate:
     return Gate(
         command=command,
-        say=verdict.say,
-        reason=verdict.reason,
+        say=say,
+        reason=reason,
         codes=tuple(answer.code for answer in rounds),
         seconds=round(sum(answer.seconds for answer in rounds), 3),
         tests=_fewest(rounds),
-        left=verdict.left,
-        is_better=verdict.is_better,
+        **beside_base,
     )
 
 
@@ -208,22 +201,21 @@ def judge_gate(
     command: str, base: Sequence[Answer], tried: Sequence[Answer], *, is_hidden: bool = False
 ) -> Gate:
     """Say what a command says of a candidate, so that what was wrong before does not count against it."""
-    before, now = _say_of(base), _say_of(tried)
+    before, now, gate = _say_of(base), _say_of(tried), partial(_gate, command, tried)
     match now:
         case Say.YES:
             why = _why_fewer(base, tried)
-            verdict = _Verdict(Say.NO, why) if why else _Verdict(now, is_better=before is Say.NO)
+            return gate(Say.NO, why) if why else gate(now, is_better=before is Say.NO)
         case Say.EMPTY:
-            verdict = _Verdict(now, "it ran no tests")
+            return gate(now, "it ran no tests")
         case Say.FLAKY if before is Say.FLAKY:
-            verdict = _Verdict(Say.AS_BEFORE, "it is flaky on the base, too")
+            return gate(Say.AS_BEFORE, "it is flaky on the base, too")
         case Say.FLAKY:
-            verdict = _Verdict(now, "it said yes as well as no to the same commit")
+            return gate(now, "it said yes as well as no to the same commit")
         case _ if before in (Say.YES, Say.EMPTY):
-            verdict = _Verdict(now)
+            return gate(now)
         case _:
-            verdict = _beside_base(base, tried, is_needed=is_hidden or before is Say.FLAKY)
-    return _gate(command, tried, verdict)
+            return _beside_base(gate, base, tried, is_needed=is_hidden or before is Say.FLAKY)
 
 
 def _why_fewer(base: Sequence[Answer], tried: Sequence[Answer]) -> str:
@@ -234,27 +226,28 @@ def _why_fewer(base: Sequence[Answer], tried: Sequence[Answer]) -> str:
     return f"it ran {new.ran if new else 'nobody knows how many'} tests, the base {old.ran}"
 
 
-def _beside_base(base: Sequence[Answer], tried: Sequence[Answer], *, is_needed: bool) -> _Verdict:
+def _beside_base(
+    gate: Callable[..., Gate], base: Sequence[Answer], tried: Sequence[Answer], *, is_needed: bool
+) -> Gate:
     """Judge a command that never said yes to a candidate, and not always to the base.
 
     Where the tests that fail are told, they are compared; else it says nothing, unless a yes is needed.
     """
     if any(answer.code is None for answer in tried):
-        return _Verdict(Say.NO, "it took too long")
+        return gate(Say.NO, "it took too long")
     old = _told_by_all([failing_tests(answer.said) for answer in base])
     new = _told_by_all([failing_tests(answer.said) for answer in tried])
     if not (old and new):
-        if is_needed:
-            return _Verdict(Say.NO)
-        return _Verdict(Say.AS_BEFORE, "it says no to the base, too, and not to which tests")
+        why = "it says no to the base, too, and not to which tests"
+        return gate(Say.NO) if is_needed else gate(Say.AS_BEFORE, why)
     failed_always, fail_now = old[0].intersection(*old), new[0].union(*new)
     if broken := sorted(fail_now.difference(*old)):
-        return _Verdict(Say.NO, f"{broken[0]} did not fail on the base")
+        return gate(Say.NO, f"{broken[0]} did not fail on the base")
     if why := _why_fewer(base, tried):
-        return _Verdict(Say.NO, why)
+        return gate(Say.NO, why)
     left = failed_always & fail_now  # a flaky test that happens to pass is no progress
     why = f"{len(left)} of the {len(failed_always)} tests that failed on the base still fail"
-    return _Verdict(Say.AS_BEFORE, why, left=len(left), is_better=left < failed_always)
+    return gate(Say.AS_BEFORE, why, left=len(left), is_better=left < failed_always)
 
 
 # rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleet.domain.ids import RaceId, new_work_id
 from fleet.domain.naming import refuse_option
@@ -36,14 +36,6 @@ class RaceWish(WorkWish, Protocol):
     lint: str
     protect: tuple[str, ...]
     times: int
-
-
-class RaceDetail(NamedTuple):
-    """A race, its candidates' tasks as far as they are there, and its scorecard as far as it is known."""
-
-    race: Race
-    tasks: tuple[Task, ...]
-    card: Scorecard
 
 
 class RaceService(WorkService[Race]):
@@ -95,7 +87,8 @@ class RaceService(WorkService[Race]):
     def _is_open(self, work: Race) -> bool:
         return not work.has_ended or work.end is End.TIE
 
-    def detail(self, race: Race) -> RaceDetail:
+    def detail(self, race: Race) -> tuple[tuple[Task, ...], Scorecard]:
+        """Return its candidates' tasks as far as they are there, and its scorecard as far as it is known."""
         tasks = tuple(task for name in race.tasks if (task := self._tasks.peek(name)))
         found = [self._trials.peek(trial.id) for trial in all_trials(race)]
         card = score(race, {trial.id: trial for trial in found if trial is not None})
@@ -103,7 +96,7 @@ class RaceService(WorkService[Race]):
             replace(row, standing=CandidateStatus.WINNER) if row.number == race.winner else row
             for row in card.rows
         )
-        return RaceDetail(race=race, tasks=tasks, card=replace(card, rows=rows))
+        return tasks, replace(card, rows=rows)
 
     def cancel(self, name: str) -> Race:
         """End a race and its agents; what they did is kept."""

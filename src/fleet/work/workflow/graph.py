@@ -7,23 +7,14 @@ from html import escape
 
 from fleet.work.workflow.operations import StageRow, WorkflowView
 
-MARKS = {
-    "waiting": "○",
-    "running": "▶",
-    "asking": "?",
-    "done": "✔",
-    "failed": "✘",
-    "skipped": "–",
-    "cancelled": "⊘",
-}
-COLOURS = {
-    "waiting": "#d7dbe0",
-    "running": "#9fc9ff",
-    "asking": "#ffd97a",
-    "done": "#a5dfb0",
-    "failed": "#f5a8a3",
-    "skipped": "#eeeeee",
-    "cancelled": "#eeeeee",
+LOOKS = {  # of a stage by its state: the mark on a terminal, and the colour of its box
+    "waiting": ("○", "#d7dbe0"),
+    "running": ("▶", "#9fc9ff"),
+    "asking": ("?", "#ffd97a"),
+    "done": ("✔", "#a5dfb0"),
+    "failed": ("✘", "#f5a8a3"),
+    "skipped": ("–", "#eeeeee"),
+    "cancelled": ("⊘", "#eeeeee"),
 }
 WIDE, HIGH, GAP_WIDE, GAP_HIGH, MARGIN = 200, 46, 70, 22, 20
 
@@ -36,7 +27,7 @@ def lines_of(workflow: WorkflowView) -> Iterator[str]:
             needs = ", ".join(stage.depends_on)
             before = "  " * depth + ("╰─" if depth and place == len(column) - 1 else "├─" if depth else "")
             after = f"  ◀ {needs}" if needs else ""
-            yield f"{before}{MARKS[stage.state]} {stage.name}  {stage.who}{after}"
+            yield f"{before}{LOOKS[stage.state][0]} {stage.name}  {stage.who}{after}"
 
 
 def _columns(workflow: WorkflowView) -> list[list[StageRow]]:
@@ -76,7 +67,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
 
 def _box(stage: StageRow, spot: tuple[int, int]) -> str:
     x, y = spot
-    colour = COLOURS[stage.state]
+    _, colour = LOOKS[stage.state]
     name, by = _short(stage.name), _short(f"{stage.who} · {stage.state}")
     return (
         f'<g><rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="6" fill="{colour}" stroke="#555"/>'
