@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from fleet.domain.run import Role
@@ -64,7 +66,13 @@ class WorkService(Generic[WorkT]):
         return work
 
     def _change(self, name: str, change: Callable[[WorkT], WorkT]) -> WorkT:
-        changed = self._records.update(self.get(name).id, change)
+        now = time.time()
+
+        def changed_at(work: WorkT) -> WorkT:
+            after = change(work)
+            return replace(after, ended_at=after.ended_at or now) if after.has_ended else after
+
+        changed = self._records.update(self.get(name).id, changed_at)
         self._fleet.link.wake()
         return changed
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from fleet.domain.ids import PairId, new_work_id
@@ -95,12 +93,3 @@ class PairService(WorkService[Pair]):
     def cancel(self, name: str, *, by: str) -> Pair:
         """End a pair and its agents; what they did is kept."""
         return self._change(name, lambda pair: cancel(pair, by=by))
-
-    def _change(self, name: str, change: Callable[[Pair], Pair]) -> Pair:
-        now = time.time()
-
-        def changed(pair: Pair) -> Pair:
-            after = change(pair)
-            return replace(after, ended_at=now) if after.has_ended else after
-
-        return super()._change(name, changed)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.domain.ids import SprintId, new_work_id
@@ -66,5 +64,4 @@ class SprintService(WorkService[Sprint]):
 
     def cancel(self, name: str) -> Sprint:
         """End a sprint and its agents; what they did is kept."""
-        now = time.time()
-        return self._change(name, lambda sprint: replace(cancel_sprint(sprint), ended_at=now))
+        return self._change(name, cancel_sprint)
