@@ -545,7 +545,8 @@ class CleanUpWorkflow(
     def __call__(self, call: Call) -> tuple[CleanUp, list[Next]]:
         found = self.find(call)
         call.require_own(found.id)
-        return CleanUp.of(self.service(call).clean_up(found.id)), []
+        deleted, kept = self.service(call).clean_up(found.id)
+        return CleanUp(deleted=tuple(deleted), kept=tuple(kept)), []
 
 
 class Controlled(OfWorkflow, access="person", stand_in="control_workflow"):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fleet.domain.ids import TaskId
 from fleet.domain.naming import slug
@@ -18,8 +17,6 @@ from fleet.engine.context import EngineContext
 from fleet.engine.steps import reason_of
 from fleet.errors import Failed, FleetError, OverLimit, Unavailable
 from fleet.records.collection import encode_value
-from fleet.work.pair.records import Pairs
-from fleet.work.race.records import Races
 from fleet.work.spec import Reconciler
 from fleet.work.workflow.blueprint import MOST_ITEMS
 from fleet.work.workflow.model import (
@@ -38,17 +35,8 @@ from fleet.work.workflow.model import (
     startable,
     started,
 )
-from fleet.work.workflow.records import Workflows
-from fleet.work.workflow.stage_runners import (
-    AgentRunner,
-    GateRunner,
-    OrderStatus,
-    PairRunner,
-    RaceRunner,
-    StageOrder,
-    StageRunner,
-    WorkflowRunner,
-)
+from fleet.work.workflow.records import PARTS, Workflows
+from fleet.work.workflow.stage_runners import RUNNERS, OrderStatus, StageOrder
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +60,8 @@ class WorkflowReconciler(Reconciler[Workflow]):
 
     def __init__(self, context: EngineContext) -> None:
         super().__init__(context)
-        store = context.store
-        self._runners: Mapping[StageKind, StageRunner[Any]] = {
-            StageKind.AGENT: AgentRunner(context, context.tasks),
-            StageKind.GATE: GateRunner(context, context.trials),
-            StageKind.PAIR: PairRunner(context, Pairs(store)),
-            StageKind.RACE: RaceRunner(context, Races(store)),
-            StageKind.WORKFLOW: WorkflowRunner(context, self._records),
+        self._runners = {
+            kind: RUNNERS[kind](context, collection(context.store)) for kind, collection in PARTS.items()
         }
 
     def advance(self, work: Workflow) -> bool:

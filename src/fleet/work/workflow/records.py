@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from fleet.domain.event import Json
 from fleet.ports.store import read_all
 from fleet.records.collection import Collection
-from fleet.work.workflow.model import StageState, Workflow
+from fleet.records.tasks import Tasks
+from fleet.records.trials import Trials
+from fleet.work.pair.records import Pairs
+from fleet.work.race.records import Races
+from fleet.work.workflow.model import StageKind, StageState, Workflow
 
 
 class Workflows(Collection[Workflow]):
@@ -44,3 +49,13 @@ class Workflows(Collection[Workflow]):
 
 def _stream(workflow_id: str) -> str:
     return f"workflow/{workflow_id}"
+
+
+# What the parts of a stage are recorded as; a stage that a person approves has none.
+PARTS: Mapping[StageKind, type[Collection[Any]]] = {
+    StageKind.AGENT: Tasks,
+    StageKind.GATE: Trials,
+    StageKind.PAIR: Pairs,
+    StageKind.RACE: Races,
+    StageKind.WORKFLOW: Workflows,
+}

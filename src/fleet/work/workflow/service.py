@@ -68,13 +68,6 @@ class Known(NamedTuple):
     description: str
 
 
-class CleanedUp(NamedTuple):
-    """What became of a workflow's branches."""
-
-    deleted: tuple[str, ...]
-    kept: tuple[str, ...]
-
-
 class WorkflowService(WorkService[Workflow]):
     def __init__(self, fleet: Fleet) -> None:
         self._workflows = Workflows(fleet.store)
@@ -289,10 +282,10 @@ class WorkflowService(WorkService[Workflow]):
         for child in self.within(workflow):
             yield from self._kept_merges(child)
 
-    def clean_up(self, name: str) -> CleanedUp:
+    def clean_up(self, name: str) -> tuple[list[str], list[str]]:
         """Delete the branches of an ended workflow whose work is in its result, or in the current branch.
 
-        One that is checked out somewhere is kept.
+        One that is checked out somewhere is kept. Returns those deleted, and those kept.
         """
         workflow = self.get(name)
         if not workflow.has_ended:
@@ -313,7 +306,7 @@ class WorkflowService(WorkService[Workflow]):
                     (deleted if is_merged else kept).append(branch)
                 except (Conflict, GitFailed):
                     kept.append(branch)
-        return CleanedUp(tuple(deleted), tuple(kept))
+        return deleted, kept
 
     def _tip_of(self, workflow: Workflow, branch: str) -> str:
         try:

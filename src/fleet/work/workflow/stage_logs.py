@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
 from fleet.records.tasks import Tasks
 from fleet.records.trials import Trials
-from fleet.work.pair.records import Pairs
-from fleet.work.race.records import Races
 from fleet.work.workflow.model import Progress, StageKind, StageState, Workflow
-from fleet.work.workflow.records import Workflows
+from fleet.work.workflow.records import PARTS, Workflows
 
 if TYPE_CHECKING:
     from fleet.domain.event import Json
     from fleet.domain.ids import TaskId
-    from fleet.domain.task import Task
-    from fleet.domain.trial import Trial
     from fleet.ports.store import Store
-    from fleet.work.pair.model import Pair
-    from fleet.work.race.model import Race
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +35,7 @@ class StageLogs:
         self._tasks = Tasks(store)
         self._trials = Trials(store)
         self._workflows = Workflows(store)
-        self._peek: Mapping[StageKind, Callable[[str], Task | Trial | Pair | Race | Workflow | None]] = {
-            StageKind.AGENT: self._tasks.peek,
-            StageKind.GATE: self._trials.peek,
-            StageKind.PAIR: Pairs(store).peek,
-            StageKind.RACE: Races(store).peek,
-            StageKind.WORKFLOW: self._workflows.peek,
-        }
+        self._parts = {kind: collection(store) for kind, collection in PARTS.items()}
 
     def entries(self, workflow: Workflow, index: int) -> Iterator[StageEntry]:
         """Yield what happened to a stage, oldest try and round first."""
@@ -75,7 +63,7 @@ class StageLogs:
             for number in count(1):
                 named = workflow.with_stage(index, tries=tried, round=number, items=items)
                 wanted = (named.unit(index, item) for item in (count() if items else range(1)))
-                units = list(takewhile(self._peek[stage.kind], wanted))
+                units = list(takewhile(self._parts[stage.kind].peek, wanted))
                 if not units:
                     break
                 yield from ((tried, number, unit) for unit in units)
@@ -89,7 +77,7 @@ class StageLogs:
                 said = f"\n{answer.said}" if answer.said else ""
                 text = f"`{answer.command}` {trial.verdict_of(answer)} ({code}, {answer.seconds:.1f} s){said}"
                 yield "", _note(trial.created_at, "gate", text)
-        elif found := self._peek[kind](unit):
+        elif found := self._parts[kind].peek(unit):
             verb = "logs" if kind is StageKind.WORKFLOW else "show"
             yield "", _note(found.created_at, str(kind), f"begun; see `fleet {kind} {verb} {unit}`")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fleet.domain.ids import PairId, RaceId, TaskId, TrialId, WorkflowId
 from fleet.domain.report import PLEASE, read_report
@@ -23,7 +23,7 @@ from fleet.work.pair.model import Pair, PairState, parse_who
 from fleet.work.pair.model import cancel as cancel_pair
 from fleet.work.pair.review import open_in
 from fleet.work.race.model import Race
-from fleet.work.workflow.model import Outcome, Stage, Strategy, Workflow, WorkflowState, begin
+from fleet.work.workflow.model import Outcome, Stage, StageKind, Strategy, Workflow, WorkflowState, begin
 
 CANCELLED = "cancelled with its workflow"
 
@@ -318,3 +318,12 @@ def _told_by(run: Run | None) -> tuple[str, tuple[str, ...]]:
     """Return what an agent said that it did, and the files that it changed."""
     result = run.result if run else None
     return (read_report(result.summary).summary, result.files_changed) if result else ("", ())
+
+
+RUNNERS: Mapping[StageKind, type[StageRunner[Any]]] = {
+    StageKind.AGENT: AgentRunner,
+    StageKind.GATE: GateRunner,
+    StageKind.PAIR: PairRunner,
+    StageKind.RACE: RaceRunner,
+    StageKind.WORKFLOW: WorkflowRunner,
+}
