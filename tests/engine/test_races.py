@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -30,15 +30,14 @@ from fleet.work.race.model import (
     Race,
     RaceState,
     all_trials,
-    cross_trial,
-    own_trial,
+    trial_of,
     without_doubles,
 )
 from fleet.work.race.operations import StartRace
 from fleet.work.race.reconciler import RaceReconciler
 from fleet.work.race.records import Races
-from fleet.work.race.scorecard import CandidateStatus, Score, score
-from fleet.work.race.service import RaceDetail, RaceService
+from fleet.work.race.scorecard import CandidateStatus, Score, Scorecard, score
+from fleet.work.race.service import RaceService
 from tests.engine.test_supervisor_kills import kill_supervisor
 from tests.support import PATIENCE_SECONDS, System, git, make_repository, wait_for
 
@@ -100,6 +99,11 @@ def folder_of(files: Files) -> str:
     return "\n".join([*lines, "true"])
 
 
+class RaceDetail(NamedTuple):
+    race: Race
+    card: Scorecard
+
+
 class Track:
     """A system whose racers each do what a script of their own says."""
 
@@ -154,7 +158,8 @@ class Track:
     def finish(self, race: Race, seconds: float = PATIENCE_SECONDS) -> RaceDetail:
         self.until(race, lambda race: race.has_ended, seconds)
         with open_fleet(self.system.home, str(self.system.repository)) as fleet:
-            return RaceService(fleet).detail(self.look(race))
+            ended = self.look(race)
+            return RaceDetail(ended, RaceService(fleet).detail(ended)[1])
 
     def run(self, *racers: Files | str, **more: Any) -> RaceDetail:
         return self.finish(self.start(*racers, **more))
@@ -284,7 +289,7 @@ def test_the_commands_of_the_card_run_again_give_the_same_exit_codes(done: Run, 
     rows = [row for row in done.detail.card.rows if row.gates]
     assert len(rows) == 5
     for row in rows:
-        trial = trials[own_trial(done.race, row.entry).id]
+        trial = trials[trial_of(done.race, row.entry).id]
         tree = tmp_path / row.entry.commit
         GitCheckouts().make(done.race.project, row.entry.commit, str(tree), patches=trial.patches)
         for gate in row.gates:
@@ -698,6 +703,6 @@ def test_a_supervisor_that_is_killed_between_its_steps_makes_nothing_twice(
 
 def test_trials_of_a_race_have_names_of_their_own(done: Run) -> None:
     first, second = done.race.entries[:2]
-    names = {own_trial(done.race, entry).id for entry in (first, second)}
-    crossed = {cross_trial(done.race, one, other).id for one in (first, second) for other in (first, second)}
+    names = {trial_of(done.race, entry).id for entry in (first, second)}
+    crossed = {trial_of(done.race, one, other).id for one in (first, second) for other in (first, second)}
     assert len(names | crossed) == 6

@@ -36,13 +36,10 @@ from fleet.work.race.model import (
     Fate,
     Race,
     all_trials,
-    base_suite_trial,
-    base_trial,
-    cross_trial,
     enter,
     fate_of,
-    own_trial,
     racer,
+    trial_of,
     without_doubles,
 )
 from fleet.work.race.scorecard import Say, Scorecard, judge_gate, score
@@ -472,14 +469,14 @@ def play(
     votes: dict[tuple[int, int], int | None] | None = None,
 ) -> Scorecard:
     """Score a race. `crossed` is what the tests of the second say of the first; 0 is the base."""
-    trials = [ended(base_trial(race), base)]
-    trials += [ended(own_trial(race, one), says.get(one.number, PASSED)) for one in race.entries if one.is_in]
+    trials = [ended(trial_of(race), base)]
+    trials += [ended(trial_of(race, one), says.get(one.number, PASSED)) for one in race.entries if one.is_in]
     said = crossed or {}
     for author in (one for one in race.entries if one.tests):
-        trials.append(ended(base_suite_trial(race, author), said.get((0, author.number), MORE_PASSED)))
+        trials.append(ended(trial_of(race, None, author), said.get((0, author.number), MORE_PASSED)))
         for one in race.entries:
             more = said.get((one.number, author.number), MORE_PASSED)
-            trials.append(ended(cross_trial(race, one, author), more))
+            trials.append(ended(trial_of(race, one, author), more))
     return score(race, {trial.id: trial for trial in trials}, votes)
 
 
@@ -549,9 +546,9 @@ def test_one_that_is_good_alone_wins_only_if_something_that_failed_on_the_base_p
 
 def test_a_gate_that_is_flaky_or_empty_on_the_base_proves_nothing() -> None:
     race = make_race(entry(1, "a"), entry(2, "c"), times=2)
-    candidates = [replace(ended(own_trial(race, one), PASSED), answers=(PASSED,) * 2) for one in race.entries]
+    candidates = [replace(ended(trial_of(race, one), PASSED), answers=(PASSED,) * 2) for one in race.entries]
     for said in ((PASSED, BROKEN), (answer(0, "no tests ran in 0.1s"),) * 2):
-        base = replace(base_trial(race), state=TrialState.ENDED, answers=said)
+        base = replace(trial_of(race), state=TrialState.ENDED, answers=said)
         failed = replace(candidates[1], answers=(NO, NO))
         card = score(race, {trial.id: trial for trial in (base, candidates[0], failed)})
         assert outcome_of(card)[:2] == (End.TIE, None)
@@ -578,9 +575,9 @@ def test_candidates_that_are_proved_to_behave_the_same_are_ordered_by_lint_then_
     assert winner_of(play(make_race(*same), {})) == 2
     race = make_race(*same, lint="lint")
     trials = [
-        ended(base_trial(race), BROKEN, YES),
-        ended(own_trial(race, race.entries[0]), PASSED, YES),
-        ended(own_trial(race, race.entries[1]), PASSED, NO),
+        ended(trial_of(race), BROKEN, YES),
+        ended(trial_of(race, race.entries[0]), PASSED, YES),
+        ended(trial_of(race, race.entries[1]), PASSED, NO),
     ]
     assert winner_of(score(race, {trial.id: trial for trial in trials})) == 1
     other = make_race(entry(1, "a"), entry(2, "c", lines=3), lint="lint")
@@ -658,11 +655,11 @@ def test_one_that_changed_what_it_is_measured_by_never_wins() -> None:
 
 def test_an_impossible_trial_is_no_yes() -> None:
     race = make_race(entry(1, "a"), entry(2, "c"))
-    trials = [ended(base_trial(race), BROKEN), ended(own_trial(race, race.entries[1]), PASSED)]
-    lost = replace(own_trial(race, race.entries[0]), state=TrialState.IMPOSSIBLE, reason="gone")
+    trials = [ended(trial_of(race), BROKEN), ended(trial_of(race, race.entries[1]), PASSED)]
+    lost = replace(trial_of(race, race.entries[0]), state=TrialState.IMPOSSIBLE, reason="gone")
     found = {trial.id: trial for trial in (*trials, lost)}
     assert winner_of(score(race, found)) == 2
-    no_base = replace(base_trial(race), state=TrialState.IMPOSSIBLE, reason="gone")
+    no_base = replace(trial_of(race), state=TrialState.IMPOSSIBLE, reason="gone")
     card = score(race, found | {no_base.id: no_base})
     assert card.outcome
     assert card.outcome.end is End.NOBODY

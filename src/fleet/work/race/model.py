@@ -214,61 +214,41 @@ def without_doubles(entries: Sequence[Candidate]) -> tuple[Candidate, ...]:
 # what is tried
 
 
-def base_trial(race: Race) -> Trial:
-    return _trial(race, "base", race.base, ())
+def trial_of(race: Race, entry: Candidate | None = None, author: Candidate | None = None) -> Trial:
+    """Return the trial of a candidate with the base's own tests; without a candidate, that of the base.
 
-
-def own_trial(race: Race, entry: Candidate) -> Trial:
-    """Return the trial of a candidate: its work with the base's own tests."""
-    return _trial(race, _short(entry), entry.commit, _restoring(race, entry))
-
-
-def cross_trial(race: Race, entry: Candidate, author: Candidate) -> Trial:
-    """Return the trial of a candidate with the tests that one of them, maybe itself, adds."""
-    trial = _suite_trial(race, _short(entry), entry.commit, _restoring(race, entry), author)
-    return trial if author.commit == entry.commit else replace(trial, times=min(race.times, 2))
-
-
-def base_suite_trial(race: Race, author: Candidate) -> Trial:
-    """Return the trial of the base with the tests that a candidate adds: those that fail are proof."""
-    return _suite_trial(race, "base", race.base, (), author)
+    With an author it runs the tests that this one, maybe the candidate itself, adds: those that fail on the
+    base are proof.
+    """
+    name, commit = (entry.commit[:12], entry.commit) if entry else ("base", race.base)
+    patches = [Patch(commit=race.base, paths=entry.restored)] if entry and entry.restored else []
+    lint = (race.lint,) if race.lint and race.lint not in race.all_gates else ()
+    commands, times = (*race.all_gates, *lint), race.times
+    if author:
+        name = f"{name}-with-{author.commit[:12]}"
+        patches.append(Patch(commit=author.commit, paths=author.tests))
+        commands = race.gates or race.hidden_gates
+        is_of_another = entry is not None and entry.commit != author.commit
+        times = min(times, 2) if is_of_another else times
+    return Trial(
+        id=TrialId(f"{race.id}-{name}"),
+        project=race.project,
+        commit=commit,
+        commands=commands,
+        host=race.host,
+        created_at=race.created_at,
+        patches=tuple(patches),
+        times=times,
+        stops_at_no=False,
+    )
 
 
 def all_trials(race: Race) -> list[Trial]:
     entries = [entry for entry in race.entries if entry.is_in]
     authors = [entry for entry in entries if entry.tests]
     return [
-        base_trial(race),
-        *(own_trial(race, entry) for entry in entries),
-        *(cross_trial(race, one, author) for author in authors for one in entries),
-        *(base_suite_trial(race, author) for author in authors),
+        trial_of(race),
+        *(trial_of(race, entry) for entry in entries),
+        *(trial_of(race, one, author) for author in authors for one in entries),
+        *(trial_of(race, None, author) for author in authors),
     ]
-
-
-def _trial(race: Race, name: str, commit: str, patches: tuple[Patch, ...]) -> Trial:
-    lint = (race.lint,) if race.lint and race.lint not in race.all_gates else ()
-    return Trial(
-        id=TrialId(f"{race.id}-{name}"),
-        project=race.project,
-        commit=commit,
-        commands=(*race.all_gates, *lint),
-        host=race.host,
-        created_at=race.created_at,
-        patches=patches,
-        times=race.times,
-        stops_at_no=False,
-    )
-
-
-def _suite_trial(race: Race, name: str, commit: str, patches: tuple[Patch, ...], author: Candidate) -> Trial:
-    suite = Patch(commit=author.commit, paths=author.tests)
-    trial = _trial(race, f"{name}-with-{_short(author)}", commit, (*patches, suite))
-    return replace(trial, commands=race.gates or race.hidden_gates)
-
-
-def _restoring(race: Race, entry: Candidate) -> tuple[Patch, ...]:
-    return (Patch(commit=race.base, paths=entry.restored),) if entry.restored else ()
-
-
-def _short(entry: Candidate) -> str:
-    return entry.commit[:12]

@@ -214,9 +214,8 @@ class StartRace(
     times: int = integer("Runs of each command.", minimum=1, maximum=10, default=3)
 
     def __call__(self, call: Call) -> tuple[RaceView, list[Next]]:
-        call.refuse_agent("gates", given=any((*self.gates, *self.hidden_gates, self.lint)))
-        race = self.service(call).start(self, origin=call.origin)
-        return self.shown(race, call), [Next("race.show", race_id=race.id)]
+        call.refuse_agent("gates", given=any((*self.hidden_gates, self.lint)))
+        return super().__call__(call)
 
 
 class ShowRace(OfRace, ShowWork, op="race.show", examples=("fleet race show r-1a2b3c4d5e",)):

@@ -22,10 +22,10 @@ from fleet.work.race.model import (
     Race,
     RaceState,
     all_trials,
-    base_trial,
     enter,
     fate_of,
     racer,
+    trial_of,
     without_doubles,
 )
 from fleet.work.race.records import ASKS, WORK, Races
@@ -57,7 +57,7 @@ class RaceReconciler(Reconciler[Race]):
 
     def _have_made(self, race: Race) -> bool:
         """See to it that all candidates are made; once they are, write down what git says of each."""
-        has_begun = self._ensure_trials([base_trial(race)])
+        has_begun = self._ensure_trials([trial_of(race)])
         for number, name in enumerate(race.tasks, 1):
             if self._tasks.peek(name) is None:
                 self._tasks.ensure(racer(race, number, time.time()))

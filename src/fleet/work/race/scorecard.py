@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from fleet.domain.ids import TrialId
 from fleet.domain.trial import Answer, Trial, TrialState
-from fleet.work.race.model import Candidate, End, Race, base_suite_trial, base_trial, cross_trial, own_trial
+from fleet.work.race.model import Candidate, End, Race, trial_of
 from fleet.work.race.test_output import Count, count_tests, failing_tests
 
 UNPROVEN = "nothing that failed on the base passes now"
@@ -140,14 +140,14 @@ class Scorecard:
 
 def score(race: Race, trials: Trials, votes: Votes | None = None) -> Scorecard:
     """Return the card as far as it is known, and either what is still to be tried or how it came out."""
-    base = trials.get(base_trial(race).id)
+    base = trials.get(trial_of(race).id)
     base_gates: tuple[Gate, ...] = ()
     if base is not None and base.has_ended:
         rounds = {command: base.rounds(command) for command in race.all_gates}
         base_gates = tuple(_gate(command, said, _say_of(said)) for command, said in rounds.items())
     rows = tuple(_row(race, entry, base, base_gates, trials) for entry in race.entries)
     card = Scorecard(base=base_gates, rows=rows)
-    first = [base_trial(race), *(own_trial(race, entry) for entry in race.entries if entry.is_in)]
+    first = [trial_of(race), *(trial_of(race, entry) for entry in race.entries if entry.is_in)]
     if wanted := _unfinished(first, trials):
         return replace(card, wanted=wanted)
     if base is not None and base.state is not TrialState.ENDED:
@@ -258,7 +258,7 @@ def _row(
 ) -> Score:
     if not entry.is_in:
         return Score(entry=entry, standing=CandidateStatus.OUT, reason=entry.out)
-    tried = trials.get(own_trial(race, entry).id)
+    tried = trials.get(trial_of(race, entry).id)
     if base is None or tried is None or not (base.has_ended and tried.has_ended):
         return Score(entry=entry, standing=CandidateStatus.WAITING)
     if tried.state is not TrialState.ENDED:
@@ -302,9 +302,9 @@ def _with_suites(race: Race, card: Scorecard, trials: Trials, votes: Votes) -> S
     good = [row for row in card.rows if row.standing is CandidateStatus.GOOD]
     voters = _each_once(good)
     authors = [row for row in good if row.entry.tests] if len(voters) > 1 else []
-    trials_wanted = [cross_trial(race, row.entry, author.entry) for author in authors for row in voters]
+    trials_wanted = [trial_of(race, row.entry, author.entry) for author in authors for row in voters]
     if not all(row.proofs for row in good):  # else gates have proved already that something got better
-        trials_wanted += [base_suite_trial(race, author.entry) for author in authors]
+        trials_wanted += [trial_of(race, None, author.entry) for author in authors]
     if wanted := _unfinished(trials_wanted, trials):
         return replace(card, wanted=wanted)
     says = [_says(race, author, voters, card.base, trials) for author in authors]
@@ -334,13 +334,13 @@ def _says(
     They are accepted where more than half of the candidates pass them: a test may be wrong, too.
     """
     said = {
-        row.content: _judge_suite(row.gates, trials[cross_trial(race, row.entry, author.entry).id])
+        row.content: _judge_suite(row.gates, trials[trial_of(race, row.entry, author.entry).id])
         for row in voters
     }
     if said[author.content] is not Say.YES:
         return {}
     is_accepted = 2 * sum(say is Say.YES for say in said.values()) > len(voters)
-    tried = trials.get(base_suite_trial(race, author.entry).id)
+    tried = trials.get(trial_of(race, None, author.entry).id)
     on_base = _judge_suite(base, tried) if tried else None
     return {
         content: Suite(author=author.number, say=say, is_accepted=is_accepted, on_base=on_base)
