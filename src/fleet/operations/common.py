@@ -38,16 +38,6 @@ class ListAll(Operation):
     all: bool = flag("Include those that have ended.", default=False, short="a")
 
 
-class WorkStart(InRepository, access="start"):
-    """What every kind of work made of several agents takes when it is started."""
-
-    prompt: str = string("What is to be done.", short="p", file=True)
-    gates: tuple[str, ...] = strings("Command that must succeed.", default=(), metavar="CMD")
-    base_ref: str = string("Commit to start from.", default="HEAD")
-    budget_usd: float | None = number("Total budget.", minimum=0, default=None)
-    budget_each_usd: float | None = number("Budget of each agent.", minimum=0, default=None)
-
-
 class WorkView(Shape):
     """Work of a kind, as a caller sees it."""
 
@@ -76,6 +66,21 @@ class OfWork(Operation):
     def shown(self, work: Any, call: Call) -> Any:
         view: Any = self.meta.output
         return view.of_work(work, call)
+
+
+class WorkStart(OfWork, InRepository, access="start"):
+    """What every kind of work made of several agents takes when it is started."""
+
+    prompt: str = string("What is to be done.", short="p", file=True)
+    gates: tuple[str, ...] = strings("Command that must succeed.", default=(), metavar="CMD")
+    base_ref: str = string("Commit to start from.", default="HEAD")
+    budget_usd: float | None = number("Total budget.", minimum=0, default=None)
+    budget_each_usd: float | None = number("Budget of each agent.", minimum=0, default=None)
+
+    def __call__(self, call: Call) -> tuple[Any, list[Next]]:
+        call.refuse_agent("gates", given=any(self.gates))
+        work, noun = self.service(call).start(self, origin=call.origin), self.meta.noun
+        return self.shown(work, call), [Next(f"{noun}.show", **{f"{noun}_id": work.id})]
 
 
 class ListWork(OfWork, ListAll):

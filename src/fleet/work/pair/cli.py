@@ -54,9 +54,7 @@ def _progress(pair: ops.PairView) -> str:
 
 
 def _exit_code(pair: ops.PairView) -> int:
-    if pair.is_good:
-        return 0
-    return 1 if pair.has_ended else cli.NEEDS_PERSON
+    return 0 if pair.is_good else 1 if pair.has_ended else cli.NEEDS_PERSON
 
 
 def _show(pair: ops.PairView) -> None:

@@ -44,17 +44,23 @@ class FindingRow(Shape):
     round: int = integer()
 
 
-class PairView(WorkView):
-    """A pair, its rounds and its findings."""
+class ReviewedView(WorkView):
+    """Work that one coder does and another reviews."""
 
     id: str = string(key=True)
-    state: str = choice(STATES, key=True)
+    state: str = string(key=True)
     reason: str = string()
     prompt: str = string(key=True)
     project: str = string(key=True)
     doer: str = string()
     reviewer: str = string()
     gates: tuple[str, ...] = strings()
+
+
+class PairView(ReviewedView):
+    """A pair, its rounds and its findings."""
+
+    state: str = choice(STATES, key=True)
     round: int = integer()
     rounds: tuple[RoundRow, ...] = shapes(RoundRow)
     most_rounds: int = integer(of="bound")
@@ -128,11 +134,6 @@ class StartPair(
     DOER and REVIEWER are coders, optionally with a model: codex:gpt-5.5. The default REVIEWER is another
     installed coder. Every gate must succeed before a review. `start` may be left out.
     """
-
-    def __call__(self, call: Call) -> tuple[PairView, list[Next]]:
-        call.refuse_agent("gates", given=any(self.gates))
-        pair = self.service(call).start(self, origin=call.origin)
-        return self.shown(pair, call), [Next("pair.show", pair_id=pair.id)]
 
 
 class ShowPair(OfPair, ShowWork, op="pair.show", examples=("fleet pair show p-1a2b3c4d5e",)):

@@ -36,9 +36,7 @@ def _progress(sprint: ops.SprintView) -> str:
 
 
 def _exit_code(sprint: ops.SprintView) -> int:
-    if sprint.state == "done":
-        return 0
-    return 1 if sprint.has_ended else cli.NEEDS_PERSON
+    return 0 if sprint.state == "done" else 1 if sprint.has_ended else cli.NEEDS_PERSON
 
 
 def _show(sprint: ops.SprintView) -> None:

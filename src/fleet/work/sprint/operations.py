@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork, WorkView
+from fleet.operations.common import CancelWork, ListWork, OfWork, ShowWork
 from fleet.operations.fields import choice, flag, integer, moment, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Operation, Shape
-from fleet.work.pair.operations import ReviewedWork
+from fleet.work.pair.operations import ReviewedView, ReviewedWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,17 +52,10 @@ class PairRow(Shape):
     most_rounds: int = integer(of="bound")
 
 
-class SprintView(WorkView):
+class SprintView(ReviewedView):
     """A sprint, its plan and its progress."""
 
-    id: str = string(key=True)
     state: str = choice(STATES, key=True)
-    reason: str = string()
-    prompt: str = string(key=True)
-    project: str = string(key=True)
-    doer: str = string()
-    reviewer: str = string()
-    gates: tuple[str, ...] = strings()
     most_rounds: int = integer(of="bound")
     phase: int = integer("Number of the current phase; 0 while it is planned.", key=True)
     plan: tuple[PhaseRow, ...] = shapes(PhaseRow)
@@ -138,11 +131,6 @@ class StartSprint(
         "Command that must succeed at the end of each phase.", default=(), metavar="CMD", tool_required=True
     )
     rounds: int = integer("Maximum number of reviews per phase.", minimum=1, maximum=20, default=3)
-
-    def __call__(self, call: Call) -> tuple[SprintView, list[Next]]:
-        call.refuse_agent("gates", given=any(self.gates))
-        sprint = self.service(call).start(self, origin=call.origin)
-        return self.shown(sprint, call), [Next("sprint.show", sprint_id=sprint.id)]
 
 
 class ShowSprint(OfSprint, ShowWork, op="sprint.show", examples=("fleet sprint show s-1a2b3c4d5e",)):

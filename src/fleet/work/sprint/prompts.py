@@ -36,11 +36,11 @@ The task:
 
 {prompt}"""
 
-STEP = """Do task {id} of the plan in {plan}, phase {phase} of {phases}, and nothing else: {title}
+STEP = """Do task {task.id} of the plan in {plan}, phase {phase} of {phases}, and nothing else: {task.title}
 
-Change: {change}
+Change: {task.change}
 Files: {files}
-Done when: {done}
+Done when: {task.done_when}
 Blockers: {blockers}
 
 {plan} on your branch says what the whole is about. Do not touch {control}: they are
@@ -102,14 +102,11 @@ def pair_for(sprint: Sprint, now: float) -> Pair:
 
 def step_prompt(sprint: Sprint, task: PlannedTask) -> str:
     return STEP.format(
-        id=task.id,
+        task=task,
         plan=PLAN,
         phase=sprint.phase,
         phases=len(sprint.plan),
-        title=task.title,
-        change=task.change,
         files=task.files or "see the plan",
-        done=task.done_when,
         blockers=task.blockers or "none",
         control=_CONTROL,
     )

@@ -561,7 +561,5 @@ def levels(stages: Sequence[Stage]) -> list[list[int]]:
     level: dict[int, int] = {}
     for number in _in_order(stages):
         level[number] = max((level[need] + 1 for need in stages[number].needs), default=0)
-    columns: list[list[int]] = [[] for _ in set(level.values())]
-    for number in sorted(level):
-        columns[level[number]].append(number)
-    return columns
+    columns = sorted({*level.values()})
+    return [[number for number in sorted(level) if level[number] == column] for column in columns]
