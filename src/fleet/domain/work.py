@@ -31,6 +31,11 @@ class Work:
         raise NotImplementedError
 
     @property
+    def has_work(self) -> bool:
+        """Whether the engine has something to do for it."""
+        return not self.has_ended
+
+    @property
     def needs_person(self) -> bool:
         """Whether it cannot continue before a person does something."""
         return False

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from fleet.domain.cause import Cause
 from fleet.domain.event import Json
+from fleet.domain.work import Work
 from fleet.errors import NotFound, Stale
 from fleet.ports.store import STREAM, Record, Store, find_all
 
@@ -28,6 +29,7 @@ class Entity(Protocol):
 
 
 Item = TypeVar("Item", bound=Entity)
+WorkT = TypeVar("WorkT", bound=Work)
 Part = TypeVar("Part")
 SHORTEST_END = 3  # of an id, that stands for the whole of it
 MOST_READ = 200  # items of a kind that are remembered
@@ -159,6 +161,18 @@ class Collection(Generic[Item]):
 
     def _record_of(self, item: Item) -> Record:
         return Record(kind=self.kind, key=item.id, body=encode_item(item), fields=self.index(item))
+
+
+class WorkRecords(Collection[WorkT]):
+    @staticmethod
+    def index(item: Any, /) -> Mapping[str, str]:
+        """By their host: those with work for the supervisor, and those with a notice to send."""
+        found_by = {"state": str(item.state), "project": item.project}
+        if item.has_work:
+            found_by["work"] = item.host
+        if item.needs_person and not item.is_told:
+            found_by["untold"] = item.host
+        return found_by
 
 
 # Decoded items by store and kind, with their versions; all collections of a kind share them.

@@ -122,7 +122,6 @@ class Pair(Work):
 
     @property
     def has_work(self) -> bool:
-        """Whether the engine has something to do for it."""
         return self.state in UNDER_WAY or (self.has_ended and not self.is_tidy)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fleet.domain.ids import RaceId, TaskId, TrialId
 from fleet.domain.protection import Examined, Flag
@@ -116,15 +116,8 @@ class Race(Work):
     def coder_of(self, number: int) -> str:
         return self.coders[(number - 1) % len(self.coders)] if self.coders else ""
 
-    def finish(self, end: End, winner: int | None, reason: str, now: float) -> Race:
-        return replace(
-            self, state=RaceState.ENDED, end=end, winner=winner, reason=reason, ended_at=now, is_asking=False
-        )
-
-    def cancel(self, now: float) -> Race:
-        return replace(
-            self, state=RaceState.CANCELLED, reason="a person ended it", ended_at=now, is_asking=False
-        )
+    def finish(self, state: RaceState, reason: str, now: float, **outcome: Any) -> Race:
+        return replace(self, state=state, reason=reason, ended_at=now, is_asking=False, **outcome)
 
 
 # candidates

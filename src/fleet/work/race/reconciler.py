@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 
 from fleet.domain.protection import Protection, examine
@@ -140,7 +141,8 @@ class RaceReconciler(Reconciler[Race]):
         def finished(race: Race) -> Race:
             if race.has_ended or not race.is_wanted:
                 return race
-            return race.finish(outcome.end, outcome.winner, outcome.reason, time.time())
+            how = {"end": outcome.end, "winner": outcome.winner}
+            return race.finish(RaceState.ENDED, outcome.reason, time.time(), **how)
 
         self._records.update(race.id, finished)
         log.info("race.ended", extra={"race_id": race.id, "end": str(outcome.end), "winner": outcome.winner})
@@ -185,7 +187,8 @@ class RaceReconciler(Reconciler[Race]):
             self._tasks.close_open(name, CANCELLED, kind="closed")
         for trial in self._trials_of(race):
             self._context.trials.update(trial.id, lambda trial: replace(trial, is_wanted=False))
-        self._records.update(race.id, lambda race: race if race.has_ended else race.cancel(time.time()))
+        end = partial(Race.finish, state=RaceState.CANCELLED, reason="a person ended it", now=time.time())
+        self._records.update(race.id, lambda race: race if race.has_ended else end(race))
         return True
 
 

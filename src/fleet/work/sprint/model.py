@@ -177,7 +177,6 @@ class Sprint(Work):
 
     @property
     def has_work(self) -> bool:
-        """Whether the engine has something to do for it."""
         return not (self.has_ended and self.is_tidy)
 
     @property
@@ -263,15 +262,8 @@ def _entries(sprint: Sprint) -> Iterator[Json]:
         rows = [(task.id, task.title, "work", task.tier, "") for task in phase.tasks]
         check = f"VERIFY phase {number}: {phase.verify or phase.title}"
         for id, step, type, tier, note in (*rows, (f"V{number}", check, "verify", "premium", notes)):
-            yield {
-                "id": id,
-                "step": step,
-                "type": type,
-                "status": status,
-                "tier": tier,
-                "commit": commit,
-                "notes": note,
-            }
+            entry: dict[str, Json] = {"id": id, "step": step, "type": type, "status": status, "tier": tier}
+            yield entry | {"commit": commit, "notes": note}
 
 
 def write_feedback(pair: Pair, title: str, now: float) -> str:

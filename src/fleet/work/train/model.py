@@ -130,6 +130,10 @@ class Train(Work):
         return self.state in (TrainState.DONE, TrainState.CANCELLED)
 
     @property
+    def has_work(self) -> bool:
+        return self.state is TrainState.OPEN
+
+    @property
     def needs_person(self) -> bool:
         return self.state is TrainState.HALTED
 

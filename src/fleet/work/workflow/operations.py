@@ -146,14 +146,10 @@ def _stage_row(workflow: Workflow, index: int, column: int, call: Call) -> Stage
     return StageRow.of(
         at,
         index=index,
-        name=wanted.name,
-        kind=str(wanted.kind),
-        coder=wanted.coder,
-        model=wanted.model,
+        **{name: str(getattr(wanted, name)) for name in ("name", "kind", "coder", "model", "strategy")},
         who=_who(wanted),
         depends_on=tuple(workflow.stages[need].name for need in wanted.needs),
         column=column,
-        strategy=str(wanted.strategy),
         activity=_activity(tasks, call),
         tasks=tuple(workflow.units(index)) if at.started_at else (),
         task_states=tuple(map(StageTask.of, tasks)),
@@ -265,11 +261,6 @@ class WorkflowSource(InRepository):
 
     def blueprint(self, call: Call) -> Blueprint:
         """Return the workflow that is named or given; set the commit that its HEAD is, if it starts there."""
-        found = self._blueprint(call)
-        self.base_ref = self.base_ref or (call.base if found.base_ref == "HEAD" else "")
-        return found
-
-    def _blueprint(self, call: Call) -> Blueprint:
         from dataclasses import replace
 
         from fleet.errors import InvalidInput
@@ -287,13 +278,14 @@ class WorkflowSource(InRepository):
             document: dict[str, object] = {"name": self.name, "stages": self.stages}
             if self.timeout_seconds is not None:
                 document["timeout_seconds"] = seconds
-            return workflows.read(document, folder=self.repo_path)
-        if self.workflow:
-            found = workflows.blueprint_named(self.workflow, folder=self.repo_path)
+            found = workflows.read(document, folder=self.repo_path)
         else:
-            found = workflows.blueprint(self.source, folder=self.repo_path)
-        stages = with_usual_seconds(found.stages, seconds)
-        return replace(found, name=self.name or found.name, stages=stages)
+            read = workflows.blueprint_named if self.workflow else workflows.blueprint
+            found = read(self.workflow or self.source, folder=self.repo_path)
+            stages = with_usual_seconds(found.stages, seconds)
+            found = replace(found, name=self.name or found.name, stages=stages)
+        self.base_ref = self.base_ref or (call.base if found.base_ref == "HEAD" else "")
+        return found
 
 
 class RunWorkflow(
