@@ -15,6 +15,7 @@ from fleet.services.fleet import Fleet
 if TYPE_CHECKING:
     from fleet.adapters.stores.salvage import Salvaged
     from fleet.config.settings import Settings
+    from fleet.domain.process import ProcessId, ProcessTotals
     from fleet.domain.run import Run
     from fleet.domain.spawn import Ancestry, Process
     from fleet.engine.repair import Rebuilt
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge
     from fleet.ports.merging import Merging
-    from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.repository import Repositories, Repository
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
@@ -147,11 +147,10 @@ class HomeFleet(Fleet):
 
         return GitBoundary(self.home)
 
-    @cached_property
-    def process_probe(self) -> ProcessProbe:
-        from fleet.adapters.process_usage import ProcProbe
+    def measure_processes(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, ProcessTotals]:
+        from fleet.adapters.process_usage import measure_processes
 
-        return ProcProbe()
+        return measure_processes(agents)
 
     def coder(self, name: str, settings: Settings | None = None) -> Coder:
         from fleet import plugins

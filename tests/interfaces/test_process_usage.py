@@ -11,17 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.adapters.process_usage import ProcProbe
+from fleet.adapters.process_usage import measure_processes
 from fleet.domain.process import ProcessId
-from fleet.ports.process_usage import ProcessProbe
 from tests.support import wait_for
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-@pytest.fixture
-def process_probe() -> ProcessProbe:
-    return ProcProbe()
 
 
 @pytest.fixture
@@ -46,16 +40,14 @@ def identity(pid: int) -> ProcessId:
     return ProcessId(pid=pid, start=start, boot=BOOT)
 
 
-def test_an_agent_is_measured_with_all_below_it(
-    process_probe: ProcessProbe, family: subprocess.Popen[bytes]
-) -> None:
+def test_an_agent_is_measured_with_all_below_it(family: subprocess.Popen[bytes]) -> None:
     agent = identity(family.pid)
-    totals = process_probe.measure([agent])[agent]
+    totals = measure_processes([agent])[agent]
     assert totals.processes == 3
     assert totals.memory_bytes > 1 << 19
 
 
-def test_a_process_that_lost_its_parent_still_counts_by_its_session(process_probe: ProcessProbe) -> None:
+def test_a_process_that_lost_its_parent_still_counts_by_its_session() -> None:
     script = "(sleep 60 & echo $!) ; exec sleep 60"
     process = subprocess.Popen(["sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -63,37 +55,32 @@ def test_a_process_that_lost_its_parent_still_counts_by_its_session(process_prob
     process.stdout.close()
     try:
         agent = identity(process.pid)
-        wait_for(lambda: process_probe.measure([agent])[agent].processes == 2)
+        wait_for(lambda: measure_processes([agent])[agent].processes == 2)
     finally:
         os.kill(orphan, 9)
         process.kill()
         process.wait()
 
 
-def test_another_process_with_the_same_pid_is_not_the_agent(
-    process_probe: ProcessProbe, family: subprocess.Popen[bytes]
-) -> None:
+def test_another_process_with_the_same_pid_is_not_the_agent(family: subprocess.Popen[bytes]) -> None:
     agent = identity(family.pid)
     older = ProcessId(pid=agent.pid, start=str(int(agent.start) - 100_000), boot=agent.boot)
-    assert process_probe.measure([older]) == {}
+    assert measure_processes([older]) == {}
 
 
 def test_one_of_before_a_reboot_is_not_the_agent(family: subprocess.Popen[bytes]) -> None:
     agent = identity(family.pid)
-    assert ProcProbe().measure([ProcessId(pid=agent.pid, start=agent.start, boot="another")]) == {}
+    assert measure_processes([ProcessId(pid=agent.pid, start=agent.start, boot="another")]) == {}
 
 
-def test_one_that_has_ended_is_left_out_also_while_nobody_has_waited_for_it(
-    process_probe: ProcessProbe,
-) -> None:
+def test_one_that_has_ended_is_left_out_also_while_nobody_has_waited_for_it() -> None:
     process = subprocess.Popen(["sleep", "60"])
     agent = identity(process.pid)
     process.kill()
     wait_for(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-    if isinstance(process_probe, ProcProbe):
-        assert ProcProbe().measure([agent]) == {}
+    assert measure_processes([agent]) == {}
     process.wait()
-    assert process_probe.measure([agent]) == {}
+    assert measure_processes([agent]) == {}
 
 
 def test_a_name_with_brackets_and_line_feeds_confuses_nobody(tmp_path: Path) -> None:
@@ -102,13 +89,13 @@ def test_a_name_with_brackets_and_line_feeds_confuses_nobody(tmp_path: Path) -> 
     process = subprocess.Popen([str(name), "60"])
     try:
         agent = identity(process.pid)
-        assert ProcProbe().measure([agent])[agent].processes == 1
+        assert measure_processes([agent])[agent].processes == 1
     finally:
         process.kill()
         process.wait()
 
 
-def test_cpu_time_counts_children_that_have_ended(process_probe: ProcessProbe) -> None:
+def test_cpu_time_counts_children_that_have_ended() -> None:
     burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     script = (
         "import subprocess, sys, time\n"
@@ -122,7 +109,7 @@ def test_cpu_time_counts_children_that_have_ended(process_probe: ProcessProbe) -
     process.stdout.close()
     try:
         agent = identity(process.pid)
-        assert process_probe.measure([agent])[agent].cpu_seconds >= 0.25
+        assert measure_processes([agent])[agent].cpu_seconds >= 0.25
     finally:
         process.kill()
         process.wait()
@@ -130,7 +117,7 @@ def test_cpu_time_counts_children_that_have_ended(process_probe: ProcessProbe) -
 
 def test_where_there_is_no_proc_nothing_is_measured() -> None:
     nobody = ProcessId(pid=os.getpid(), start="1", boot="")
-    assert ProcProbe("/no/such/folder").measure([identity(os.getpid()), nobody]) == {}
+    assert measure_processes([identity(os.getpid()), nobody], "/no/such/folder") == {}
 
 
 def test_a_hundred_agents_are_measured_in_one_pass() -> None:
@@ -138,7 +125,7 @@ def test_a_hundred_agents_are_measured_in_one_pass() -> None:
     try:
         agents = [identity(process.pid) for process in processes]
         took = min(_timed(agents) for _ in range(5))
-        assert len(ProcProbe().measure(agents)) == 100
+        assert len(measure_processes(agents)) == 100
         alone = min(_timed(agents[:1]) for _ in range(5))
         assert took < 30 * alone + 0.05, "far less than a pass for each"
     finally:
@@ -149,5 +136,5 @@ def test_a_hundred_agents_are_measured_in_one_pass() -> None:
 
 def _timed(agents: list[ProcessId]) -> float:
     begin = time.perf_counter()
-    ProcProbe().measure(agents)
+    measure_processes(agents)
     return time.perf_counter() - begin

@@ -15,6 +15,15 @@ class ProcessId:
     boot: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTotals:
+    """What a process and all its descendants use, added up."""
+
+    processes: int
+    cpu_seconds: float
+    memory_bytes: int
+
+
 class Phase(StrEnum):
     """Where the process of one turn stands, as its shim tells."""
 

@@ -150,7 +150,7 @@ class Demo:
         self._kill_supervisor(tell)
         # From here on the agents do their work; nobody watches them.
         (self._folder / "go").touch()
-        alive = self._fleet.process_probe.measure([agent for agent in before.values() if agent])
+        alive = self._fleet.measure_processes([agent for agent in before.values() if agent])
         self._note(
             "the agents work on while no supervisor is there", bool(alive) and self._link.holder() is None
         )

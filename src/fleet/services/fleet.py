@@ -7,17 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from fleet.config.settings import Settings
+    from fleet.domain.process import ProcessId, ProcessTotals
     from fleet.domain.run import Run
     from fleet.domain.spawn import Process
     from fleet.ports.boundary import Boundary
     from fleet.ports.coder import Coder
     from fleet.ports.forge import Forge
     from fleet.ports.merging import Merging
-    from fleet.ports.process_usage import ProcessProbe
     from fleet.ports.repository import Repositories
     from fleet.ports.store import Store
     from fleet.ports.supervisor_link import SupervisorLink
@@ -91,11 +91,13 @@ class Fleet(Protocol):
     def forge(self) -> Forge: ...
     @cached_property
     def guard(self) -> Boundary: ...
-    @cached_property
-    def process_probe(self) -> ProcessProbe: ...
 
     def coder(self, name: str, settings: Settings | None = None) -> Coder: ...
     def coder_names(self, settings: Settings | None = None) -> Sequence[str]: ...
+    def measure_processes(self, agents: Sequence[ProcessId]) -> Mapping[ProcessId, ProcessTotals]:
+        """Look at live agents of this host; one that is gone, or whose pid is another's now, is left out."""
+        ...
+
     def live_agents(self, run: Run) -> Sequence[Process] | None:
         """The agents of a run on this machine; None where nothing can tell."""
         ...

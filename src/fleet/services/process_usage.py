@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from fleet.domain.process import ProcessId
-    from fleet.ports.process_usage import ProcessProbe, ProcessTotals
+    from fleet.domain.process import ProcessId, ProcessTotals
+    from fleet.services.fleet import Fleet
 
 LONGEST_GAP_SECONDS = 600  # an older look says nothing about now
 SHORTEST_GAP_SECONDS = 0.2  # clock ticks are too coarse for less
@@ -29,15 +29,13 @@ class _Look(NamedTuple):
     cpu_seconds: float
 
 
-def measure_usage(
-    agents: Mapping[str, ProcessId], probe: ProcessProbe, home: str | os.PathLike[str]
-) -> dict[str, ProcessUsage]:
+def measure_usage(agents: Mapping[str, ProcessId], fleet: Fleet) -> dict[str, ProcessUsage]:
     """Return the usage of those agents that live, by the names they are given with.
 
     What was seen is kept in fleet's home for the next measurement.
     """
-    now, path = time.time(), f"{os.fspath(home)}/cache/vitals.json"
-    totals = probe.measure(list(agents.values()))
+    now, path = time.time(), f"{fleet.home}/cache/vitals.json"
+    totals = fleet.measure_processes(list(agents.values()))
     before = _read_looks(path, now)
     usages: dict[str, ProcessUsage] = {}
     looks: dict[str, _Look] = {}

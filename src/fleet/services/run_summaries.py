@@ -68,4 +68,4 @@ def measure(fleet: Fleet, records: Sequence[Record]) -> Mapping[str, ProcessUsag
     from fleet.services.process_usage import measure_usage
 
     agents = {body["id"]: ProcessId(**body["agent"]) for body in live}
-    return measure_usage(agents, fleet.process_probe, fleet.home)
+    return measure_usage(agents, fleet)
