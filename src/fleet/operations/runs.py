@@ -143,7 +143,12 @@ class FanOutRuns(
     prompt: str = string("What the agents are to do.", short="p", file=True)
 
     def __call__(self, call: Call) -> tuple[list[RunView], list[Next]]:
-        runs = call.fleet.runs.fanout(self.count, self.prefix, self.prompt, self.how(call))
+        from fleet.domain.batch import Wish, fanout_branches
+        from fleet.domain.ids import new_batch_id
+
+        batch = new_batch_id()
+        wishes = [Wish(branch, self.prompt) for branch in fanout_branches(self.count, self.prefix, batch)]
+        runs = call.fleet.runs.start(wishes, self.how(call), batch=batch)
         return [RunView.of(run) for run in runs], started(runs)
 
 

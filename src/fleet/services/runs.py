@@ -9,7 +9,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleet.domain.batch import Wish, fanout_branches
+from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
 from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
@@ -31,7 +31,7 @@ from fleet.records.runs import BRANCH, Runs, branch_key
 from fleet.services.fleet import Fleet
 from fleet.services.folders import project_at
 from fleet.services.machine import is_installed, require_binary, require_room
-from fleet.services.waiting import LOOK_EVERY_SECONDS, SupervisorKeeper, each_change
+from fleet.services.waiting import each_change
 
 if TYPE_CHECKING:  # most commands need few of these, and loading them takes time
     from fleet.ports.coder import Coder, Facts
@@ -62,12 +62,6 @@ class RunService:
         self._runs = Runs(fleet.store)
 
     # starting
-
-    def fanout(self, count: int, prefix: str, prompt: str, how: How) -> list[Run]:
-        """Start several agents on the same prompt, one batch."""
-        batch = new_batch_id()
-        wishes = [Wish(branch, prompt) for branch in fanout_branches(count, prefix, batch)]
-        return self.start(wishes, how, batch=batch)
 
     def start(self, wishes: Sequence[Wish], how: How, *, batch: BatchId | None = None) -> list[Run]:
         """Record the wishes and wake the supervisor. All are checked before any is recorded."""
@@ -393,14 +387,6 @@ class RunService:
             if all(until(run) for run in runs):
                 break
         return runs
-
-    def wait_for_change(self, stamp: str, *, seconds: float, keeper: SupervisorKeeper) -> str:
-        """Block until anybody has written since a stamp, at most so long; return the newest stamp."""
-        deadline = time.monotonic() + seconds
-        while (newest := self._fleet.store.stamp()) == stamp and time.monotonic() < deadline:
-            keeper.look()
-            time.sleep(LOOK_EVERY_SECONDS)
-        return newest
 
     def diff_text(self, run: Run, *, stat: bool = False) -> str:
         return self._fleet.repositories.diff_text(Place.of(run), stat=stat)

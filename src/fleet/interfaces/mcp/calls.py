@@ -171,12 +171,15 @@ class ToolCall:
         """Wait until there may be something new."""
 
         def waited() -> None:
-            from fleet.services.waiting import SupervisorKeeper
+            from fleet.services.waiting import LOOK_EVERY_SECONDS, SupervisorKeeper
 
             assert self._call
             fleet = self._call.fleet
             keeper = self._keeper = self._keeper or SupervisorKeeper(fleet.link)
-            fleet.runs.wait_for_change(self._stamp, seconds=min(seconds, SLICE_SECONDS), keeper=keeper)
+            deadline = time.monotonic() + min(seconds, SLICE_SECONDS)
+            while fleet.store.stamp() == self._stamp and time.monotonic() < deadline:
+                keeper.look()
+                time.sleep(LOOK_EVERY_SECONDS)
 
         found = self._noted(self._in_words(waited))
         return found if isinstance(found, Refusal) else None
