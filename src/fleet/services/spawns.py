@@ -104,7 +104,8 @@ class SpawnService:
 
         Raises `Refused` if it claims a run whose agent has not started it, or one of another home.
         """
-        if name := named or self.run_above(caller):
+        above = (mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run))
+        if name := named or next(above, ""):
             run = self._runs.peek(name)
             if run is None:
                 raise Refused(
@@ -113,10 +114,6 @@ class SpawnService:
             self._require_of_run(run, [caller])
             return self._agent(run)
         return replace(_free_caller(self._fleet.settings), user=user)
-
-    def run_above(self, caller: Ancestry) -> str:
-        """Return the run whose agent a process comes from, as far as this home knows it; "" for a person."""
-        return next((mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run)), "")
 
     def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
         agents = self._fleet.live_agents(run)

@@ -143,7 +143,13 @@ def _show_tree(session: Session, request: ops.ShowTaskTree, *, as_json: bool) ->
         render.out_json([*tasks.values()])
         return
     twigs = list(grow(tasks, [next(iter(tasks))] if request.task_id else roots_of(tasks)))
-    render.out_lines(map(_leaf, twigs))
+    width = render.terminal_width()
+    for lines, task, is_cut in twigs:
+        state, head = render.words(task.state), f"{lines}{task.id}  "
+        title = render.printable(task.title) + (" …" if is_cut else "")
+        if width:
+            title = render.cut(title, max(1, width - render.width_of(head) - len(state) - 2))
+        render.out(f"{head}{render.paint(state, STATE_COLOURS[task.state])}  {title}")
     if not twigs:
         render.say("no open tasks; see closed ones with `fleet task list --all`")
     if any(twig.is_cut for twig in twigs):
@@ -180,15 +186,6 @@ def grow(tasks: Mapping[str, ops.TaskView], roots: Sequence[str]) -> Iterator[Tw
         for place, dep in reversed(list(enumerate(deps, 1))):
             corner, stem = ("└─ ", "   ") if place == len(deps) else ("├─ ", "│  ")
             waiting.append((dep, below + corner, below + stem, depth + 1))
-
-
-def _leaf(twig: Twig) -> str:
-    task, width = twig.task, render.terminal_width()
-    state, head = render.words(task.state), f"{twig.lines}{task.id}  "
-    title = render.printable(task.title) + (" …" if twig.is_cut else "")
-    if width:
-        title = render.cut(title, max(1, width - render.width_of(head) - len(state) - 2))
-    return f"{head}{render.paint(state, STATE_COLOURS[task.state])}  {title}"
 
 
 # files
