@@ -23,8 +23,7 @@ from fleet.adapters.ancestry import ancestries_behind
 from fleet.domain.spawn import Mark
 from fleet.errors import Conflict, InvalidInput, Refused
 from fleet.interfaces.mcp.connections import ConnectionLimits
-from fleet.interfaces.mcp.http import TokenGuard, listen_on, parse_address
-from fleet.services.tokens import kept_token
+from fleet.interfaces.mcp.http import TokenGuard, kept_token, listen_on, parse_address
 from tests.interfaces.conftest import agent_elsewhere
 from tests.interfaces.test_mcp_server import ENVELOPE
 from tests.support import System

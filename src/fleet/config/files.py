@@ -141,24 +141,18 @@ def parse_toml(name: str, text: str) -> dict[str, object]:
 
 def line_of(text: str, path: KeyPath) -> int:
     """Return the line on which a key of a valid TOML text begins; else that of what holds it."""
-    lines = _lines(text)
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def _lines(text: str) -> dict[KeyPath, int]:
-    """Return the line on which every key of a valid TOML text begins."""
-    found: dict[KeyPath, int] = {}
+    lines: dict[KeyPath, int] = {}
     header: KeyPath = ()
     for number, is_header, table in _statements(text):
         paths = list(_paths(table))
         if is_header:
             header = paths[-1]
             paths = [()]
-        for path in paths:
-            found.setdefault(header + path, number)
-    return found
+        for key in paths:
+            lines.setdefault(header + key, number)
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
 
 
 def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, object]]]:

@@ -109,28 +109,16 @@ def purge(home: Path) -> Sequence[Path]:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-        if _are_settings(user_file(home)):
-            user_file(home).unlink()
+        settings = user_file(home)
+        with contextlib.suppress(BadConfig):  # a file of that common name that is not fleet's
+            check_text(str(settings), read_file(settings) or "")
+            settings.unlink(missing_ok=True)
     except OSError as problem:
         raise Failed(f"{problem.filename} cannot be deleted: {problem.strerror}") from problem
-    _remove_empty_folders(home)
-    return sorted(home.iterdir()) if home.is_dir() else []
-
-
-def _are_settings(file: Path) -> bool:
-    """Whether a file of that common name is fleet's."""
-    try:
-        text = read_file(file)
-        check_text(str(file), text or "")
-    except BadConfig:
-        return False
-    return text is not None
-
-
-def _remove_empty_folders(home: Path) -> None:
-    """Remove the folders that fleet's things were in, and the home, from the inside out."""
+    # Then the folders that fleet's things were in, and the home, from the inside out.
     made = {str(folder) for pattern in (*MADE, "workspaces/*/*") for folder in Path(pattern).parents}
     folders = {folder for pattern in made - {"."} for folder in home.glob(pattern)}
     for folder in (*sorted(folders, reverse=True), home):
         with contextlib.suppress(OSError):  # there is something left, or it is a link
             folder.rmdir()
+    return sorted(home.iterdir()) if home.is_dir() else []

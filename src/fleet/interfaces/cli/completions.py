@@ -27,12 +27,6 @@ def names_of(what: str, command: str) -> list[tuple[str, str]]:
         return []
 
 
-def _coders(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
-    from fleet.plugins import coder_names
-
-    return ((name, "") for name in coder_names(fleet.settings))
-
-
 def _tasks(fleet: Fleet, command: str) -> Iterable[tuple[str, str]]:
     has_closed = command in ("reopen", "show", "view")
     return (
@@ -47,7 +41,7 @@ def _settings(fleet: Fleet, _: str) -> Iterable[tuple[str, str]]:
 
     yield from ((key, setting.help) for key, setting in SETTINGS.items())
     with suppress(FleetError, OSError):  # the keys that need no coder are known all the same
-        for name, _ in _coders(fleet, ""):
+        for name in fleet.coder_names():
             yield from ((f"coders.{name}.{key}", one.help) for key, one in CODER_SETTINGS.items())
 
 
@@ -72,7 +66,7 @@ _NAMES: Mapping[str, Callable[[Fleet, str], Iterable[tuple[str, str]]]] = {
     "branch": lambda fleet, command: sorted(
         {run.branch: str(run.state) for run in fleet.runs.list(everything=command == "undo")}.items()
     ),
-    "coder": _coders,
+    "coder": lambda fleet, _: ((name, "") for name in fleet.coder_names()),
     "hold": lambda fleet, _: ((hold.coder, hold.reason) for hold in fleet.queue.holds()),
     "question": lambda fleet, _: ((question.id, question.text) for question in fleet.questions.pending()),
     "setting": _settings,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +19,13 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 
 from fleet.bootstrap import ancestries_behind
-from fleet.errors import InvalidInput, Refused, Unavailable
+from fleet.config.files import read_file, replace_file
+from fleet.errors import Conflict, InvalidInput, Refused, Unavailable
 from fleet.interfaces.mcp.asking import CALLERS
 from fleet.interfaces.mcp.calls import CallHandler
 from fleet.interfaces.mcp.connections import LimitedConnection
 from fleet.interfaces.mcp.server import make_server
 from fleet.interfaces.mcp.sets import chosen
-from fleet.services.tokens import kept_token
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,6 +61,26 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
     finally:
         listener.close()
         handler.close()
+
+
+def kept_token(file: Path) -> str:
+    """Return the token that clients must know, kept in a file for its user alone; who comes first makes it.
+
+    Raises `Conflict` if others can read it.
+    """
+    if not file.exists():  # it is put in place whole and at once, unless somebody else is first
+        draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        replace_file(draft, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)
+        try:
+            with suppress(FileExistsError):
+                os.link(draft, file)
+        finally:
+            draft.unlink()
+    token = (read_file(file) or "").strip()
+    if not token or file.stat().st_mode & 0o077:
+        reason = "others can read it" if token else "it is empty"
+        raise Conflict(f"{file} keeps no token: {reason}", hint="delete it, and a new one is made")
+    return token
 
 
 def make_config(app: ASGIApp, protocol: type[LimitedConnection] = LimitedConnection) -> uvicorn.Config:
