@@ -28,7 +28,7 @@ from fleet.adapters.workspaces.worktrees import environment
 from fleet.bootstrap import open_fleet, supervisor_link_of
 from fleet.ports.store import Record
 from fleet.services.fleet import Fleet
-from fleet.services.waiting import wait_until
+from fleet.services.waiting import each_change
 from fleet.shim import SOURCE as SHIM
 from fleet.work.workflow.blueprint import read_blueprint
 from fleet.work.workflow.model import Workflow
@@ -100,12 +100,11 @@ def _measure_once(stages: list[dict[str, object]], at_once: int) -> tuple[float,
 
 
 def _wait(fleet: Fleet, name: str) -> Workflow:
-    return wait_until(
-        fleet,
-        lambda: WorkflowService(fleet).get(name),
-        lambda work: work.has_ended or work.needs_person,
-        what=f"workflow {name}",
-    )
+    for _ in each_change(fleet):
+        work = WorkflowService(fleet).get(name)
+        if work.has_ended or work.needs_person:
+            return work
+    raise AssertionError("it waits without end")
 
 
 def _by_fleet(place: Scratch, repository: Path, stages: list[dict[str, object]]) -> float:
