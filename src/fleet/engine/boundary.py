@@ -160,6 +160,7 @@ class _Authors:
         self._store = context.store
         self._runs = context.runs
         self._boundary = context.member.boundary
+        self._repositories = context.member.repositories
         self._run = run
         self._before = before
         self._since = before.at
@@ -223,7 +224,7 @@ class _Authors:
         if other is None:
             return kind != "saved"
         if kind == "before":  # a person restores something, and what that replaces is kept as well
-            return bool(new) and self._boundary.is_ancestor(self._run.project, old, new)
+            return bool(new) and self._repositories.contains(self._run.project, old, new)
         # Fleet moves and deletes the others' when a workspace is removed or brought back.
         return other.id != self._run.id and not _was_at_rest(other, self._since)
 

@@ -32,10 +32,6 @@ class Boundary(Protocol):
         """Return the branch that a stash was made on, "" if nobody can tell."""
         ...
 
-    def is_ancestor(self, project: str, older: str, newer: str) -> bool:
-        """Whether one commit is part of another's history."""
-        ...
-
     def content(self, path: str) -> Content: ...
     def pin(self, place: Place, taken: Guarded) -> None:
         """Run a workspace's filters as they are configured in a state, unless that was said before."""

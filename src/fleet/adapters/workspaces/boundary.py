@@ -129,9 +129,6 @@ class GitBoundary:
         found = _STASH.match(subject)
         return found[1] if found else ""
 
-    def is_ancestor(self, project: str, older: str, newer: str) -> bool:
-        return commits.is_known_ancestor(common_git_dir(project), older, newer)
-
     def content(self, path: str) -> Content:
         return _content(Path(path))
 
