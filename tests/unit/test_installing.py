@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import Conflict, InvalidInput, NotFound, Unavailable
-from fleet.services import installing, toml_edits
+from fleet.services import config_edits, toml_edits
 from fleet.services.clients import CLIENTS, Launch, Places, Scope
 from fleet.services.config_edits import Change
 from fleet.services.installing import SKILLS, Installer
@@ -569,7 +569,7 @@ def test_whoever_is_killed_between_writing_down_and_writing_can_do_it_again(sett
 @contextmanager
 def killed_at_write(number: int) -> Iterator[None]:
     """End an installation as it is about to put its file of that number in place."""
-    real, calls = installing.write_change, count(1)
+    real, calls = config_edits.write_change, count(1)
 
     def write(change: Change) -> bool:
         if next(calls) == number:
@@ -577,7 +577,7 @@ def killed_at_write(number: int) -> Iterator[None]:
         return real(change)
 
     with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(installing, "write_change", write)
+        patch.setattr(config_edits, "write_change", write)
         yield
 
 
@@ -605,7 +605,7 @@ def test_an_update_that_was_killed_anywhere_can_be_repeated_or_taken_back(
 @contextmanager
 def written_meanwhile(file: Path, *contents: str) -> Iterator[None]:
     """Have a client write its file, again and again, just before fleet does."""
-    real, left = installing.write_change, list(contents)
+    real, left = config_edits.write_change, list(contents)
 
     def write(change: Change) -> bool:
         if change.piece.file == str(file) and left:
@@ -613,7 +613,7 @@ def written_meanwhile(file: Path, *contents: str) -> Iterator[None]:
         return real(change)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(installing, "write_change", write)
+        patch.setattr(config_edits, "write_change", write)
         yield
 
 

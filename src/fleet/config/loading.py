@@ -8,16 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from fleet.config.files import (
-    KeyPath,
-    keep,
-    last_good,
-    parse_toml,
-    project_file,
-    read_file,
-    require_plain,
-    user_file,
-)
+from fleet.config import files
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Settings, Source, Value, unknown
 from fleet.domain.event import Json
 from fleet.errors import BadConfig
@@ -26,7 +17,7 @@ from fleet.errors import BadConfig
 class _Entry(NamedTuple):
     """One value that a file or the environment sets."""
 
-    path: KeyPath
+    path: files.KeyPath
     value: Value | Json
     source: Source
 
@@ -40,15 +31,15 @@ def load(
     when `strict`, raises `BadConfig` with file, line and reason. A project's file that is a link, or in a
     linked folder, is always refused.
     """
-    files = [user_file(home)]
+    paths = [files.user_file(home)]
     # A home folder that is a repository itself has one file for both.
-    if project and project_file(project) != files[0]:
-        files.append(require_plain(project, "config.toml"))
+    if project and files.project_file(project) != paths[0]:
+        paths.append(files.require_plain(project, "config.toml"))
     warnings: list[str] = []
     entries = [
         entry
-        for file in files
-        for entry in _entries_of_file(file, home, warnings, strict=strict, is_own=file == files[0])
+        for file in paths
+        for entry in _entries_of_file(file, home, warnings, strict=strict, is_own=file == paths[0])
     ]
     values: dict[str, Value] = {key: setting.default for key, setting in SETTINGS.items()}
     coders: dict[str, dict[str, Json]] = {}
@@ -90,12 +81,12 @@ def _entries_of_file(
     file: Path, home: Path, warnings: list[str], *, strict: bool, is_own: bool
 ) -> list[_Entry]:
     try:
-        text = read_file(file)
+        text = files.read_file(file)
         if text is None:
             return []
         entries = _read(Source(str(file), text), is_own=is_own)
     except BadConfig as exc:
-        text = None if strict else last_good(home, file)
+        text = None if strict else files.last_good(home, file)
         # What was good for another version of fleet may not be so for this one.
         with contextlib.suppress(BadConfig):
             if text is not None:
@@ -103,7 +94,7 @@ def _entries_of_file(
                 warnings.append(f"{exc.message}; the last good version of the file stays in force")
                 return entries
         raise
-    keep(home, file, text)
+    files.keep(home, file, text)
     return entries
 
 
@@ -115,7 +106,7 @@ def check_text(name: str, text: str) -> None:
 def _read(source: Source, *, is_own: bool = True) -> list[_Entry]:
     """Return what the text of a file says, checked; `is_own` tells the user's file from a project's."""
     entries: list[_Entry] = []
-    for path, value in _items(parse_toml(source.name, source.text or "")):
+    for path, value in _items(files.parse_toml(source.name, source.text or "")):
         try:
             entries.append(_Entry(path, _checked(path, value, is_own), source))
         except ValueError as exc:
@@ -123,7 +114,7 @@ def _read(source: Source, *, is_own: bool = True) -> list[_Entry]:
     return entries
 
 
-def _items(table: Mapping[str, object]) -> Iterator[tuple[KeyPath, object]]:
+def _items(table: Mapping[str, object]) -> Iterator[tuple[files.KeyPath, object]]:
     """Yield what is in the sections, and for the coders what is in each coder's table."""
     for section, content in table.items():
         if not isinstance(content, dict):
@@ -137,7 +128,7 @@ def _items(table: Mapping[str, object]) -> Iterator[tuple[KeyPath, object]]:
                 yield (section, key), value
 
 
-def _checked(path: KeyPath, value: object, is_own: bool) -> Value | Json:
+def _checked(path: files.KeyPath, value: object, is_own: bool) -> Value | Json:
     """Return a value as its setting takes it; raise `ValueError` for valid TOML that is no valid setting."""
     key = ".".join(path)
     match path:

@@ -13,18 +13,9 @@ from typing import TypeAlias
 
 from fleet.config.files import locked
 from fleet.errors import Conflict, InvalidInput, NotFound
+from fleet.services import config_edits as edits
 from fleet.services.clients import CLIENTS, Format, Launch, Piece, Places, Scope, clients_in_use, status_line
-from fleet.services.config_edits import (
-    Change,
-    ConfigEdit,
-    EditRegister,
-    KeptCopies,
-    place_of,
-    plan_edit,
-    plan_removal,
-    remove_folders,
-    write_change,
-)
+from fleet.services.config_edits import Change, ConfigEdit
 
 Plan: TypeAlias = Callable[[], Change]
 
@@ -49,8 +40,8 @@ class Installer:
         self._places = places
         self._launch = launch
         self._is_found = is_found
-        self._register = EditRegister(self._folder / "placements.json")
-        self._copies = KeptCopies(self._folder / "before")
+        self._register = edits.EditRegister(self._folder / "placements.json")
+        self._copies = edits.KeptCopies(self._folder / "before")
 
     # putting in
 
@@ -69,10 +60,11 @@ class Installer:
             wanted: dict[str, Piece] = {}  # by place: several clients read the same folder of skills
             for client in chosen:
                 for piece in self._pieces(client, scope, skills, known):
-                    same = wanted.setdefault(place_of(piece.file), replace(piece, project=project))
-                    wanted[place_of(piece.file)] = replace(same, clients=(*same.clients, client))
+                    same = wanted.setdefault(edits.place_of(piece.file), replace(piece, project=project))
+                    wanted[edits.place_of(piece.file)] = replace(same, clients=(*same.clients, client))
             plans = [
-                partial(plan_edit, piece, known.get(place), self._copies) for place, piece in wanted.items()
+                partial(edits.plan_edit, piece, known.get(place), self._copies)
+                for place, piece in wanted.items()
             ]
             return self._do(plans, known, is_dry)
 
@@ -114,7 +106,7 @@ class Installer:
             ]
             head = Path(pieces[0].file)  # SKILL.md
             # Into a skill of the user's own goes nothing of ours.
-            is_theirs = head.exists() and place_of(head) not in known
+            is_theirs = head.exists() and edits.place_of(head) not in known
             yield from pieces[:1] if is_theirs else pieces
 
     def advice_on_path(self, scope: Scope, skills: Sequence[str]) -> str:
@@ -143,7 +135,7 @@ class Installer:
 
     def _less(self, edit: ConfigEdit, clients: set[str]) -> Change:
         left = tuple(name for name in edit.clients if name not in clients)
-        change = plan_removal(edit, self._copies)
+        change = edits.plan_removal(edit, self._copies)
         if not left:
             return change
         note = f"{', '.join(left)} read{'s' if len(left) == 1 else ''} it, too"
@@ -161,10 +153,10 @@ class Installer:
             return planned
         self._write_down(planned, known)
         done = [self._carry_out(change, plan, known) for change, plan in zip(planned, plans, strict=True)]
-        places = [place_of(change.piece.file) for change in done if not change.edit]
+        places = [edits.place_of(change.piece.file) for change in done if not change.edit]
         gone = [known.pop(place) for place in places if place in known]
         for edit in sorted(gone, key=lambda one: -len(one.folders)):
-            remove_folders(edit.folders)
+            edits.remove_folders(edit.folders)
         # What was there before a change that was made is not in its file any more.
         settled = [replace(one, edit=one.edit and replace(one.edit, was=None)) for one in done]
         self._write_down(settled, known)
@@ -175,13 +167,13 @@ class Installer:
         for change in changes:
             self._copies.keep(change.before)
             if change.edit:
-                known[place_of(change.piece.file)] = change.edit
+                known[edits.place_of(change.piece.file)] = change.edit
         self._register.save(known)
 
     def _carry_out(self, change: Change, plan: Plan, known: dict[str, ConfigEdit]) -> Change:
         """Make a change; if somebody else was quicker, plan it anew from what they wrote."""
         for _ in range(TRIES):
-            if not change.is_made or write_change(change):
+            if not change.is_made or edits.write_change(change):
                 return change
             change = plan()
             self._write_down([change], known)

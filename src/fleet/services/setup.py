@@ -9,15 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
-from fleet.config.files import (
-    locked,
-    parse_toml,
-    project_file,
-    read_file,
-    replace_file,
-    require_plain,
-    user_file,
-)
+from fleet.config import files
 from fleet.config.loading import check_text
 from fleet.config.settings import CODER_SETTINGS, SETTINGS, Value, find_setting
 from fleet.domain.event import Json
@@ -57,16 +49,17 @@ class ConfigService:
 
     def files(self) -> tuple[Path, Path | None]:
         """Return the files for all projects and for this one; None outside of a project."""
-        return user_file(self._fleet.home), project_file(self._fleet.project) if self._fleet.project else None
+        home, project = self._fleet.home, self._fleet.project
+        return files.user_file(home), files.project_file(project) if project else None
 
     def file(self, *, for_user: bool) -> Path:
         """Return the file to change. Raises `InvalidInput` outside of a project."""
         if for_user:
-            return user_file(self._fleet.home)
+            return files.user_file(self._fleet.home)
         if self._fleet.project is None:
             hint = ("add ", Argument("config.set", "user"), " to change the file for all projects")
             raise InvalidInput(f"{Path.cwd()} is not inside a project", hint=hint)
-        return require_plain(self._fleet.project, "config.toml")
+        return files.require_plain(self._fleet.project, "config.toml")
 
     def set(self, key: str, value: str, *, for_user: bool, by: Callable[[], str]) -> Path:
         """Set one value in a file, and return the file. A supervisor that is up looks at it at once."""
@@ -117,7 +110,7 @@ def plan_init(
 
     Raises `Conflict` where there is one already, unless `force`.
     """
-    file = require_plain(repository, "config.toml")
+    file = files.require_plain(repository, "config.toml")
     if file.exists() and not force:
         raise _already_there(file)
     type_ = type_ or detect_type(repository)
@@ -125,8 +118,8 @@ def plan_init(
         raise InvalidInput(
             f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
         )
-    files, commands = preset_for(type_, repository)
-    values: dict[str, Value] = {"setup.credential_files": files, "setup.commands": commands}
+    credentials, commands = preset_for(type_, repository)
+    values: dict[str, Value] = {"setup.credential_files": credentials, "setup.commands": commands}
     for imported in older:
         values.update(imported.values)
     text = _render(values)
@@ -148,13 +141,13 @@ def apply_init(plan: InitPlan) -> None:
     if plan.file.exists() and not plan.overwrites:
         raise _already_there(plan.file)
     plan.file.parent.mkdir(exist_ok=True)
-    replace_file(plan.file, plan.text.encode(), mode=0o644)
+    files.replace_file(plan.file, plan.text.encode(), mode=0o644)
     if plan.gitignore_lines:
         file = plan.gitignore.resolve()
-        text = read_file(file) or ""
+        text = files.read_file(file) or ""
         text += "" if not text or text.endswith("\n") else "\n"
         mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-        replace_file(file, (text + "\n".join(plan.gitignore_lines) + "\n").encode(), mode=mode)
+        files.replace_file(file, (text + "\n".join(plan.gitignore_lines) + "\n").encode(), mode=mode)
 
 
 def set_value(file: Path, key: str, text: str) -> Json:
@@ -173,15 +166,15 @@ def set_value(file: Path, key: str, text: str) -> Json:
     file = file.resolve()
     path = key.split(".", 2)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(os.open(file.parent, os.O_RDONLY)):  # nobody else changes files of this folder through us
-        new = _edited(file, read_file(file) or "", path, value)
+    with files.locked(os.open(file.parent, os.O_RDONLY)):  # from others who change it through us
+        new = _edited(file, files.read_file(file) or "", path, value)
         check_text(str(file), new)
-        found: Any = parse_toml(str(file), new)
+        found: Any = files.parse_toml(str(file), new)
         for name in path:
             found = found[name]
         if found != value:
             raise BadConfig(str(file), f"{key} cannot be set in this layout; edit the file by hand")
-        replace_file(file, new.encode(), mode=file.stat().st_mode & 0o777 if file.exists() else 0o600)
+        files.replace_file(file, new.encode(), mode=file.stat().st_mode & 0o777 if file.exists() else 0o600)
     return value
 
 
@@ -220,7 +213,7 @@ def _literal(value: Value) -> str:
 
 def _lines_to_ignore(repository: Path, values: Mapping[str, Value]) -> tuple[str, ...]:
     """Name the credential files that git would otherwise take for an agent's work."""
-    ignored = (read_file(repository / ".gitignore") or "").splitlines()
+    ignored = (files.read_file(repository / ".gitignore") or "").splitlines()
     wanted = [
         name
         for name in cast("Sequence[str]", values["setup.credential_files"])
@@ -242,7 +235,7 @@ def _lines_to_ignore(repository: Path, values: Mapping[str, Value]) -> tuple[str
 def _parse_freely(text: str) -> Json:
     """Read a value that only a coder's adapter knows: TOML where it is some, else the text itself."""
     try:
-        table = parse_toml("value", f"value = {text}")
+        table = files.parse_toml("value", f"value = {text}")
     except BadConfig:
         return text
     return cast("Json", table["value"]) if len(table) == 1 else text
