@@ -81,8 +81,8 @@ class StageRunner(ABC, Generic[PartT]):
     @abstractmethod
     def _status(self, part: PartT, start: str) -> OrderStatus: ...
 
-    @abstractmethod
-    def _cancelled(self, part: PartT) -> PartT: ...
+    def _cancelled(self, part: Any) -> Any:
+        return part if part.has_ended else replace(part, is_wanted=False)
 
     def _spent_on(self, names: Iterable[TaskId]) -> float:
         return sum(task.spent_usd for name in names if (task := self._tasks.peek(name)))
@@ -149,9 +149,6 @@ class AgentRunner(StageRunner[Task]):
 
     def cancel(self, name: TaskId) -> None:
         self._tasks.close_open(name, CANCELLED)
-
-    def _cancelled(self, part: Task) -> Task:
-        return part.close(CANCELLED, time.time())
 
 
 class PairRunner(StageRunner[Pair]):
@@ -245,9 +242,6 @@ class RaceRunner(StageRunner[Race]):
         )
         return OrderStatus(outcomes=(outcome,))
 
-    def _cancelled(self, part: Race) -> Race:
-        return part if part.has_ended else replace(part, is_wanted=False)
-
 
 class GateRunner(StageRunner[Trial]):
     """A trial of what the stages before it have left."""
@@ -275,9 +269,6 @@ class GateRunner(StageRunner[Trial]):
             head=start,
         )
         return OrderStatus(outcomes=(outcome,))
-
-    def _cancelled(self, part: Trial) -> Trial:
-        return part if part.has_ended else replace(part, is_wanted=False)
 
 
 class WorkflowRunner(StageRunner[Workflow]):
