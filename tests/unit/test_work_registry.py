@@ -54,7 +54,7 @@ def test_lineage_goes_through_a_new_kind(store: Store) -> None:
 
 def test_results_of_a_new_kind_can_be_merged(store: Store) -> None:
     results = Results(store)
-    assert results.knows("y-1")
+    assert results.peek("y-1")
     assert results.require("y-1", "/project") == ("fleet/y-1",)
     assert results.is_result("fleet/y-1", "y-1")
     assert results.without_agent("/project") == ["fleet/y-1", "fleet/y-2"]

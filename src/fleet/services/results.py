@@ -19,18 +19,10 @@ class Results:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def knows(self, name: str) -> bool:
-        """Whether an id is that of work made of tasks."""
-        return self.peek(name) is not None
-
     def peek(self, name: str) -> Work | None:
+        """Return the work made of tasks that has an id, if there is one."""
         found = find_work(self._store, name)
         return found.work if found else None
-
-    def branches_of(self, name: str) -> tuple[str, ...]:
-        """Branches with accepted work; empty if there is none, or no work of that id."""
-        found = find_work(self._store, name)
-        return found.kind.branches(self._store, found.work) if found else ()
 
     def without_agent(self, project: str) -> list[str]:
         """Results in a project that are on no agent's branch, oldest first."""
@@ -43,10 +35,10 @@ class Results:
 
     def require(self, name: str, project: str) -> tuple[str, ...]:
         """Branches with accepted work; raise `NotFound` if there is none, or the work is elsewhere."""
-        whole = self.peek(name)
-        if whole is not None and whole.project != project:
-            raise NotFound(f"{name} is not of {project}", hint=f"its result is in {whole.project}")
-        branches = self.branches_of(name)
+        found = find_work(self._store, name)
+        if found and found.work.project != project:
+            raise NotFound(f"{name} is not of {project}", hint=f"its result is in {found.work.project}")
+        branches = found.kind.branches(self._store, found.work) if found else ()
         if not branches:
             raise NotFound(f"{name} has no result that could be merged", hint="name a branch of it instead")
         return branches

@@ -194,7 +194,7 @@ class TrainService(WorkService[Train]):
 
     def _named(self, project: str, name: str) -> list[str]:
         """Return the branch of a name: its own, a run's or a task's; or all that came of a workflow, say."""
-        if self._results.knows(name):
+        if self._results.peek(name):
             return [*self._results.require(name, project)]
         branch = name.removeprefix("refs/heads/")
         owners = (self._runs.peek(RunId(branch)), self._tasks.peek(TaskId(branch)))
@@ -207,7 +207,7 @@ class TrainService(WorkService[Train]):
         )
 
     def _of_batch(self, project: str, batch: str) -> list[str]:
-        if self._results.knows(batch):  # not all that was tried on the way to it
+        if self._results.peek(batch):  # not all that was tried on the way to it
             return [*self._results.require(batch, project)]
         runs = [run.branch for run in self._runs.find("batch", batch) if run.project == project]
         tasks = [task for task in self._tasks.find("project", project) if task.batch == batch]
