@@ -662,5 +662,4 @@ class ImportTasks(
         from fleet.services.task_import import read_drafts
 
         done = call.fleet.tasks.bring_in(read_drafts(self.lines), folder=self.repo_path)
-        renamed = {old: str(new) for old, new in done.renamed.items()}
-        return ImportedTasks.of(done, renamed=renamed), []
+        return ImportedTasks.of(done), []

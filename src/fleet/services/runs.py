@@ -49,8 +49,8 @@ class How(NamedTuple):
     base: str = "HEAD"
     mode: Mode | None = None
     role: Role = Role.DOER
-    quick: bool | None = None
-    skip_permissions: bool | None = None
+    quick: bool = False
+    skip_permissions: bool = False
     on_terminal: bool = False  # a person watches: prefer tmux
     origin: str = ""  # the spawn that they come from
     budget_usd: float = 0.0  # of all of them together; 0: no limit
@@ -97,8 +97,6 @@ class RunService:
     ) -> Run:
         now = time.time()
         settings = self._fleet.settings
-        quick = settings.setup_quick if how.quick is None else how.quick
-        skip = settings.skips_permissions(coder) if how.skip_permissions is None else how.skip_permissions
         return Run(
             id=new_run_id(now),
             project=repository.top,
@@ -110,8 +108,8 @@ class RunService:
             mode=mode,
             role=how.role,
             flags=tuple(settings.coder_flags(coder)),
-            skip_permissions=skip,
-            quick=quick,
+            skip_permissions=how.skip_permissions or settings.skips_permissions(coder),
+            quick=how.quick or settings.setup_quick,
             base_ref=how.base,
             base_sha=repository.base_sha,
             state_since=now,
