@@ -44,10 +44,8 @@ def coder_named(name: str, settings: Settings) -> Coder:
             return cast("Coder", entry.load()())
         except Exception as error:  # somebody else's code may raise anything
             raise InvalidInput(f"coder {name!r} of {entry.value} cannot be loaded: {error}") from error
-    raise NotFound(
-        f"there is no coder {name!r}",
-        hint=f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] yourself",
-    )
+    hint = f"choose one of {', '.join(coder_names(settings))}, or define [coders.{name}] yourself"
+    raise NotFound(f"there is no coder {name!r}", hint=hint)
 
 
 def coder_names(settings: Settings) -> list[str]:

@@ -84,10 +84,8 @@ def ancestries_behind(client: Address, server: Address, proc: str = PROC) -> lis
     found = [ancestry_of(pid, proc) for pid in holders]
     # One that has ended while it was asked has told nothing.
     if not holders or not all((stat := stat_of(pid, proc)) and stat.is_up for pid in holders):
-        raise Refused(
-            "the process at the other end of the connection cannot be seen",
-            hint="keep the connection open, and call as the user whose server it is",
-        )
+        hint = "keep the connection open, and call as the user whose server it is"
+        raise Refused("the process at the other end of the connection cannot be seen", hint=hint)
     return found
 
 

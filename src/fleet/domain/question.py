@@ -34,10 +34,8 @@ class Question:
     def give(self, answer: str, *, by: str, now: float) -> Question:
         """Return it answered. The first answer wins; the number of an option stands for the option."""
         if self.state is not QuestionState.PENDING:
-            raise Conflict(
-                f"question {self.id} is {self.state} already: {self.answer!r}",
-                hint=("see those that are open with ", Next("question.list")),
-            )
+            hint = ("see those that are open with ", Next("question.list"))
+            raise Conflict(f"question {self.id} is {self.state} already: {self.answer!r}", hint=hint)
         said = answer.strip()
         chosen = self.numbered.get(said, said)
         return replace(self, state=QuestionState.ANSWERED, answer=chosen, answered_by=by, answered_at=now)

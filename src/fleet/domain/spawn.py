@@ -119,10 +119,8 @@ def share_of(run: Run, wanted_usd: float) -> float:
 def check_budget(wanted_usd: float) -> None:
     """Raise `InvalidInput` for a budget that no agent would be started with. 0 is no limit."""
     if 0 < wanted_usd < LEAST_SHARE_USD:
-        raise InvalidInput(
-            f"a budget of ${wanted_usd:g} is too little for any agent",
-            hint=f"give at least {LEAST_SHARE_USD:g} as budget_usd, or leave it out",
-        )
+        hint = f"give at least {LEAST_SHARE_USD:g} as budget_usd, or leave it out"
+        raise InvalidInput(f"a budget of ${wanted_usd:g} is too little for any agent", hint=hint)
 
 
 def paying(run: Run, usd: float) -> Run:
@@ -152,10 +150,8 @@ def own_mark(marks: Sequence[Mark]) -> Mark | None:
     """
     runs = {mark.run for mark in marks if mark.run}
     if len(runs) > 1:
-        raise Refused(
-            f"this process is marked as that of several runs: {', '.join(sorted(runs))}",
-            hint=f"leave ${RUN} and ${TOKEN} as they are",
-        )
+        hint = f"leave ${RUN} and ${TOKEN} as they are"
+        raise Refused(f"this process is marked as that of several runs: {', '.join(sorted(runs))}", hint=hint)
     token = next((mark.token for mark in marks if mark.token), "")
     return Mark(runs.pop(), token) if runs else None
 
@@ -202,9 +198,8 @@ def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str]
     is_agents = caller.run is not None and (".git" in project.split("/") or is_in(kept_places))
     if is_agents or not is_in(caller.repositories):
         allowed = ", ".join([*([own] if own else []), *caller.repositories])
-        raise Refused(
-            f"work may not be started in {project}", hint=f"allowed are {allowed} (limits.allowed_repos)"
-        )
+        hint = f"allowed are {allowed} (limits.allowed_repos)"
+        raise Refused(f"work may not be started in {project}", hint=hint)
 
 
 def check_own(caller: Caller, lineage: Iterable[str]) -> None:

@@ -161,10 +161,8 @@ class Task:
 
     def close(self, reason: str, now: float) -> Task:
         if self.state is TaskState.CLOSED:
-            raise Conflict(
-                f"task {self.id} is closed already",
-                hint=("reopen it with ", Next("task.reopen", task_id=self.id)),
-            )
+            hint = ("reopen it with ", Next("task.reopen", task_id=self.id))
+            raise Conflict(f"task {self.id} is closed already", hint=hint)
         return replace(
             self,
             state=TaskState.CLOSED,
@@ -180,9 +178,8 @@ class Task:
     def reopen(self, now: float) -> Task:
         """Return it open, with a clean record: who reopens it has looked into what went wrong."""
         if self.state in (TaskState.OPEN, TaskState.IN_PROGRESS):
-            raise Conflict(
-                f"task {self.id} is {self.state} already", hint=("see ", Next("task.show", task_id=self.id))
-            )
+            hint = ("see ", Next("task.show", task_id=self.id))
+            raise Conflict(f"task {self.id} is {self.state} already", hint=hint)
         again = replace(self.give_back(""), close_reason=None, closed_at=None, is_announced=False)
         return replace(again._with_clean_record(), updated_at=now)
 
@@ -283,9 +280,8 @@ class Task:
 def check_task(task: Task) -> Task:
     """Return the task; raise `InvalidInput` for what cannot be."""
     if not task.title.strip():
-        raise InvalidInput(
-            "a task needs a title", hint=("for example ", Next("task.create", title="Fix the login"))
-        )
+        hint = ("for example ", Next("task.create", title="Fix the login"))
+        raise InvalidInput("a task needs a title", hint=hint)
     if "\0" in task.title + task.description or "\n" in task.title or len(task.title) > LONGEST_TITLE:
         raise InvalidInput(
             f"a title is one line of at most {LONGEST_TITLE} characters, and no text has a NUL"

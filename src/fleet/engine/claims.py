@@ -42,10 +42,8 @@ def take_name(store: Store, host: str, home_id: str) -> None:
 
     def taken(record: Record | None) -> dict[str, Json] | None:
         if record is not None and record.body["home"] != home_id:
-            raise Conflict(
-                f"another home shares this database as host {host!r}",
-                hint="use that one, or name this one with FLEET_HOST",
-            )
+            hint = "use that one, or name this one with FLEET_HOST"
+            raise Conflict(f"another home shares this database as host {host!r}", hint=hint)
         return None if record else {"home": home_id}
 
     rewrite(store, HOST, host, taken)

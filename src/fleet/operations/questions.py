@@ -101,10 +101,8 @@ class AnswerQuestion(
         from fleet.errors import InvalidInput
 
         if (self.answer is None) == (self.option is None):
-            raise InvalidInput(
-                "give an answer or the number of an option",
-                hint=("for example ", Next("question.answer", question_id=self.question_id, answer="yes")),
-            )
+            hint = ("for example ", Next("question.answer", question_id=self.question_id, answer="yes"))
+            raise InvalidInput("give an answer or the number of an option", hint=hint)
         questions = call.fleet.questions
         asked = questions.get(self.question_id)
         call.require_repository(call.fleet.tasks.get(asked.task).project)

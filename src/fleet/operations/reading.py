@@ -134,10 +134,8 @@ def _check_text(field: Field, value: str, spelled: str, longest: int | None) -> 
     if field.choices and value not in field.choices:
         raise InvalidInput(f"{spelled} must be {wanted(field)}, got {value[:80]!r}")
     if longest is not None and len(value) > longest:
-        raise InvalidInput(
-            f"{spelled} has {len(value)} characters; the limit is {longest}",
-            hint="put it into a file of the repository, and name that",
-        )
+        hint = "put it into a file of the repository, and name that"
+        raise InvalidInput(f"{spelled} has {len(value)} characters; the limit is {longest}", hint=hint)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise InvalidInput(f"{spelled} is not valid UTF-8")
     is_file = field.file and field.position  # whoever reads its lines names the bad one

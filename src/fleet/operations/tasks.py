@@ -445,9 +445,8 @@ def _refuse_own_agent(call: Call, task: Task, what: str) -> None:
     if call.is_agent_of(task):
         from fleet.errors import Refused
 
-        raise Refused(
-            f"the agent of a task cannot {what}", hint=("ask a person with ", Next("question.ask", text="…"))
-        )
+        hint = ("ask a person with ", Next("question.ask", text="…"))
+        raise Refused(f"the agent of a task cannot {what}", hint=hint)
 
 
 class CommentTask(

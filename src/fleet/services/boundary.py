@@ -84,9 +84,8 @@ class BoundaryService:
     def _require(self, name: str) -> Run:
         found = self._fleet.runs.get(name)
         if not found.held:
-            raise Conflict(
-                f"{found.branch!r} is not held", hint=("see held ones with ", Next("boundary.list"))
-            )
+            hint = ("see held ones with ", Next("boundary.list"))
+            raise Conflict(f"{found.branch!r} is not held", hint=hint)
         return found
 
     def _resolve(self, run: Run, settled: Sequence[Outside]) -> Run:

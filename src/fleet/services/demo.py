@@ -187,10 +187,8 @@ class Demo:
             progress=show,
         )
         if not all(until(run) or run.is_at_rest for run in self.runs):
-            raise Failed(
-                f"the demo waited {PATIENCE_SECONDS:.0f} s in vain until {what}",
-                hint=f"read {self._fleet.home}/logs/supervisor.log",
-            )
+            hint = f"read {self._fleet.home}/logs/supervisor.log"
+            raise Failed(f"the demo waited {PATIENCE_SECONDS:.0f} s in vain until {what}", hint=hint)
 
     def _kill_supervisor(self, tell: Tell) -> None:
         holder = self._link.holder()

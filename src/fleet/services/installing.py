@@ -74,9 +74,8 @@ class Installer:
                 raise InvalidInput(f"there is no client {name!r}", hint=f"there are {', '.join(CLIENTS)}")
         found = names or clients_in_use(self._places, self._is_found)
         if not found:
-            raise NotFound(
-                "none of the clients that fleet knows is here", hint=f"name one: --client {'|'.join(CLIENTS)}"
-            )
+            hint = f"name one: --client {'|'.join(CLIENTS)}"
+            raise NotFound("none of the clients that fleet knows is here", hint=hint)
         return found
 
     def _project(self, scope: Scope) -> str:
@@ -177,10 +176,8 @@ class Installer:
                 return change
             change = plan()
             self._write_down([change], known)
-        raise Conflict(
-            f"{change.piece.file} was written by somebody else, again and again",
-            hint="close that client, and repeat",
-        )
+        hint = "close that client, and repeat"
+        raise Conflict(f"{change.piece.file} was written by somebody else, again and again", hint=hint)
 
     def _locked(self, is_dry: bool) -> AbstractContextManager[None]:
         """Let one at a time change files through us; the file stays, for all to wait at the same one."""

@@ -170,9 +170,8 @@ class PromptTaskService:
         check_text(name)
         detail = self._named(name)
         if detail and detail.run is None:
-            raise NotFound(
-                f"worker {detail.prompt_task.id} was not started yet", hint="see `get_worker_status`"
-            )
+            hint = "see `get_worker_status`"
+            raise NotFound(f"worker {detail.prompt_task.id} was not started yet", hint=hint)
         return detail.run if detail else None
 
     def id_meant(self, name: str, *, folder: str) -> str:
@@ -243,10 +242,8 @@ class PromptTaskService:
         if detail is None or detail.run is None or not detail.is_over:
             return self._fleet.runs.prompt(RunId(run.id), text)
         if not detail.run.has_workspace or detail.run.is_to_end:
-            raise Conflict(
-                f"the workspace of worker {detail.prompt_task.id} was removed",
-                hint=f"start another one with base_ref={run.branch!r}",
-            )
+            hint = f"start another one with base_ref={run.branch!r}"
+            raise Conflict(f"the workspace of worker {detail.prompt_task.id} was removed", hint=hint)
         if not text.strip():
             raise InvalidInput("there is nothing in the prompt")
         self._fleet.tasks.ask_more(detail.task, detail.run, text, owner=self._fleet.host)
@@ -258,10 +255,8 @@ class PromptTaskService:
         """End a prompt task and its agent; what it did is saved. Raises `Conflict` if it is over."""
         detail = self.get(name)
         if detail.is_over:
-            raise Conflict(
-                f"worker {detail.prompt_task.id} is {detail.state} already",
-                hint="`cleanup_worker` clears it away",
-            )
+            hint = "`cleanup_worker` clears it away"
+            raise Conflict(f"worker {detail.prompt_task.id} is {detail.state} already", hint=hint)
         self._fleet.tasks.close(detail.task.id, f"cancelled by {by}", by=by)
         now = time.time()
         self._prompt_tasks.update(
@@ -279,9 +274,8 @@ class PromptTaskService:
         """
         detail = self.get(name)
         if not detail.is_over:
-            raise Conflict(
-                f"worker {detail.prompt_task.id} is {detail.state}", hint="end it with `cancel_worker` first"
-            )
+            hint = "end it with `cancel_worker` first"
+            raise Conflict(f"worker {detail.prompt_task.id} is {detail.state}", hint=hint)
         if workspace and detail.task.state is not TaskState.CLOSED:
             self._fleet.tasks.close(detail.task.id, "cleared away")
         # All attempts at it, the newest first.

@@ -63,18 +63,14 @@ def require_purgeable(fleet: Fleet) -> None:
     if (home / "fleet.db").exists():  # else its records are elsewhere, and stay
         left += [run.branch for run in fleet.runs.list() if run.has_workspace or run.has_work]
     if left:
-        raise Conflict(
-            f"agents have workspaces there: {left[0]}, say",
-            hint="`fleet kill '*'` in their repositories saves their work there, and removes them",
-        )
+        hint = "`fleet kill '*'` in their repositories saves their work there, and removes them"
+        raise Conflict(f"agents have workspaces there: {left[0]}, say", hint=hint)
     kept = sorted((home / "workspaces").glob("*/.kept/*"))  # see docs/howto/workspaces.md
     beside = (path for folder in kept for path in sorted(folder.glob("*")))
     beside = (path for path in beside if path.name not in ("saved", "objects"))
     if set_aside := [path for path in beside if not path.is_dir() or any(path.iterdir())]:
-        raise Conflict(
-            f"files of agents that no repository holds are there: {set_aside[0]}, say",
-            hint="move them to where you want them, or delete them",
-        )
+        hint = "move them to where you want them, or delete them"
+        raise Conflict(f"files of agents that no repository holds are there: {set_aside[0]}, say", hint=hint)
     for folder in kept:
         if os.path.lexists(folder / "saved") or any((folder / "objects").glob("pack/*.pack")):
             _require_second_copy(fleet, folder)

@@ -51,9 +51,8 @@ class QuestionService:
         if run and task.run != run:
             raise Conflict(f"task {task.id} is not this run's any more", hint="end your turn")
         if task.state is TaskState.CLOSED:
-            raise Conflict(
-                f"task {task.id} is closed", hint=("reopen it with ", Next("task.reopen", task_id=task.id))
-            )
+            hint = ("reopen it with ", Next("task.reopen", task_id=task.id))
+            raise Conflict(f"task {task.id} is closed", hint=hint)
         asked = self._questions.ask(task.id, " ".join(text.split()), options=tuple(choices))
         self._records.note(task.id, "asked", asked.text)
         self._link.wake()
@@ -69,10 +68,8 @@ class QuestionService:
         try:
             yield path
         except OSError as error:
-            raise Failed(
-                f"recorded, but cannot write to {path}: {error.strerror}",
-                hint=("make that a plain file again; see ", Next("task.show", task_id=task.id)),
-            ) from error
+            hint = ("make that a plain file again; see ", Next("task.show", task_id=task.id))
+            raise Failed(f"recorded, but cannot write to {path}: {error.strerror}", hint=hint) from error
 
     def pending(self) -> list[Question]:
         """Return the open questions, newest first."""
@@ -136,10 +133,8 @@ class QuestionService:
         elif len(name) >= SHORTEST_END:
             found = [one for one in pending if one.id.endswith(name) or one.task.endswith(name)]
         if len(found) > 1:
-            raise Conflict(
-                f"{name!r} may mean {' or '.join(question.id for question in found)}",
-                hint="give more of the id",
-            )
+            hint = "give more of the id"
+            raise Conflict(f"{name!r} may mean {' or '.join(question.id for question in found)}", hint=hint)
         if not found:
             raise NotFound(f"there is no open question {name!r}", hint=("see ", Next("question.list")))
         return found[0]

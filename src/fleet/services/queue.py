@@ -227,9 +227,8 @@ def open_log(path: Path, count: int | None) -> BinaryIO:
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        raise NotFound(
-            f"there is no log yet: {path}", hint=("start a supervisor with ", Next("supervisor.start"))
-        ) from None
+        hint = ("start a supervisor with ", Next("supervisor.start"))
+        raise NotFound(f"there is no log yet: {path}", hint=hint) from None
     file.seek(_start_of_last(file, count) if count else 0)
     return file
 

@@ -169,10 +169,8 @@ class RunService:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and is_installed("tmux")
             return Mode.TMUX if can_show else Mode.HEADLESS
         if wanted not in facts.modes:
-            raise InvalidInput(
-                f"coder {facts.name!r} cannot run in {wanted} mode",
-                hint=f"use mode {' or '.join(sorted(facts.modes))}",
-            )
+            hint = f"use mode {' or '.join(sorted(facts.modes))}"
+            raise InvalidInput(f"coder {facts.name!r} cannot run in {wanted} mode", hint=hint)
         if wanted is Mode.TMUX and not is_installed("tmux"):
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
         return wanted
@@ -201,9 +199,8 @@ class RunService:
                 hint=("cd into one of them, or use the id of the run: see ", Next("run.list")),
             )
         if not found:
-            raise NotFound(
-                f"no agent has the branch or id {name!r}", hint=("see ", Next("run.list", all=True))
-            )
+            hint = ("see ", Next("run.list", all=True))
+            raise NotFound(f"no agent has the branch or id {name!r}", hint=hint)
         shown = [run for run in found if not run.is_removed]
         return (shown or found)[-1]
 
@@ -360,10 +357,8 @@ class RunService:
             hint = ("see ", Next("run.show", run=run.id))
             raise Conflict(f"{name} was not removed ({run.state})", hint=hint)
         if not run.saved_ref:
-            raise Conflict(
-                f"{name} never had a workspace: nothing to restore",
-                hint=("start it again with ", Next("run.create", branch=run.branch, prompt="…")),
-            )
+            hint = ("start it again with ", Next("run.create", branch=run.branch, prompt="…"))
+            raise Conflict(f"{name} never had a workspace: nothing to restore", hint=hint)
         self._claim_branch(run)
         return self._change(run.id, lambda run: run.want(Wanted.RESTORE))
 
@@ -399,10 +394,8 @@ class RunService:
             return None
         branches = results.require(name, whole.project)
         if gone := [one for one in branches if not self.is_branch(whole.project, one)]:
-            raise NotFound(
-                f"the result of {name} has no branch {', '.join(gone)} any more",
-                hint="name another branch of it",
-            )
+            hint = "name another branch of it"
+            raise NotFound(f"the result of {name} has no branch {', '.join(gone)} any more", hint=hint)
         refs = (f"refs/heads/{branch}" for branch in branches)
         return "".join(
             self._fleet.repositories.diff_commits(whole.project, whole.base, ref, stat=stat) for ref in refs
@@ -475,15 +468,11 @@ def _released(run: Run, facts: Facts) -> Run:
     if run.mode is Mode.HEADLESS:
         if run.is_to_switch:
             raise Conflict(f"{run.branch!r} is being taken over", hint="try again in a moment")
-        raise Conflict(
-            f"{run.branch!r} runs headless already",
-            hint=("talk to it with ", Next("run.prompt", run=run.branch, prompt="…")),
-        )
+        hint = ("talk to it with ", Next("run.prompt", run=run.branch, prompt="…"))
+        raise Conflict(f"{run.branch!r} runs headless already", hint=hint)
     if Mode.HEADLESS not in facts.modes:
-        raise Conflict(
-            f"coder {facts.name!r} cannot run headless",
-            hint=("detach with Ctrl-b d, or end it with ", Next("run.kill", patterns=[run.branch])),
-        )
+        hint = ("detach with Ctrl-b d, or end it with ", Next("run.kill", patterns=[run.branch]))
+        raise Conflict(f"coder {facts.name!r} cannot run headless", hint=hint)
     if not (run.is_live or run.is_at_rest):
         raise Conflict(f"{run.branch!r} has no screen yet ({run.state})", hint="try again in a moment")
     return run.switch(Mode.HEADLESS)
@@ -501,19 +490,16 @@ def _require_promptable(run: Run) -> None:
 
 
 def _just_taken(branch: str) -> BranchTaken:
-    return BranchTaken(
-        f"branch {branch!r} was taken by another `fleet` command just now", hint="choose another name"
-    )
+    hint = "choose another name"
+    return BranchTaken(f"branch {branch!r} was taken by another `fleet` command just now", hint=hint)
 
 
 def _check_wishes(wishes: Sequence[Wish], mode: Mode) -> None:
     for wish in wishes:
         _check_prompt(wish.prompt, wish.branch)
         if mode is Mode.HEADLESS and not wish.prompt.strip():
-            raise InvalidInput(
-                f"branch {wish.branch!r} needs a prompt to run without a terminal",
-                hint="give a prompt, or use mode tmux",
-            )
+            hint = "give a prompt, or use mode tmux"
+            raise InvalidInput(f"branch {wish.branch!r} needs a prompt to run without a terminal", hint=hint)
     names = [wish.branch.casefold() for wish in wishes]
     for number, wish in enumerate(wishes):
         if names[number] in names[:number]:

@@ -71,10 +71,8 @@ class ConfigService:
         if value and (is_fallback or key == "coder.default"):
             known = self._fleet.coder_names()
             if value not in known:
-                raise InvalidInput(
-                    f"there is no coder {value!r}",
-                    hint=f"choose one of {', '.join(known)}, or define [coders.{value}] first",
-                )
+                hint = f"choose one of {', '.join(known)}, or define [coders.{value}] first"
+                raise InvalidInput(f"there is no coder {value!r}", hint=hint)
         file = self.file(for_user=for_user)
         set_value(file, key, value)
         if self._fleet.link.is_open():
@@ -115,9 +113,8 @@ def plan_init(
         raise _already_there(file)
     type_ = type_ or detect_type(repository)
     if type_ not in PROJECT_TYPES:
-        raise InvalidInput(
-            f"unknown project type {type_!r}", hint=f"choose one of {', '.join(PROJECT_TYPES)}"
-        )
+        hint = f"choose one of {', '.join(PROJECT_TYPES)}"
+        raise InvalidInput(f"unknown project type {type_!r}", hint=hint)
     credentials, commands = preset_for(type_, repository)
     values: dict[str, Value] = {"setup.credential_files": credentials, "setup.commands": commands}
     for imported in older:

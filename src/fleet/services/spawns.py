@@ -108,9 +108,8 @@ class SpawnService:
         if name := named or next(above, ""):
             run = self._runs.peek(name)
             if run is None:
-                raise Refused(
-                    f"run {name!r} belongs to another home", hint=f"unset ${RUN} to act as a person"
-                )
+                hint = f"unset ${RUN} to act as a person"
+                raise Refused(f"run {name!r} belongs to another home", hint=hint)
             self._require_of_run(run, [caller])
             return self._agent(run)
         return replace(_free_caller(self._fleet.settings), user=user)
@@ -119,10 +118,8 @@ class SpawnService:
         agents = self._fleet.live_agents(run)
         if agents is None or all(is_of_run(caller, run.id, agents) for caller in callers):
             return
-        raise Refused(
-            f"a process that claims run {run.id} was not started by that run's agent",
-            hint=f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts",
-        )
+        hint = f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts"
+        raise Refused(f"a process that claims run {run.id} was not started by that run's agent", hint=hint)
 
     def _agent(self, run: Run) -> Caller:
         spawn = Lineage(self._fleet.store).spawn_behind(run.id)
@@ -152,9 +149,8 @@ class SpawnService:
         if folder is None:
             return Admission()
         if project_at(folder) is None:
-            raise InvalidInput(
-                f"not a git repository: {folder!r}", hint="cd into one, or name a folder in one"
-            )
+            hint = "cd into one, or name a folder in one"
+            raise InvalidInput(f"not a git repository: {folder!r}", hint=hint)
         found = self._checked(caller, folder, base) if caller.is_bounded else Admission()
         if access is not Access.START or not is_recorded:
             return found
@@ -164,10 +160,8 @@ class SpawnService:
         """Ask git once which repository a folder belongs to; whoever works there is not to ask again."""
         found = self._fleet.repositories.inspect(folder, base, ())
         if not found.is_plain:
-            raise Refused(
-                f"{folder!r} has its git folder elsewhere, in {found.git_dir}",
-                hint="name the main checkout of a repository in repo_path",
-            )
+            hint = "name the main checkout of a repository in repo_path"
+            raise Refused(f"{folder!r} has its git folder elsewhere, in {found.git_dir}", hint=hint)
         check_repository(caller, found.top, kept_places=self._kept_places())
         return Admission(folder=found.top, base=found.base_sha)
 

@@ -263,10 +263,8 @@ class Plan:
         if self._bad:
             told = [f"line {line}: {problem}" for line, problem in sorted(self._bad)]
             more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
-            raise InvalidInput(
-                "\n".join(["nothing was imported:", *told[:MOST_TOLD], *more]),
-                hint="correct the file and import it again",
-            )
+            hint = "correct the file and import it again"
+            raise InvalidInput("\n".join(["nothing was imported:", *told[:MOST_TOLD], *more]), hint=hint)
         imported = Imported(added=tuple(order), present=tuple(self._present), renamed=self._renamed)
         return [tasks[name] for name in order], imported
 

@@ -220,9 +220,8 @@ class TaskService:
             if not was_blocked:
                 return wanted
             if run is None or run.has_ended:
-                raise Conflict(
-                    f"task {task.id} is blocked, and its agent's turn has ended", hint="leave it to a person"
-                )
+                hint = "leave it to a person"
+                raise Conflict(f"task {task.id} is blocked, and its agent's turn has ended", hint=hint)
             # It is under way again, and its last prompt is the one that a person gave its run.
             prompt = self._runs.prompt(run.id, run.prompts) or ""
             under_way = replace(wanted, state=TaskState.IN_PROGRESS, turn=run.prompts, prompt=prompt)
@@ -239,10 +238,8 @@ class TaskService:
 
         def blocked(task: Task) -> Task:
             if task.state is not TaskState.OPEN:
-                raise Conflict(
-                    f"task {task.id} is {task.state}; only open tasks can be blocked",
-                    hint=("see ", Next("task.show", task_id=task.id)),
-                )
+                hint = ("see ", Next("task.show", task_id=task.id))
+                raise Conflict(f"task {task.id} is {task.state}; only open tasks can be blocked", hint=hint)
             return task.block(reason)
 
         return self._change(name, blocked, "blocked", reason, by=by)
@@ -259,10 +256,8 @@ class TaskService:
                 "w": Next("workflow.retry", workflow_id=whole, stage="STAGE"),
                 "p": Next("pair.show", pair_id=whole),
             }
-            raise Conflict(
-                f"task {task.id} is a part of {whole}",
-                hint=("see ", hints.get(whole[:1], Next("run.list", all=True))),
-            )
+            hint = ("see ", hints.get(whole[:1], Next("run.list", all=True)))
+            raise Conflict(f"task {task.id} is a part of {whole}", hint=hint)
         last_run: RunId | None = None
 
         def reopened(task: Task) -> Task:
@@ -333,9 +328,8 @@ class TaskService:
         task = self.get(name)
         dep = next((dep for dep in task.deps if dep == on), None) or self.get(on).id
         if dep not in task.deps:
-            raise NotFound(
-                f"{task.id} does not wait for {dep}", hint=("see ", Next("task.tree", task_id=task.id))
-            )
+            hint = ("see ", Next("task.tree", task_id=task.id))
+            raise NotFound(f"{task.id} does not wait for {dep}", hint=hint)
         self._tasks.unlink(task.id, dep)
 
         def without_dep(task: Task) -> Task:
@@ -459,9 +453,8 @@ def place(folder: str, *, option: str = "--cwd") -> tuple[str, str]:
         raise InvalidInput(f"there is no folder {folder!r}", hint=f"cd into another one{otherwise}")
     project = project_at(folder)
     if project is None:
-        raise InvalidInput(
-            f"not a git repository: {str(Path(folder).resolve())!r}", hint=f"cd into one{otherwise}"
-        )
+        hint = f"cd into one{otherwise}"
+        raise InvalidInput(f"not a git repository: {str(Path(folder).resolve())!r}", hint=hint)
     return str(Path(folder).resolve()), project
 
 

@@ -14,9 +14,8 @@ def check_text(*texts: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput(
-                "a text is not valid UTF-8", hint="see how your terminal encodes it"
-            ) from error
+            hint = "see how your terminal encodes it"
+            raise InvalidInput("a text is not valid UTF-8", hint=hint) from error
         if "\0" in text:
             raise InvalidInput("a text holds a NUL")
 

@@ -52,10 +52,8 @@ def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
         is_there = False
     if not is_there:
         # Only an inline table is closed to what comes after it.
-        raise InvalidInput(
-            f"nothing can be added to {path[0]!r}, which is an inline table",
-            hint=f"put this into it by hand: {path[-1]} = {_literal(value)}",
-        )
+        hint = f"put this into it by hand: {path[-1]} = {_literal(value)}"
+        raise InvalidInput(f"nothing can be added to {path[0]!r}, which is an inline table", hint=hint)
     return len(text), piece
 
 

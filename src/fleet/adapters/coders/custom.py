@@ -137,10 +137,8 @@ class CustomCoder(JsonCoder):
             return self._interactive_resume
         if turn.session and not turn.prompt and not _has(self._interactive, "{session}"):
             name = self.facts.name
-            raise InvalidInput(
-                f"coder {name!r} cannot resume a session in tmux",
-                hint=f"give coders.{name}.interactive_resume_command, with {{session}} in it",
-            )
+            hint = f"give coders.{name}.interactive_resume_command, with {{session}} in it"
+            raise InvalidInput(f"coder {name!r} cannot resume a session in tmux", hint=hint)
         return self._interactive
 
     def _role_flags(self, turn: Turn) -> tuple[str, ...]:
@@ -150,10 +148,8 @@ class CustomCoder(JsonCoder):
             return ()
         if self._reviewer_flags is None:
             name = self.facts.name
-            raise InvalidInput(
-                f"coder {name!r} has no way to only read",
-                hint=f"give coders.{name}.reviewer_flags, or choose another coder",
-            )
+            hint = f"give coders.{name}.reviewer_flags, or choose another coder"
+            raise InvalidInput(f"coder {name!r} has no way to only read", hint=hint)
         return self._reviewer_flags
 
     def read(self, line: bytes) -> Sequence[Event]:

@@ -84,9 +84,8 @@ class GithubForge:
         said = _message_in(error)
         told = f"{self._api_url} answered {error.code} to {method}" + (f": {said}" if said else "")
         if error.code in (401, 403, 404):
-            return Unavailable(
-                told, hint="see that the token of merge.token_variable may write pull requests"
-            )
+            hint = "see that the token of merge.token_variable may write pull requests"
+            return Unavailable(told, hint=hint)
         return Failed(told) if error.code < 500 else Unavailable(told, hint="try again later")
 
 

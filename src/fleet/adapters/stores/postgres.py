@@ -357,10 +357,8 @@ class PostgresStore(SqlStore):
             )
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
-            raise StoreUnusable(
-                f"{self._place} holds text as {encoding}, and fleet needs UTF8",
-                hint="make another database with `createdb --encoding=UTF8 --template=template0 NAME`",
-            )
+            hint = "make another database with `createdb --encoding=UTF8 --template=template0 NAME`"
+            raise StoreUnusable(f"{self._place} holds text as {encoding}, and fleet needs UTF8", hint=hint)
 
     def _damaged(self, reason: str) -> StoreUnusable:
         return StoreUnusable(
@@ -429,10 +427,8 @@ def migrate(
         version = _schema_version(connection)
         if version == 0:
             if _number(connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'fleet'")):
-                raise StoreUnusable(
-                    f"{place} has a schema 'fleet' of another program",
-                    hint="name another database in database.url",
-                )
+                hint = "name another database in database.url"
+                raise StoreUnusable(f"{place} has a schema 'fleet' of another program", hint=hint)
             connection.execute("CREATE SCHEMA IF NOT EXISTS fleet")
             connection.execute("CREATE TABLE fleet.meta (identity TEXT NOT NULL, version INTEGER NOT NULL)")
             connection.execute("INSERT INTO fleet.meta VALUES (gen_random_uuid()::text, 0)")
@@ -482,10 +478,8 @@ def _place(url: str) -> str:
         known = conninfo_to_dict(url)
     except psycopg.Error:
         # Its words may repeat a part of the password, so they are not passed on.
-        raise InvalidInput(
-            "the database URL cannot be read",
-            hint="write it as postgresql://user:password@host:5432/database",
-        ) from None
+        hint = "write it as postgresql://user:password@host:5432/database"
+        raise InvalidInput("the database URL cannot be read", hint=hint) from None
     host, port = known.get("host") or "localhost", known.get("port") or 5432
     return f"PostgreSQL database {known.get('dbname') or known.get('user') or ''!r} at {host}:{port}"
 
@@ -507,9 +501,8 @@ def _told(place: str, problem: psycopg.Error) -> FleetError:
             hint = "let its owner `GRANT CREATE ON DATABASE … TO` the user of database.url"
             return StoreUnusable(f"may not use {place}: {reason}", hint=hint)
         case errors.UndefinedTable() | errors.UndefinedColumn() | errors.InvalidSchemaName():
-            return StoreUnusable(
-                f"fleet's tables in {place} were removed or changed: {reason}", hint="run `fleet doctor`"
-            )
+            hint = "run `fleet doctor`"
+            return StoreUnusable(f"fleet's tables in {place} were removed or changed: {reason}", hint=hint)
         case _ if _may_pass(problem):
             hint = "see that the server is up and database.url is right, then try again"
             return StoreAway(f"cannot reach {place}: {reason}", hint=hint)

@@ -167,9 +167,8 @@ class SqliteStore(SqlStore):
         if _schema_version(connection) == 0:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if tables and _schema_version(connection) == 0:  # nobody has made them ours meanwhile
-                raise StoreUnusable(
-                    f"{self._place} is a database of another program", hint="move it away, or set FLEET_HOME"
-                )
+                hint = "move it away, or set FLEET_HOME"
+                raise StoreUnusable(f"{self._place} is a database of another program", hint=hint)
             _enter_wal(connection)
         migrate(connection, MIGRATIONS)
 
@@ -253,9 +252,8 @@ class SqliteStore(SqlStore):
 
     def _check_still_there(self) -> None:
         if _identity(self._place) != self._file:
-            raise StoreUnusable(
-                f"{self._place} was removed or replaced while in use", hint="start the command again"
-            )
+            hint = "start the command again"
+            raise StoreUnusable(f"{self._place} was removed or replaced while in use", hint=hint)
         if self._log is not None and _identity(f"{self._place}-wal") != self._log:
             self._save_log()
 
@@ -399,9 +397,8 @@ def _unusable(path: str, code: int, reason: str) -> StoreUnusable:
             hint = "make it writable for you, or set FLEET_HOME to a folder that is"
             return StoreUnusable(f"cannot write {path}: the file or its disk is read-only", hint=hint)
         case _:
-            return StoreUnusable(
-                f"cannot use {path}: {reason}", hint="look at the disk and the file's permissions"
-            )
+            hint = "look at the disk and the file's permissions"
+            return StoreUnusable(f"cannot use {path}: {reason}", hint=hint)
 
 
 # A connection must not live through a fork: SQLite notes its locks per process, so that even a new

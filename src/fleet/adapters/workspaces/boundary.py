@@ -244,9 +244,8 @@ def _restore_ref(project: str, common: Path, run: str, found: Outside) -> None:
     if now == found.old:
         return
     if now != found.new:
-        raise Conflict(
-            f"{found.name} was moved again since, to {now or 'nothing'}", hint="accept the change instead"
-        )
+        hint = "accept the change instead"
+        raise Conflict(f"{found.name} was moved again since, to {now or 'nothing'}", hint=hint)
     if now:
         _write_kept(common, run, _REPLACED, parents=[now])
     if not found.old:

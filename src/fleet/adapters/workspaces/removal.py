@@ -63,10 +63,8 @@ def _save_and_move(site: Site) -> Saved | None:
                 folders.remove_file(site.moving)
                 return saved
             _take_back(site)
-    raise Conflict(
-        f"{str(site.path)!r} changes while it is being saved",
-        hint="nothing was removed; end whatever writes there, then try again",
-    )
+    hint = "nothing was removed; end whatever writes there, then try again"
+    raise Conflict(f"{str(site.path)!r} changes while it is being saved", hint=hint)
 
 
 def _take_back(site: Site) -> None:

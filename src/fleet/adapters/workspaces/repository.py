@@ -154,14 +154,11 @@ def _ask(folder: str, base_ref: str) -> list[str]:
 
 def _no_commit(common: str, base_ref: str) -> UnusableRepository | NotFound:
     if not git("for-each-ref", "--count=1", cwd=common):
-        return UnusableRepository(
-            f"the repository {common!r} has no commits yet",
-            hint="make a first one: `git add -A && git commit -m start`",
-        )
+        hint = "make a first one: `git add -A && git commit -m start`"
+        return UnusableRepository(f"the repository {common!r} has no commits yet", hint=hint)
     folder = common.removesuffix("/.git")
-    return NotFound(
-        f"{base_ref!r} names no commit of {folder!r}", hint="run `git branch -a` to see its branches"
-    )
+    hint = "run `git branch -a` to see its branches"
+    return NotFound(f"{base_ref!r} names no commit of {folder!r}", hint=hint)
 
 
 def _refuse_reftable(common: str) -> None:

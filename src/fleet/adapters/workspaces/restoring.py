@@ -168,15 +168,11 @@ def _ready_branch(site: Site, manifest: Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
     branch = worktrees.look_up_branch(site)
     if branch and branch.tip not in (manifest.tip, manifest.commit):
-        raise Conflict(
-            f"branch {site.place.branch!r} has moved since the workspace was removed",
-            hint=f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again",
-        )
+        hint = f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again"
+        raise Conflict(f"branch {site.place.branch!r} has moved since the workspace was removed", hint=hint)
     if branch and branch.checked_out_at:
-        raise Conflict(
-            f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
-            hint="switch that checkout to another branch, then run `fleet undo` again",
-        )
+        hint = "switch that checkout to another branch, then run `fleet undo` again"
+        raise Conflict(f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}", hint=hint)
     worktrees.claim_branch(site, "" if branch else manifest.tip)
 
 

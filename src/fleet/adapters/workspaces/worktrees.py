@@ -164,9 +164,8 @@ def clear_way(site: Site, git_dir: Path | None) -> None:
     if git_dir and not site.is_ours(git_dir):
         raise _occupied(site)
     if git_dir and (git_dir / RESTORING).exists():
-        raise Conflict(
-            f"{str(site.path)!r} is being brought back", hint=f"run `fleet undo {site.place.run}` again"
-        )
+        hint = f"run `fleet undo {site.place.run}` again"
+        raise Conflict(f"{str(site.path)!r} is being brought back", hint=hint)
     if git_dir:
         if os.path.lexists(site.path):
             folders.free(folders.rename_free(site.path, site.done))

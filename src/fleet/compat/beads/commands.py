@@ -129,9 +129,8 @@ def parse_status(text: str) -> TaskState:
     try:
         return TaskState(text)
     except ValueError:
-        raise InvalidInput(
-            f"there is no status {text!r}", hint=f"use one of {', '.join(TaskState)}"
-        ) from None
+        hint = f"use one of {', '.join(TaskState)}"
+        raise InvalidInput(f"there is no status {text!r}", hint=hint) from None
 
 
 def parse_deps(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -382,10 +381,8 @@ def change_status(fleet: Fleet, task: Task, wanted: TaskState, notes: str, *, ru
         case TaskState.BLOCKED, state if state is not TaskState.BLOCKED:
             return fleet.tasks.block(task.id, notes or f"blocked by {by}", by=by)
         case TaskState.IN_PROGRESS, state if state is not TaskState.IN_PROGRESS or not run:
-            raise Conflict(
-                f"task {task.id} is {task.state}, and only the queue claims tasks",
-                hint=f"keep it from the queue with `fleet bd update {task.id} --status blocked`",
-            )
+            hint = f"keep it from the queue with `fleet bd update {task.id} --status blocked`"
+            raise Conflict(f"task {task.id} is {task.state}, and only the queue claims tasks", hint=hint)
         case _:  # it is so already
             pass
     return task
@@ -396,9 +393,8 @@ def _ask(fleet: Fleet, task: Task, notes: str, run: str) -> None:
     text = notes.strip().removeprefix("QUESTION:").strip()
     if not fleet.questions.has_open_block(task):
         if not text:
-            raise InvalidInput(
-                "say what a person must answer", hint='add --notes "QUESTION: …", or run `fleet ask "…"`'
-            )
+            hint = 'add --notes "QUESTION: …", or run `fleet ask "…"`'
+            raise InvalidInput("say what a person must answer", hint=hint)
         fleet.questions.ask(task.id, text, run=run)
     elif text:
         fleet.tasks.comment(task.id, text, by=f"run {run}")
@@ -467,9 +463,8 @@ def comments(words: tuple[str, ...]) -> None:
             else:
                 render.out_lines(render.printable(str(entry["text"])) for entry in said)
         case _:
-            raise InvalidInput(
-                "give an ID, or `add`, an ID and a text", hint="run `fleet bd comments --help`"
-            )
+            hint = "run `fleet bd comments --help`"
+            raise InvalidInput("give an ID, or `add`, an ID and a text", hint=hint)
 
 
 @bd.command()

@@ -66,10 +66,8 @@ def _run(settings: Settings, arguments: Sequence[str], stdout: int | None = None
         way_back = f"`fleet config set tasks.queue fleet{' --user' * is_users}`"
         if source.startswith("environment "):
             way_back = f"`unset {source.removeprefix('environment ')}`"
-        raise Unavailable(
-            "the setting tasks.queue is beads, and there is no `bd` on PATH",
-            hint=f"install beads, or keep tasks in fleet: {way_back}",
-        )
+        hint = f"install beads, or keep tasks in fleet: {way_back}"
+        raise Unavailable("the setting tasks.queue is beads, and there is no `bd` on PATH", hint=hint)
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     environment = os.environ | {"BD_JSON_ENVELOPE": "1"}
     done = subprocess.run([found, *arguments], cwd=settings.home, env=environment, stdout=stdout, check=False)

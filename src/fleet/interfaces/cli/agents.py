@@ -113,13 +113,10 @@ def _bring_up(session: Session, run: RunView) -> RunView:
         return run
     if run.is_at_rest:
         reason = f": {run.state_reason}" if run.state_reason else ""
-        raise Conflict(
-            f"{run.branch!r} has ended again ({run.state}){reason}", hint=f"see `fleet logs {run.branch}`"
-        )
-    raise Unavailable(
-        f"{run.branch!r} has no screen after {SCREEN_SECONDS:.0f} s ({run.state})",
-        hint=f"the request stands: see `fleet logs {run.branch}`, then attach again",
-    )
+        hint = f"see `fleet logs {run.branch}`"
+        raise Conflict(f"{run.branch!r} has ended again ({run.state}){reason}", hint=hint)
+    hint = f"the request stands: see `fleet logs {run.branch}`, then attach again"
+    raise Unavailable(f"{run.branch!r} has no screen after {SCREEN_SECONDS:.0f} s ({run.state})", hint=hint)
 
 
 _WAIT_END = flag("--wait", help="Wait for the end; the exit code tells how it went.")

@@ -237,9 +237,8 @@ def _newest_version() -> str:
             return first.partition("(")[2].partition(")")[0]
         said = done.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1].removeprefix("ERROR: ") if said else "pip gave no reason"
-    raise Unavailable(
-        f"the package index could not be asked: {reason}", hint="check the network, then try again"
-    )
+    hint = "check the network, then try again"
+    raise Unavailable(f"the package index could not be asked: {reason}", hint=hint)
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -62,10 +62,8 @@ def mcp(tools: str, address: str | None) -> None:
 def _serve_client(sets: tuple[str, ...]) -> None:
     # To Python, what was closed before it began is not there at all.
     if sys.__stdin__ is None or sys.__stdout__ is None:
-        raise InvalidInput(
-            "MCP is spoken on stdin and stdout, and one of them is closed",
-            hint="have a client start it: `fleet install` sets that up",
-        )
+        hint = "have a client start it: `fleet install` sets that up"
+        raise InvalidInput("MCP is spoken on stdin and stdout, and one of them is closed", hint=hint)
     if render.is_terminal(sys.stdin):
         render.say("this speaks MCP on stdin and stdout, to a client; `fleet install` sets clients up")
     from fleet.interfaces.mcp.server import serve

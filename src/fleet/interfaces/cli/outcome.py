@@ -68,10 +68,8 @@ def _show_raw(fleet: Fleet, run: RunView, name: str, *, everything: bool, follow
     from fleet.services.logs import LogService
 
     if run.mode == "tmux" and not everything:  # of all its turns, some may have been headless
-        raise InvalidInput(
-            f"{run.branch!r} runs in tmux: its screen is its output",
-            hint=f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`",
-        )
+        hint = f"see it with `fleet attach {run.branch}`, or its events with `fleet logs {run.branch}`"
+        raise InvalidInput(f"{run.branch!r} runs in tmux: its screen is its output", hint=hint)
     # Byte for byte into a pipe or a file; a terminal would obey what it is shown.
     show = render.Harmless() if render.is_terminal(sys.stdout) else render.out_bytes
     logs, run_id = LogService(fleet), RunId(run.id)
@@ -279,10 +277,8 @@ def follow_to_the_end(
                 render.out()
             show_result(run)
     if unfinished := [run.branch for run in seen if not run.is_at_rest]:
-        raise Unavailable(
-            f"still at work after {timeout:g} s: {', '.join(unfinished)}",
-            hint="wait again, or run `fleet list`",
-        )
+        hint = "wait again, or run `fleet list`"
+        raise Unavailable(f"still at work after {timeout:g} s: {', '.join(unfinished)}", hint=hint)
     return exit_code_of(seen)
 
 

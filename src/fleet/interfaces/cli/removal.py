@@ -125,9 +125,8 @@ def _undo(session: Session, request: UndoRun, *, is_list: bool, as_json: bool) -
         render.out_json(run)
     require_room([run])
     if remains is not None:
-        raise Failed(
-            f"{run.branch!r} could not be restored: {run.state_reason}", hint=_tell_remains(run, remains)
-        )
+        hint = _tell_remains(run, remains)
+        raise Failed(f"{run.branch!r} could not be restored: {run.state_reason}", hint=hint)
     if not as_json:
         render.out(f"{run.branch}  is back in {run.workspace}")
 

@@ -62,9 +62,8 @@ def _project_top() -> Path:
 
     project = project_of(".")
     if project is None:
-        raise UnusableRepository(
-            f"{Path.cwd()} is not inside a git repository", hint="run `git init`, or change into one"
-        )
+        hint = "run `git init`, or change into one"
+        raise UnusableRepository(f"{Path.cwd()} is not inside a git repository", hint=hint)
     if (project / ".git").is_file():
         return Path(repository_at(".").top)
     return project
@@ -150,9 +149,8 @@ def edit(user: bool = False) -> None:
     try:
         code = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
     except OSError as error:
-        raise Failed(
-            f"the editor {editor!r} cannot be started: {error.strerror}", hint="set EDITOR"
-        ) from error
+        hint = "set EDITOR"
+        raise Failed(f"the editor {editor!r} cannot be started: {error.strerror}", hint=hint) from error
     if code != 0:
         raise Failed(f"the editor {editor!r} ended with exit code {code}")
     with opened() as fleet:

@@ -153,15 +153,13 @@ def listen_on(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as problem:
-        raise Unavailable(
-            f"{host}:{port} cannot be listened on: {problem.strerror}", hint="choose another; 0 takes any"
-        ) from problem
+        hint = "choose another; 0 takes any"
+        raise Unavailable(f"{host}:{port} cannot be listened on: {problem.strerror}", hint=hint) from problem
     # What was bound tells, for there are many ways to spell it: 0, 0x0, a name.
     if ip_address(listener.getsockname()[0]).is_unspecified:
         listener.close()
-        raise InvalidInput(
-            f"{host} is every address that this machine has", hint="name the one that clients use"
-        )
+        hint = "name the one that clients use"
+        raise InvalidInput(f"{host} is every address that this machine has", hint=hint)
     return listener
 
 

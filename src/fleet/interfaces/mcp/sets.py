@@ -36,9 +36,8 @@ def chosen(names: Iterable[str]) -> tuple[str, ...]:
     wanted = [name.strip() for name in names if name.strip()] or ["default"]
     for name in wanted:
         if name not in (*SETS, "all", "default"):
-            raise InvalidInput(
-                f"there is no set of tools {name!r}", hint=f"there are {', '.join(SETS)}, default and all"
-            )
+            hint = f"there are {', '.join(SETS)}, default and all"
+            raise InvalidInput(f"there is no set of tools {name!r}", hint=hint)
     if "all" in wanted:
         return SETS
     usual = USUAL if "default" in wanted else ("health",)  # how it stands is always worth asking

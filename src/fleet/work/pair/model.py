@@ -55,9 +55,8 @@ def parse_who(text: str) -> Who:
     """Read CODER or CODER:MODEL."""
     coder, colon, model = text.partition(":")
     if not coder or (colon and not model):
-        raise InvalidInput(
-            f"not a coder: {text!r}", hint="use CODER or CODER:MODEL, for example codex:gpt-5.5"
-        )
+        hint = "use CODER or CODER:MODEL, for example codex:gpt-5.5"
+        raise InvalidInput(f"not a coder: {text!r}", hint=hint)
     return Who(coder=coder, model=refuse_option(model, "model"))
 
 
@@ -268,10 +267,8 @@ def _leave_to_person(pair: Pair, reason: str) -> Pair:
 
 def decide(pair: Pair, decision: Decision, *, by: str, word: str = "", rounds: int = 1) -> Pair:
     if pair.state is not PairState.UNDECIDED:
-        raise Conflict(
-            f"pair {pair.id} is {pair.state}: there is nothing to decide",
-            hint=("see ", Next("pair.show", pair_id=pair.id)),
-        )
+        hint = ("see ", Next("pair.show", pair_id=pair.id))
+        raise Conflict(f"pair {pair.id} is {pair.state}: there is nothing to decide", hint=hint)
     decided = replace(pair, decided_by=by)
     match decision:
         case Decision.ACCEPT if not pair.head or pair.head == pair.base:
@@ -300,8 +297,6 @@ def decide(pair: Pair, decision: Decision, *, by: str, word: str = "", rounds: i
 
 def cancel(pair: Pair, *, by: str) -> Pair:
     if pair.has_ended:
-        raise Conflict(
-            f"pair {pair.id} has already ended: {pair.state}",
-            hint=("see ", Next("pair.show", pair_id=pair.id)),
-        )
+        hint = ("see ", Next("pair.show", pair_id=pair.id))
+        raise Conflict(f"pair {pair.id} has already ended: {pair.state}", hint=hint)
     return replace(pair, state=PairState.CANCELLED, decided_by=by, reason="")

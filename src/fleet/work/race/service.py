@@ -53,9 +53,8 @@ class RaceService(WorkService[Race]):
             require_binary(self._fleet.coder(name).facts)
         if wish.judge:
             if wish.judge in coders:
-                raise InvalidInput(
-                    f"{wish.judge!r} cannot judge its own work", hint="name a judge that makes no candidate"
-                )
+                hint = "name a judge that makes no candidate"
+                raise InvalidInput(f"{wish.judge!r} cannot judge its own work", hint=hint)
             require_reviewer(self._fleet.coder(wish.judge))
         cwd, _ = place(wish.repo_path, option="")
         repository = self._fleet.repositories.inspect(wish.repo_path, wish.base_ref, ())
@@ -120,9 +119,8 @@ def _check_wish(wish: RaceWish) -> None:
         raise InvalidInput(f"a command is run {TIMES.start} to {TIMES.stop - 1} times, not {wish.times}")
     refuse_option(wish.model, "model")
     if not any(gate.strip() for gate in (*wish.gates, *wish.hidden_gates)):
-        raise InvalidInput(
-            "a race needs a command that tells good work from bad", hint='add --gate "make test", say'
-        )
+        hint = 'add --gate "make test", say'
+        raise InvalidInput("a race needs a command that tells good work from bad", hint=hint)
 
 
 def _each_once(gates: Sequence[str]) -> tuple[str, ...]:

@@ -232,10 +232,8 @@ def pair_ended(sprint: Sprint, pair: Pair, plan_text: str) -> Sprint:
 
 def cancel_sprint(sprint: Sprint) -> Sprint:
     if sprint.has_ended:
-        raise Conflict(
-            f"sprint {sprint.id} has already ended: {sprint.state}",
-            hint=("see ", Next("sprint.show", sprint_id=sprint.id)),
-        )
+        hint = ("see ", Next("sprint.show", sprint_id=sprint.id))
+        raise Conflict(f"sprint {sprint.id} has already ended: {sprint.state}", hint=hint)
     return replace(sprint, state=SprintState.CANCELLED, reason="")
 
 

@@ -27,10 +27,8 @@ class SprintService(WorkService[Sprint]):
     def start(self, wish: PairWish, *, origin: str) -> Sprint:
         """Record a sprint and wake the supervisor. All is checked before anything is recorded."""
         if not any(gate.strip() for gate in wish.gates):
-            raise InvalidInput(
-                "a sprint needs a gate: it decides whether a phase works",
-                hint="add a command that must succeed, for example `make test`",
-            )
+            hint = "add a command that must succeed, for example `make test`"
+            raise InvalidInput("a sprint needs a gate: it decides whether a phase works", hint=hint)
         pair = self._pairs.draft(wish, origin=origin)
         return self._add(
             Sprint(

@@ -162,9 +162,8 @@ def in_line(cars: Iterable[Car]) -> list[Car]:
 def joined_by(train: Train, cars: Iterable[Car]) -> Train:
     """Return the train with more cars; one that a person had to look at comes again, in its old place."""
     if train.has_ended:
-        raise Conflict(
-            f"train {train.id} is {train.state}", hint=("start another one with ", Next("merge.start"))
-        )
+        hint = ("start another one with ", Next("merge.start"))
+        raise Conflict(f"train {train.id} is {train.state}", hint=hint)
     known = {car.branch: car for car in train.cars}
     for car in cars:
         old = known.get(car.branch)
@@ -178,9 +177,8 @@ def joined_by(train: Train, cars: Iterable[Car]) -> Train:
 
 def resumed(train: Train, *, with_checkout: bool = False) -> Train:
     if train.state is not TrainState.HALTED:
-        raise Conflict(
-            f"train {train.id} is {train.state}", hint=("see ", Next("train.show", merge_id=train.id))
-        )
+        hint = ("see ", Next("train.show", merge_id=train.id))
+        raise Conflict(f"train {train.id} is {train.state}", hint=hint)
     return replace(
         train,
         state=TrainState.OPEN,
@@ -193,9 +191,8 @@ def resumed(train: Train, *, with_checkout: bool = False) -> Train:
 
 def cancelled(train: Train) -> Train:
     if train.has_ended:
-        raise Conflict(
-            f"train {train.id} is {train.state} already", hint=("see ", Next("train.show", merge_id=train.id))
-        )
+        hint = ("see ", Next("train.show", merge_id=train.id))
+        raise Conflict(f"train {train.id} is {train.state} already", hint=hint)
     return replace(train, is_wanted=False, state=TrainState.OPEN, reason="", moves=0)
 
 

@@ -129,9 +129,8 @@ class TrainService(WorkService[Train]):
     def _project_at(self, folder: str) -> str:
         project = project_at(folder)
         if project is None:
-            raise InvalidInput(
-                f"not a git repository: {folder!r}", hint="cd into one, or name a folder in one"
-            )
+            hint = "cd into one, or name a folder in one"
+            raise InvalidInput(f"not a git repository: {folder!r}", hint=hint)
         require_own_repository(self._runs, folder, project)
         return project
 
@@ -142,9 +141,8 @@ class TrainService(WorkService[Train]):
             if self._fleet.merging.tip(project, f"refs/heads/{name}"):
                 return name
         told = f"there is no branch {wanted!r}" if wanted else "there is neither a branch 'main' nor 'master'"
-        raise NotFound(
-            f"{told} to merge into", hint=("name the target with ", Argument("merge.start", "into"))
-        )
+        hint = ("name the target with ", Argument("merge.start", "into"))
+        raise NotFound(f"{told} to merge into", hint=hint)
 
     def _gates(self, wish: MergeWish) -> tuple[str, ...]:
         if wish.gates and wish.no_gate:
@@ -153,9 +151,8 @@ class TrainService(WorkService[Train]):
         if any(not gate.strip() or "\0" in gate for gate in gates):
             raise InvalidInput("a gate is empty or contains a NUL character")
         if "…" in gates:
-            raise InvalidInput(
-                "the gate `…` is a placeholder", hint='replace it with your test command, such as "make test"'
-            )
+            hint = 'replace it with your test command, such as "make test"'
+            raise InvalidInput("the gate `…` is a placeholder", hint=hint)
         return gates
 
     # which branches
@@ -164,10 +161,8 @@ class TrainService(WorkService[Train]):
         named = [branch for name in wish.names for branch in self._named(project, name)]
         of_batch = self._of_batch(project, wish.batch) if wish.batch else []
         if not named and not of_batch:
-            raise InvalidInput(
-                "no branches given",
-                hint=("name branches; see those with unmerged work with ", Next("merge.conflicts")),
-            )
+            hint = ("name branches; see those with unmerged work with ", Next("merge.conflicts"))
+            raise InvalidInput("no branches given", hint=hint)
         now, cars = time.time(), dict[str, Car]()
         for branch, is_named in [*((branch, True) for branch in named), *((one, False) for one in of_batch)]:
             if branch == into:
@@ -219,9 +214,8 @@ class TrainService(WorkService[Train]):
             )
         found = [*runs, *(task.branch for task in tasks if task.run)]
         if not found:
-            raise NotFound(
-                f"batch {batch!r} has no agents in this project", hint="see them with `fleet list --all`"
-            )
+            hint = "see them with `fleet list --all`"
+            raise NotFound(f"batch {batch!r} has no agents in this project", hint=hint)
         return found
 
     def _owner(self, project: str, branch: str) -> Run | None:
@@ -312,10 +306,8 @@ class TrainService(WorkService[Train]):
         remote = self._fleet.settings.merge_remote
         url = self._fleet.merging.remote_url(project, remote)
         if not url:
-            raise NotFound(
-                f"there is no remote {remote!r} to push to",
-                hint="add it with `git remote add`, or name another one in merge.remote",
-            )
+            hint = "add it with `git remote add`, or name another one in merge.remote"
+            raise NotFound(f"there is no remote {remote!r} to push to", hint=hint)
         forge = self._fleet.forge
         made: list[tuple[PullRequest, tuple[str, ...]]] = []
         for car in cars:

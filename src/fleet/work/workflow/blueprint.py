@@ -95,9 +95,8 @@ def read_blueprint(
     stages = _read_stages(bodies, _Place(names, within, depth, top.get("timeout_seconds")))
     if stuck := cyclic(stages):
         told = ", ".join(repr(stages[number].name) for number in stuck)
-        raise InvalidInput(
-            f"these stages wait for each other: {told}", hint="take one of the `depends_on` out"
-        )
+        hint = "take one of the `depends_on` out"
+        raise InvalidInput(f"these stages wait for each other: {told}", hint=hint)
     for number in range(len(stages)):
         _check_references(stages, number, names)
     return Blueprint(
@@ -381,10 +380,8 @@ def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]
     stage, before = stages[number], ancestors(stages, number)
     where = f"stage {stage.name!r}"
     for written in misspelt_in(stage.prompt, names):
-        raise InvalidInput(
-            f"{where} uses {{{written}}}, and results have no such field",
-            hint=f"use one of {', '.join(FIELDS)}",
-        )
+        hint = f"use one of {', '.join(FIELDS)}"
+        raise InvalidInput(f"{where} uses {{{written}}}, and results have no such field", hint=hint)
     for written, reference in references_in(stage.prompt, names).items():
         is_own = reference.stage == number and bool(stage.until)
         if reference.stage not in before and not is_own:
@@ -398,29 +395,23 @@ def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]
         numbered = re.fullmatch(r"stage_(\d{1,4})", other)
         index = names.index(other) if other in names else int(numbered[1]) if numbered else -1
         if not 0 <= index < len(names) or fact not in FACTS:
-            raise InvalidInput(
-                f"{where} asks for {name!r}, which nothing has",
-                hint=f"write `stage.field` with one of {', '.join(FACTS)}, or `vars.name`",
-            )
+            hint = f"write `stage.field` with one of {', '.join(FACTS)}, or `vars.name`"
+            raise InvalidInput(f"{where} asks for {name!r}, which nothing has", hint=hint)
         if index not in before and not (name in own and index == number):
             raise _too_early(where, name, names[index])
 
 
 def _too_early(where: str, written: str, name: str) -> InvalidInput:
-    return InvalidInput(
-        f"{where} uses {written}, and {name!r} need not be done before it",
-        hint=f"add {name!r} to its `depends_on`",
-    )
+    hint = f"add {name!r} to its `depends_on`"
+    return InvalidInput(f"{where} uses {written}, and {name!r} need not be done before it", hint=hint)
 
 
 def _name_of(body: Mapping[str, object], number: int) -> str:
     name = body.get("name")
     if isinstance(name, str) and _NAME.fullmatch(name) and name.isprintable() and not name.isdigit():
         return name
-    raise InvalidInput(
-        f"stage number {number} has no name that can be used: {_told(name)}",
-        hint="""a name has 1 to 80 letters, not digits alone or stage_N, and none of { } . " ' ( ) = !""",
-    )
+    hint = """a name has 1 to 80 letters, not digits alone or stage_N, and none of { } . " ' ( ) = !"""
+    raise InvalidInput(f"stage number {number} has no name that can be used: {_told(name)}", hint=hint)
 
 
 def _refuse_unknown(
@@ -440,10 +431,8 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
         body = cast("Mapping[object, object]", value)
         if all(isinstance(key, str) for key in body):
             return cast("Mapping[str, object]", body)
-    raise InvalidInput(
-        f"{what} is a set of keys and values, not {kind}",
-        hint="`fleet workflow list --known` names files to begin with",
-    )
+    hint = "`fleet workflow list --known` names files to begin with"
+    raise InvalidInput(f"{what} is a set of keys and values, not {kind}", hint=hint)
 
 
 def _list(value: object, what: str) -> Sequence[object]:
@@ -457,9 +446,8 @@ def _text(body: Mapping[str, object], key: str, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(
-            f"{where}: `{key}` is a text, not {type(value).__name__}", hint="put it into quotes"
-        )
+        hint = "put it into quotes"
+        raise InvalidInput(f"{where}: `{key}` is a text, not {type(value).__name__}", hint=hint)
     return _clean(value, key, where)
 
 

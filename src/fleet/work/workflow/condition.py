@@ -49,9 +49,8 @@ def names_in(condition: str) -> tuple[str, ...]:
 
 def _tokens(condition: str) -> list[Token]:
     if len(condition) > LONGEST:
-        raise InvalidInput(
-            f"a condition has at most {LONGEST} characters, not {len(condition)}", hint="use several stages"
-        )
+        hint = "use several stages"
+        raise InvalidInput(f"a condition has at most {LONGEST} characters, not {len(condition)}", hint=hint)
     tokens: list[Token] = []
     place = 0
     rest = condition.rstrip()
@@ -67,10 +66,8 @@ def _tokens(condition: str) -> list[Token]:
 
 
 def _nonsense(condition: str, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"the condition {condition!r} makes no sense: {reason}",
-        hint='for example `review.status == "completed" and not (build.summary contains "slow")`',
-    )
+    hint = 'for example `review.status == "completed" and not (build.summary contains "slow")`'
+    return InvalidInput(f"the condition {condition!r} makes no sense: {reason}", hint=hint)
 
 
 class _Reader:

@@ -470,10 +470,8 @@ def retried(workflow: Workflow, index: int) -> Workflow:
         raise Conflict(f"stage {workflow.stages[index].name!r} is under way")
     again = {index, *descendants(workflow.stages, index)}
     if not workflow.has_ended and any(workflow.progress[one].state in under_way for one in again):
-        raise Conflict(
-            "a stage that builds on it is under way",
-            hint=("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id)),
-        )
+        hint = ("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id))
+        raise Conflict("a stage that builds on it is under way", hint=hint)
     # What was cut off with the failure, and needs nothing that is done again, goes on too.
     again |= {one for one, progress in enumerate(workflow.progress) if progress.state is StageState.CANCELLED}
     progress = list(workflow.progress)

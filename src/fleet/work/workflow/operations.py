@@ -269,10 +269,8 @@ class WorkflowSource(InRepository):
         given = (bool(self.source), bool(self.workflow), self.stages is not None)
         if sum(given) != 1:
             wrong = "missing argument" if not any(given) else "too many arguments"
-            raise InvalidInput(
-                f"{wrong}: give the name of a workflow, or its stages",
-                hint=("see known workflows with ", Next("workflow.known")),
-            )
+            hint = ("see known workflows with ", Next("workflow.known"))
+            raise InvalidInput(f"{wrong}: give the name of a workflow, or its stages", hint=hint)
         workflows, seconds = Workflows.service(call), self.timeout_seconds or 0.0
         if self.stages is not None:
             document: dict[str, object] = {"name": self.name, "stages": self.stages}
@@ -486,10 +484,8 @@ class ShowWorkflowResult(
         index = workflow.index_of(self.stage) if self.stage else workflow.last
         found = workflow.results_of(workflow.index_of(self.stage)) if self.stage else workflow.finals
         if not found:
-            raise NotFound(
-                f"{self.stage or workflow.name!r} has no result yet",
-                hint=("see ", Next("workflow.show", workflow_id=workflow.id)),
-            )
+            hint = ("see ", Next("workflow.show", workflow_id=workflow.id))
+            raise NotFound(f"{self.stage or workflow.name!r} has no result yet", hint=hint)
         result = WorkflowResult(
             workflow=WorkflowView.of_work(workflow, call),
             stage=self.stage or None,

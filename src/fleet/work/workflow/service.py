@@ -121,9 +121,8 @@ class WorkflowService(WorkService[Workflow]):
         stages = self._checked(blueprint, wish)
         prompt = wish.prompt or blueprint.task_prompt
         if not prompt.strip() and any("{task_prompt}" in stage.prompt for stage in stages):
-            raise InvalidInput(
-                f"workflow {blueprint.name!r} needs a task", hint="give it a prompt: what is to be done"
-            )
+            hint = "give it a prompt: what is to be done"
+            raise InvalidInput(f"workflow {blueprint.name!r} needs a task", hint=hint)
         shared = [stage.name for stage in each_stage(stages) if stage.strategy is Strategy.SHARED]
         if shared and is_linked(wish.repo_path):  # it would work in the repository's main checkout
             raise InvalidInput(
@@ -176,10 +175,8 @@ class WorkflowService(WorkService[Workflow]):
                 if path.parent.parts[-2:] == (".fleet", "workflows"):
                     require_plain(path.parents[2], "workflows", path.name)
                 return path
-        raise NotFound(
-            f"there is no file and no workflow {source!r}",
-            hint=("see known workflows with ", Next("workflow.known")),
-        )
+        hint = ("see known workflows with ", Next("workflow.known"))
+        raise NotFound(f"there is no file and no workflow {source!r}", hint=hint)
 
     # looking
 
@@ -242,9 +239,8 @@ class WorkflowService(WorkService[Workflow]):
 
         def again(one: Workflow) -> Workflow:
             if one.parent:
-                raise Conflict(
-                    f"workflow {one.id} is part of another", hint=f"retry its stage in {one.parent}"
-                )
+                hint = f"retry its stage in {one.parent}"
+                raise Conflict(f"workflow {one.id} is part of another", hint=hint)
             return retried(one, one.index_of(stage))
 
         return self._change(name, again)
@@ -289,10 +285,8 @@ class WorkflowService(WorkService[Workflow]):
         """
         workflow = self.get(name)
         if not workflow.has_ended:
-            raise Conflict(
-                f"workflow {workflow.id} is under way",
-                hint=("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id)),
-            )
+            hint = ("cancel it first with ", Next("workflow.cancel", workflow_id=workflow.id))
+            raise Conflict(f"workflow {workflow.id} is under way", hint=hint)
         results = [outcome.branch for outcome in workflow.finals if outcome.branch]
         deleted: list[str] = []
         kept: list[str] = []
@@ -330,10 +324,8 @@ def _check_variables(stages: Sequence[Stage], usual: Mapping[str, str], given: M
 
 def _live(workflow: Workflow) -> Workflow:
     if workflow.has_ended:
-        raise Conflict(
-            f"workflow {workflow.id} has ended: {workflow.state}",
-            hint=("repeat a stage with ", Next("workflow.retry", workflow_id=workflow.id, stage="STAGE")),
-        )
+        hint = ("repeat a stage with ", Next("workflow.retry", workflow_id=workflow.id, stage="STAGE"))
+        raise Conflict(f"workflow {workflow.id} has ended: {workflow.state}", hint=hint)
     return workflow
 
 
@@ -367,9 +359,8 @@ def _coders_of(stage: Stage) -> tuple[str, ...]:
 def _read(path: Path) -> object:
     try:
         if path.stat().st_size > LONGEST_FILE:
-            raise InvalidInput(
-                f"{str(path)!r} is larger than {LONGEST_FILE >> 20} MB", hint="is it a workflow?"
-            )
+            hint = "is it a workflow?"
+            raise InvalidInput(f"{str(path)!r} is larger than {LONGEST_FILE >> 20} MB", hint=hint)
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(f"cannot read {str(path)!r}: {problem}", hint="is it a workflow?") from problem
@@ -377,9 +368,8 @@ def _read(path: Path) -> object:
         return _parse(text, path.suffix)
     except (ValueError, RecursionError) as problem:
         form = FORM_NAMES.get(path.suffix, "JSON")
-        raise InvalidInput(
-            f"{str(path)!r} is not valid {form}: {problem}", hint="correct it there, then run it again"
-        ) from problem
+        hint = "correct it there, then run it again"
+        raise InvalidInput(f"{str(path)!r} is not valid {form}: {problem}", hint=hint) from problem
 
 
 def _parse(text: str, form: str) -> object:
