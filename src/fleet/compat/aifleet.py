@@ -17,45 +17,38 @@ _Path: TypeAlias = tuple[str, ...]
 
 SKIP_PERMISSIONS = "--dangerously-skip-permissions"
 
-_PROJECT_KEYS: Mapping[_Path, str] = {
-    ("project", "name"): "project.name",
-    ("project", "worktree_root"): "project.workspaces",
-    ("agent", "default"): "coder.default",
-    ("agent", "claude_flags"): "coders.claude.flags",
-    ("setup", "credential_files"): "setup.credential_files",
-    ("setup", "commands"): "setup.commands",
-    ("setup", "quick"): "setup.quick",
-    ("tmux", "prefix"): "tmux.prefix",
-}
-_GLOBAL_KEYS: Mapping[_Path, str] = {
-    ("worktree_root",): "project.workspaces",
-    ("default_agent",): "coder.default",
-    ("claude_flags",): "coders.claude.flags",
-    ("credential_files",): "setup.credential_files",
-    ("setup_commands",): "setup.commands",
-    ("quick_setup",): "setup.quick",
-    ("tmux_prefix",): "tmux.prefix",
-}
+# A setting of ours, and its keys in a project's file and in the user's.
+_KEYS = (
+    ("project.name", "project.name", ""),
+    ("project.workspaces", "project.worktree_root", "worktree_root"),
+    ("coder.default", "agent.default", "default_agent"),
+    ("coders.claude.flags", "agent.claude_flags", "claude_flags"),
+    ("setup.credential_files", "setup.credential_files", "credential_files"),
+    ("setup.commands", "setup.commands", "setup_commands"),
+    ("setup.quick", "setup.quick", "quick_setup"),
+    ("tmux.prefix", "tmux.prefix", "tmux_prefix"),
+)
 
 
 def read_older_files(
     repository: Path, *, with_global: bool, environ: Mapping[str, str] = os.environ
 ) -> list[ImportedSettings]:
     """Settings from the repository's `.aifleet/config.toml`, and before them, on request, the user's own."""
-    found = [_read(repository / ".aifleet" / "config.toml", _PROJECT_KEYS)]
+    found = [_read(repository / ".aifleet" / "config.toml", {own: key for key, own, _ in _KEYS})]
     if with_global:
         file = Path(environ.get("HOME") or Path.home()) / ".ai_fleet" / "config.toml"
-        users = _read(file, _GLOBAL_KEYS)
+        users = _read(file, {own: key for key, _, own in _KEYS if own})
         if users is None:
             raise NotFound(f"there is no {file} to migrate")
         found.insert(0, users)
     return [one for one in found if one]
 
 
-def _read(file: Path, keys: Mapping[_Path, str]) -> ImportedSettings | None:
+def _read(file: Path, ours: Mapping[str, str]) -> ImportedSettings | None:
     text = read_file(file)
     if text is None:
         return None
+    keys = {tuple(own.split(".")): key for own, key in ours.items()}
     values: dict[str, Value] = {}
     ignored: list[str] = []
     for path, value in _leaves(parse_toml(str(file), text)):
