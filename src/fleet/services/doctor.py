@@ -55,44 +55,33 @@ class Doctor:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
-    def _coders(self) -> list[Facts]:
-        return [self._fleet.coder(name).facts for name in self._fleet.coder_names()]
-
     def examine(self) -> list[Check]:
-        """Look at everything; programs are asked for their versions at the same time."""
+        """Look at everything."""
         config, settings = self._check_config()
         try:
-            coders = self._coders()
+            coders = self.coders()
         except FleetError:
             coders = []  # their table is in the configuration that cannot be read
-        with ThreadPoolExecutor(8) as pool:
-            git, tmux = pool.submit(_check_git), pool.submit(_check_tmux)
-            asked = [pool.submit(_check_coder, facts, settings) for facts in coders]
-            return [
-                Check("python", Verdict.OK, f"{sys.version.split()[0]} ({sys.executable})"),
-                git.result(),
-                tmux.result(),
-                config,
-                self._check_disk(settings),
-                _check_home(self._fleet.home),
-                *self._check_store(settings),
-                self._check_supervisor(),
-                *(check.result() for check in asked),
-            ]
+        return [
+            Check("python", Verdict.OK, f"{sys.version.split()[0]} ({sys.executable})"),
+            _check_git(),
+            _check_tmux(),
+            config,
+            self._check_disk(settings),
+            _check_home(self._fleet.home),
+            *self._check_store(settings),
+            self._check_supervisor(),
+            *(_check_coder(facts, found, settings) for facts, found in coders),
+        ]
 
     def git(self) -> Found:
         return _probe("git", ("--version",))
 
     def coders(self) -> list[tuple[Facts, Found]]:
         """Return every coder, and what there is of it; all are asked at the same time."""
-        known = self._coders()
+        known = [self._fleet.coder(name).facts for name in self._fleet.coder_names()]
         with ThreadPoolExecutor(8) as pool:
             return list(zip(known, pool.map(_look_for, known), strict=True))
-
-    def login_steps(self, coders: Iterable[tuple[Facts, Found]]) -> list[str]:
-        """Return how to log in with those that are installed and are not logged in."""
-        missing = (facts for facts, found in coders if found.path and found.login is None)
-        return [f"{facts.name} is not logged in: {login_steps(facts)}" for facts in missing]
 
     def _check_config(self) -> tuple[Check, Settings | None]:
         try:
@@ -176,10 +165,10 @@ def _check_tmux() -> Check:
     return Check("tmux", Verdict.OK, f"{version} ({path})")
 
 
-def _check_coder(facts: Facts, settings: Settings | None) -> Check:
+def _check_coder(facts: Facts, there: Found, settings: Settings | None) -> Check:
     name = f"coder {facts.name}"
     default = " (the default coder)" if settings and settings.coder_default == facts.name else ""
-    path, version, login = _look_for(facts)
+    path, version, login = there
     if not path:
         fix = f"install it with `{facts.install}`" if facts.install else ""
         return Check(name, Verdict.WARN, f"{facts.binary!r} is not on PATH{default}", fix)

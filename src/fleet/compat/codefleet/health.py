@@ -42,13 +42,16 @@ GUIDE: dict[str, Json] = {
 @tool("Health check", {}, gives={"ok": flag(), "version": string(), "default_executor": string()})
 def healthcheck(call: Call) -> Answer:
     """Whether git, the coders' CLIs and their logins are there, and the defaults."""
+    from fleet.services.machine import login_steps
     from fleet.version import __version__
 
     settings, home = call.fleet.settings, call.fleet.home
     doctor = call.fleet.doctor
     coders = {facts.name: (facts, found) for facts, found in doctor.coders()}
     git = doctor.git()
-    steps = [*doctor.login_steps(coders.values()), *call.fleet.prompt_tasks.holds()]
+    missing = [facts for facts, found in coders.values() if found.path and found.login is None]
+    steps = [f"{facts.name} is not logged in: {login_steps(facts)}" for facts in missing]
+    steps += call.fleet.prompt_tasks.holds()
     told: Answer = {
         "ok": git.path != "" and any(found.path for _, found in coders.values()),
         "app": "fleet",
