@@ -17,26 +17,9 @@ from pathlib import Path
 from fleet.domain.run import SUCCEEDED, Result, Role, Run, Wanted
 from fleet.domain.task import LONGEST_TITLE, Task, TaskState
 from fleet.errors import InvalidInput
+from fleet.work.pair import model, prompts
 from fleet.work.pair.hunks import changed_lines
-from fleet.work.pair.model import (
-    Pair,
-    PairState,
-    branch_moved,
-    doer_ended,
-    doer_failed,
-    review_failed,
-    review_heard,
-    review_unreadable,
-)
-from fleet.work.pair.prompts import (
-    Material,
-    anew_prompt,
-    ask_again_prompt,
-    doer_prompt,
-    more_prompt,
-    review_prompt,
-    ticket_of,
-)
+from fleet.work.pair.model import Pair, PairState
 from fleet.work.pair.records import Pairs
 from fleet.work.pair.review import read_review
 from fleet.work.spec import Reconciler
@@ -81,20 +64,20 @@ class PairReconciler(Reconciler[Pair]):
     def _see_doer(self, pair: Pair) -> bool:
         task = self._tasks.peek(pair.doer_task)
         if task is None:
-            self._tasks.ensure(_task_of(pair, Role.DOER, doer_prompt(pair)))
+            self._tasks.ensure(_task_of(pair, Role.DOER, prompts.doer_prompt(pair)))
             return True
         if not task.is_at_rest:
             return False
         if task.asks < pair.asked:
             return self._ask_doer(pair, task)
         if task.state is TaskState.BLOCKED:
-            return self._write(pair, doer_failed(pair, task.reason))
+            return self._write(pair, model.doer_failed(pair, task.reason))
         run = self._context.runs.of_task(task)
         if run is not None and run.has_work:
             return False
         if _good_result(run) is None:
-            return self._write(pair, doer_failed(pair, f"its task was closed ({task.close_reason})"))
-        return self._write(pair, doer_ended(pair, task.base))
+            return self._write(pair, model.doer_failed(pair, f"its task was closed ({task.close_reason})"))
+        return self._write(pair, model.doer_ended(pair, task.base))
 
     def _ask_doer(self, pair: Pair, task: Task) -> bool:
         model = _doer_model(pair)
@@ -102,7 +85,7 @@ class PairReconciler(Reconciler[Pair]):
         run = self._context.runs.of_task(task)
         if model and run is not None:
             self._context.runs.update(run.id, lambda run: replace(run, model=model))
-        return self._ask(task, pair.asked, more_prompt(pair), anew=anew_prompt(pair))
+        return self._ask(task, pair.asked, prompts.more_prompt(pair), anew=prompts.anew_prompt(pair))
 
     def _ask(self, task: Task, number: int, prompt: str, *, anew: str) -> bool:
         """Ask a task's agent for more in its session, or a fresh one where it cannot go on with that."""
@@ -123,7 +106,9 @@ class PairReconciler(Reconciler[Pair]):
     def _see_reviewer(self, pair: Pair) -> bool:
         task = self._tasks.peek(pair.review_task)
         if task is None:
-            self._tasks.ensure(_task_of(pair, Role.REVIEWER, review_prompt(pair, self._material(pair))))
+            self._tasks.ensure(
+                _task_of(pair, Role.REVIEWER, prompts.review_prompt(pair, self._material(pair)))
+            )
             return True
         if not task.is_at_rest:
             return False
@@ -131,11 +116,13 @@ class PairReconciler(Reconciler[Pair]):
         if run is not None and run.has_work:
             return False
         if task.asks < pair.was_asked_again:
-            words = ask_again_prompt(pair, self._why_unreadable(pair, run))
+            words = prompts.ask_again_prompt(pair, self._why_unreadable(pair, run))
             return self._ask(task, 1, words, anew=f"{task.description}\n\n---\n{words}")
         result = _good_result(run)
         if task.state is TaskState.BLOCKED or run is None or result is None:
-            return self._write(pair, review_failed(pair, task.reason or f"closed ({task.close_reason})"))
+            return self._write(
+                pair, model.review_failed(pair, task.reason or f"closed ({task.close_reason})")
+            )
         after = self._after_review(pair, task, result)
         if after.round != pair.round or after.state is not PairState.REVIEWING:
             self._remove(run, with_branch=True)  # before it is written: nobody would come back for it
@@ -143,7 +130,7 @@ class PairReconciler(Reconciler[Pair]):
 
     def _why_unreadable(self, pair: Pair, run: Run | None) -> str:
         try:
-            read_review(run.result.summary if run and run.result else "", ticket_of(pair))
+            read_review(run.result.summary if run and run.result else "", prompts.ticket_of(pair))
         except InvalidInput as problem:
             return problem.message
         return "it is gone"
@@ -151,22 +138,22 @@ class PairReconciler(Reconciler[Pair]):
     def _after_review(self, pair: Pair, task: Task, result: Result) -> Pair:
         doer = self._tasks.get(pair.doer_task)
         if self._context.merging.tip(pair.project, f"refs/heads/{doer.branch}") != pair.head:
-            return branch_moved(pair)
+            return model.branch_moved(pair)
         try:
-            review = read_review(result.summary, ticket_of(pair))
+            review = read_review(result.summary, prompts.ticket_of(pair))
         except InvalidInput as problem:
-            return review_unreadable(pair, problem.message)
+            return model.review_unreadable(pair, problem.message)
         edits = result.files_changed
         if not edits and task.base != pair.head:  # commits that cancel each other out are edits, too
             edits = (f"the branch {task.branch}",)
         since = self._context.history.diff(pair.project, pair.seen, pair.head, context=0) if pair.seen else ""
-        return review_heard(pair, review, edits=edits, changed=changed_lines(since))
+        return model.review_heard(pair, review, edits=edits, changed=changed_lines(since))
 
-    def _material(self, pair: Pair) -> Material:
+    def _material(self, pair: Pair) -> prompts.Material:
         diff, base = self._context.history.diff, pair.review_base or pair.base
         run = self._context.runs.of_task(self._tasks.get(pair.doer_task))
         result = _good_result(run)
-        return Material(
+        return prompts.Material(
             diff=diff(pair.project, base, pair.head),
             since=diff(pair.project, pair.seen, pair.head) if pair.seen else "",
             gates=_gate_words(self._context.member.run_folder(run.id), pair.gates) if run else "",

@@ -14,21 +14,10 @@ from fleet.domain.run import Diff
 from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial
 from fleet.errors import FleetError, GitFailed, OverLimit, Unavailable
+from fleet.work.race import model
 from fleet.work.race.behaviour import digest_behaviour, parsed_paths
 from fleet.work.race.judging import duel_id, duel_task, read_vote
-from fleet.work.race.model import (
-    Candidate,
-    End,
-    Fate,
-    Race,
-    RaceState,
-    all_trials,
-    enter,
-    fate_of,
-    racer,
-    trial_of,
-    without_doubles,
-)
+from fleet.work.race.model import Candidate, End, Fate, Race, RaceState
 from fleet.work.race.records import ASKS, WORK, Races
 from fleet.work.race.scorecard import Duel, Outcome, Scorecard, Trials, score
 from fleet.work.spec import Reconciler
@@ -58,10 +47,10 @@ class RaceReconciler(Reconciler[Race]):
 
     def _have_made(self, race: Race) -> bool:
         """See to it that all candidates are made; once they are, write down what git says of each."""
-        has_begun = self._ensure_trials([trial_of(race)])
+        has_begun = self._ensure_trials([model.trial_of(race)])
         for number, name in enumerate(race.tasks, 1):
             if self._tasks.peek(name) is None:
-                self._tasks.ensure(racer(race, number, time.time()))
+                self._tasks.ensure(model.racer(race, number, time.time()))
                 has_begun = True
         fates = self._fates(race)
         is_asking = _are_asking(fates)
@@ -76,7 +65,7 @@ class RaceReconciler(Reconciler[Race]):
         except FleetError as problem:  # there is no repository any more, say
             why = f"git cannot read its base: {problem.message}"
             return self._end(race, Outcome(end=End.NOBODY, reason=why))
-        entries = without_doubles(found)
+        entries = model.without_doubles(found)
         self._records.update(
             race.id, lambda race: replace(race, entries=entries, state=RaceState.TRYING, is_asking=False)
         )
@@ -84,7 +73,7 @@ class RaceReconciler(Reconciler[Race]):
 
     def _fates(self, race: Race) -> list[Fate]:
         tasks = [self._tasks.peek(name) for name in race.tasks]
-        return [fate_of(task, self._context.runs.of_task(task)) for task in tasks]
+        return [model.fate_of(task, self._context.runs.of_task(task)) for task in tasks]
 
     def _entry(self, race: Race, number: int, fate: Fate, base_tree: str) -> Candidate:
         task = self._tasks.get(race.task_of(number))
@@ -115,7 +104,9 @@ class RaceReconciler(Reconciler[Race]):
         )
         entry = replace(entry, diff=diff, lines=sum(change.added + change.removed for change in tried))
         behaviour = digest_behaviour(tried, before, after)
-        return enter(entry, base_tree=base_tree, tree=found.tree, behaviour=behaviour, examined=examined)
+        return model.enter(
+            entry, base_tree=base_tree, tree=found.tree, behaviour=behaviour, examined=examined
+        )
 
     # trials
 
@@ -128,7 +119,7 @@ class RaceReconciler(Reconciler[Race]):
         return self._have_judged(race, card, trials)
 
     def _trials_of(self, race: Race) -> list[Trial]:
-        return [found for trial in all_trials(race) if (found := self._context.trials.peek(trial.id))]
+        return [found for trial in model.all_trials(race) if (found := self._context.trials.peek(trial.id))]
 
     def _ensure_trials(self, wanted: Sequence[Trial]) -> bool:
         """Wish for trials; tell whether any of them was not wished for before."""

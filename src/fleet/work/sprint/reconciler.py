@@ -17,17 +17,8 @@ from fleet.errors import Conflict
 from fleet.work.pair.model import Pair, PairState, cancel
 from fleet.work.pair.records import Pairs
 from fleet.work.spec import Reconciler
-from fleet.work.sprint.model import (
-    CONTROL_FILES,
-    FEEDBACK,
-    PLAN,
-    PROGRESS,
-    Sprint,
-    SprintState,
-    pair_ended,
-    write_feedback,
-    write_progress,
-)
+from fleet.work.sprint import model
+from fleet.work.sprint.model import CONTROL_FILES, FEEDBACK, PLAN, PROGRESS, Sprint, SprintState
 from fleet.work.sprint.prompts import pair_for
 from fleet.work.sprint.records import Sprints
 
@@ -72,7 +63,7 @@ class SprintReconciler(Reconciler[Sprint]):
         """Return the sprint after a pair of it, with the files that tell of it upon what it did."""
         read = self._context.history.read
         plan_text = (read(sprint.project, pair.head, PLAN) if pair.head else None) or ""
-        after = pair_ended(sprint, pair, plan_text)
+        after = model.pair_ended(sprint, pair, plan_text)
         if not pair.head or not after.plan:
             return after
         told = self._commit(after, pair)
@@ -92,8 +83,8 @@ class SprintReconciler(Reconciler[Sprint]):
         """Return a commit with progress and feedback, and with the plan as it was approved."""
         number = sprint.phase - 1 if sprint.state is not SprintState.STOPPED else sprint.phase
         title = f"phase {number}" if number else "the plan"
-        feedback = write_feedback(pair, title, pair.ended_at or pair.created_at)
-        files = {PLAN: sprint.plan_text, PROGRESS: write_progress(sprint), FEEDBACK: feedback}
+        feedback = model.write_feedback(pair, title, pair.ended_at or pair.created_at)
+        files = {PLAN: sprint.plan_text, PROGRESS: model.write_progress(sprint), FEEDBACK: feedback}
         word = "passed" if pair.is_good else "did not pass"
         return self._context.history.write(
             sprint.project, pair.head, files, f"Note that {title} {word} its review"

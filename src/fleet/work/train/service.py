@@ -98,27 +98,14 @@ class TrainService(WorkService[Train]):
         )
 
     def _join(self, train: Train, cars: Sequence[Car], gates: tuple[str, ...], wish: MergeWish) -> Train:
+        cancel = Next("train.cancel", merge_id=train.id)
         if train.state is TrainState.HALTED:
-            raise Conflict(
-                f"train {train.id} into {train.target!r} was halted: {train.reason}",
-                hint=(
-                    "fix that, then ",
-                    Next("train.resume", merge_id=train.id),
-                    "; or ",
-                    Next("train.cancel", merge_id=train.id),
-                    ", and merge them all together",
-                ),
-            )
+            resume = Next("train.resume", merge_id=train.id)
+            hint = ("fix that, then ", resume, "; or ", cancel, ", and merge them all together")
+            raise Conflict(f"train {train.id} into {train.target!r} was halted: {train.reason}", hint=hint)
         if train.gates != gates:
-            raise Conflict(
-                f"train {train.id} is under way into {train.target!r} with other gates",
-                hint=(
-                    "wait for it with ",
-                    Next("train.wait", merge_id=train.id),
-                    ", or end it with ",
-                    Next("train.cancel", merge_id=train.id),
-                ),
-            )
+            hint = ("wait for it with ", Next("train.wait", merge_id=train.id), ", or end it with ", cancel)
+            raise Conflict(f"train {train.id} is under way into {train.target!r} with other gates", hint=hint)
 
         def joined(newest: Train) -> Train:
             with_checkout = newest.with_checkout or wish.update_checkout

@@ -18,23 +18,9 @@ from fleet.engine.steps import reason_of
 from fleet.errors import Failed, FleetError, OverLimit, Unavailable
 from fleet.records.collection import encode_value
 from fleet.work.spec import Reconciler
+from fleet.work.workflow import model
 from fleet.work.workflow.blueprint import MOST_ITEMS
-from fleet.work.workflow.model import (
-    Outcome,
-    Stage,
-    StageKind,
-    StageState,
-    Strategy,
-    Workflow,
-    combine,
-    concluded,
-    named_by,
-    settled,
-    skippable,
-    skipped,
-    startable,
-    started,
-)
+from fleet.work.workflow.model import Outcome, Stage, StageKind, StageState, Strategy, Workflow
 from fleet.work.workflow.records import PARTS, Workflows
 from fleet.work.workflow.stage_runners import RUNNERS, OrderStatus, StageOrder
 
@@ -74,9 +60,9 @@ class WorkflowReconciler(Reconciler[Workflow]):
                 work = self._hear(work, index)
         if self._end(work):
             return True
-        while skips := skippable(work):
-            work = self._records.update(work.id, partial(skipped, skip=skips[0], now=time.time()))
-        for index in startable(work):
+        while skips := model.skippable(work):
+            work = self._records.update(work.id, partial(model.skipped, skip=skips[0], now=time.time()))
+        for index in model.startable(work):
             work = self._start(work, index)
         return self._end(work) or work != before
 
@@ -88,12 +74,12 @@ class WorkflowReconciler(Reconciler[Workflow]):
         In this order a kill in between repeats it. What was ended so is never taken for a result: that the
         workflow ends was decided from what was recorded before.
         """
-        if not concluded(work, time.time()).has_ended:
+        if not model.concluded(work, time.time()).has_ended:
             return False
         for index, progress in enumerate(work.progress):
             if progress.state is StageState.RUNNING:
                 self._cancel(work, index)
-        self._records.update(work.id, partial(concluded, now=time.time()))
+        self._records.update(work.id, partial(model.concluded, now=time.time()))
         return True
 
     def _cancel(self, work: Workflow, index: int) -> None:
@@ -149,7 +135,9 @@ class WorkflowReconciler(Reconciler[Workflow]):
         return status or OrderStatus()
 
     def _settle(self, work: Workflow, index: int, outcomes: tuple[Outcome, ...]) -> Workflow:
-        return self._change(work, index, partial(settled, index=index, outcomes=outcomes, now=time.time()))
+        return self._change(
+            work, index, partial(model.settled, index=index, outcomes=outcomes, now=time.time())
+        )
 
     def _change(self, work: Workflow, index: int, change: Callable[[Workflow], Workflow]) -> Workflow:
         """Change a workflow, unless the stage is not any more as it was seen."""
@@ -170,7 +158,7 @@ class WorkflowReconciler(Reconciler[Workflow]):
             raise  # that passes
         except FleetError as problem:
             return self._settle(work, index, (Outcome(status="failed", reason=reason_of(problem)),))
-        begun = partial(started, index=index, items=items, now=time.time(), start=start, asks=asks)
+        begun = partial(model.started, index=index, items=items, now=time.time(), start=start, asks=asks)
         work = self._change(work, index, begun)
         return self._hear(work, index) if work.progress[index].state is StageState.RUNNING else work
 
@@ -195,7 +183,7 @@ class WorkflowReconciler(Reconciler[Workflow]):
         stage = work.stages[index]
         if not stage.foreach_from:
             return stage.foreach
-        named = named_by(work, stage.foreach_from)
+        named = model.named_by(work, stage.foreach_from)
         items = tuple(one.strip()[:LONGEST_ITEM] for one in named if one.strip())
         if not items:
             raise Failed(f"{stage.foreach_from} names nothing to do it for")
@@ -242,7 +230,7 @@ class WorkflowReconciler(Reconciler[Workflow]):
 
     def _value(self, work: Workflow, reference: Reference) -> str:
         outcomes = work.progress[reference.stage].outcomes
-        whole = combine(outcomes)
+        whole = model.combine(outcomes)
         match reference.field:
             case "files":
                 return ", ".join(whole.files)
