@@ -80,11 +80,11 @@ class PairReconciler(Reconciler[Pair]):
         return self._write(pair, model.doer_ended(pair, task.base))
 
     def _ask_doer(self, pair: Pair, task: Task) -> bool:
-        model = _doer_model(pair)
-        self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=model))
+        doer_model = _doer_model(pair)
+        self._tasks.update(task.id, lambda task: replace(task, gates=_gates_now(pair), model=doer_model))
         run = self._context.runs.of_task(task)
-        if model and run is not None:
-            self._context.runs.update(run.id, lambda run: replace(run, model=model))
+        if doer_model and run is not None:
+            self._context.runs.update(run.id, lambda run: replace(run, model=doer_model))
         return self._ask(task, pair.asked, prompts.more_prompt(pair), anew=prompts.anew_prompt(pair))
 
     def _ask(self, task: Task, number: int, prompt: str, *, anew: str) -> bool:

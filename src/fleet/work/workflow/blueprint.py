@@ -13,20 +13,9 @@ from fleet.domain.ids import WorkflowId
 from fleet.domain.run import Role
 from fleet.domain.template import FIELDS, misspelt_in, references_in, variables_in
 from fleet.errors import InvalidInput
+from fleet.work.workflow import model as workflows
 from fleet.work.workflow.condition import names_in
-from fleet.work.workflow.model import (
-    OnFailure,
-    Stage,
-    StageKind,
-    Strategy,
-    Workflow,
-    ancestors,
-    begin,
-    cyclic,
-    each_stage,
-    left_behind,
-    map_stages,
-)
+from fleet.work.workflow.model import OnFailure, Stage, StageKind, Strategy, Workflow
 
 MOST_STAGES, MOST_ROUNDS, MOST_ITEMS, DEEPEST = 500, 100, 200, 4
 FACTS = ("state", "status", "summary", "files", "next_steps", "reason", "round")
@@ -61,7 +50,7 @@ class Blueprint:
 
 def preview(blueprint: Blueprint) -> Workflow:
     """Return a workflow as it would begin, to be looked at."""
-    return begin(
+    return workflows.begin(
         Workflow(
             id=WorkflowId(""),
             name=blueprint.name,
@@ -93,7 +82,7 @@ def read_blueprint(
     if twins := [name for name in names if names.count(name) > 1]:
         raise InvalidInput(f"two stages are called {twins[0]!r}", hint="give each a name of its own")
     stages = _read_stages(bodies, _Place(names, within, depth, top.get("timeout_seconds")))
-    if stuck := cyclic(stages):
+    if stuck := workflows.cyclic(stages):
         told = ", ".join(repr(stages[number].name) for number in stuck)
         hint = "take one of the `depends_on` out"
         raise InvalidInput(f"these stages wait for each other: {told}", hint=hint)
@@ -126,7 +115,7 @@ def _read_stages(bodies: Sequence[Mapping[str, object]], place: _Place) -> tuple
             stages.append(_StageReader(body, number, place).read())
         except InvalidInput as problem:
             raise _in_words_of(body, problem) from problem
-        size += len([*each_stage(stages[-1:])])
+        size += len([*workflows.each_stage(stages[-1:])])
         if size > MOST_STAGES:  # with those of the workflows within, before more of them are read
             raise _too_many(size)
     return tuple(stages)
@@ -377,7 +366,7 @@ class _StageReader:
 
 def _check_references(stages: Sequence[Stage], number: int, names: Sequence[str]) -> None:
     """Refuse a stage that uses the result of one that need not be done before it."""
-    stage, before = stages[number], ancestors(stages, number)
+    stage, before = stages[number], workflows.ancestors(stages, number)
     where = f"stage {stage.name!r}"
     for written in misspelt_in(stage.prompt, names):
         hint = f"use one of {', '.join(FIELDS)}"
@@ -484,7 +473,7 @@ def _texts(value: object) -> dict[str, str]:
 def variables_used(stages: Sequence[Stage]) -> set[str]:
     """Return the names of all `vars.NAME` that stages ask for: in prompts, conditions and `foreach`."""
     used: set[str] = set()
-    for stage in each_stage(stages):
+    for stage in workflows.each_stage(stages):
         asked = [name for condition in (stage.when, stage.until) if condition for name in names_in(condition)]
         asked.append(stage.foreach_from)
         used.update(name.removeprefix("vars.") for name in asked if name.startswith("vars."))
@@ -497,7 +486,7 @@ def warnings_about(stages: Sequence[Stage]) -> tuple[str, ...]:
     own = [
         f"no result has the work of {stages[lost].name!r}: {stages[last].name!r} comes later, and begins"
         " without it; let it inherit (the first of `depends_on`) or merge it"
-        for lost, last in left_behind(stages)
+        for lost, last in workflows.left_behind(stages)
     ]
     inner = [f"in stage {stage.name!r}: {one}" for stage in stages for one in warnings_about(stage.stages)]
     return (*own, *inner)
@@ -505,7 +494,7 @@ def warnings_about(stages: Sequence[Stage]) -> tuple[str, ...]:
 
 def with_usual_coder(stages: Sequence[Stage], coder: str) -> tuple[Stage, ...]:
     """Return stages in which nobody is missing: the usual coder stands in."""
-    return map_stages(stages, lambda stage: replace(stage, coder=stage.coder or coder))
+    return workflows.map_stages(stages, lambda stage: replace(stage, coder=stage.coder or coder))
 
 
 def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, ...]:
@@ -515,4 +504,4 @@ def with_usual_seconds(stages: Sequence[Stage], seconds: float) -> tuple[Stage, 
         is_agent = stage.kind is StageKind.AGENT
         return replace(stage, seconds=stage.seconds or seconds) if is_agent else stage
 
-    return map_stages(stages, limited)
+    return workflows.map_stages(stages, limited)

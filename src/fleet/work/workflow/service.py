@@ -22,19 +22,9 @@ from fleet.services.folders import is_linked, project_at, require_own_repository
 from fleet.services.machine import require_binary
 from fleet.services.texts import check_text
 from fleet.services.work import WorkService
+from fleet.work.workflow import model as workflows
 from fleet.work.workflow.blueprint import Blueprint, read_blueprint, variables_used, with_usual_coder
-from fleet.work.workflow.model import (
-    Outcome,
-    Stage,
-    StageKind,
-    StageState,
-    Strategy,
-    Workflow,
-    approved,
-    begin,
-    each_stage,
-    retried,
-)
+from fleet.work.workflow.model import Outcome, Stage, StageKind, StageState, Strategy, Workflow
 from fleet.work.workflow.records import Workflows
 from fleet.work.workflow.stage_logs import StageEntry, StageLogs, told_of_approval
 
@@ -107,7 +97,7 @@ class WorkflowService(WorkService[Workflow]):
         check_text(wish.prompt, *wish.variables, *wish.variables.values())
         stages = _with_coders(blueprint.stages, wish.coders)
         _check_variables(stages, blueprint.variables, wish.variables)
-        for stage in each_stage(stages):
+        for stage in workflows.each_stage(stages):
             for name in _coders_of(stage):
                 try:
                     require_binary(self._fleet.coder(name).facts)
@@ -123,7 +113,7 @@ class WorkflowService(WorkService[Workflow]):
         if not prompt.strip() and any("{task_prompt}" in stage.prompt for stage in stages):
             hint = "give it a prompt: what is to be done"
             raise InvalidInput(f"workflow {blueprint.name!r} needs a task", hint=hint)
-        shared = [stage.name for stage in each_stage(stages) if stage.strategy is Strategy.SHARED]
+        shared = [stage.name for stage in workflows.each_stage(stages) if stage.strategy is Strategy.SHARED]
         if shared and is_linked(wish.repo_path):  # it would work in the repository's main checkout
             raise InvalidInput(
                 f"stage {shared[0]!r} is to work in your own checkout, and this is a linked worktree",
@@ -143,7 +133,7 @@ class WorkflowService(WorkService[Workflow]):
             stages=stages,
             origin=origin,
         )
-        return self._add(begin(workflow))
+        return self._add(workflows.begin(workflow))
 
     def known(self, *, folder: str = ".") -> list[Known]:
         """Return the workflows that have a name: the project's, the user's, those that come with fleet."""
@@ -241,7 +231,7 @@ class WorkflowService(WorkService[Workflow]):
             if one.parent:
                 hint = f"retry its stage in {one.parent}"
                 raise Conflict(f"workflow {one.id} is part of another", hint=hint)
-            return retried(one, one.index_of(stage))
+            return workflows.retried(one, one.index_of(stage))
 
         return self._change(name, again)
 
@@ -252,7 +242,7 @@ class WorkflowService(WorkService[Workflow]):
             said = words or ("yes" if yes else "no")
             reason = "" if yes else f"{by} said no: {said}"
             answer = Outcome(status="approved" if yes else "failed", summary=said, reason=reason)
-            return approved(one, one.index_of(stage), answer, time.time())
+            return workflows.approved(one, one.index_of(stage), answer, time.time())
 
         def told(before: Workflow) -> list[Mapping[str, Json]]:
             return told_of_approval(before, before.index_of(stage), yes=yes, words=words, by=by)
