@@ -21,7 +21,6 @@ from fleet.services.texts import check_text
 
 if TYPE_CHECKING:
     from fleet.domain.run import Run
-    from fleet.ports.coder import Facts
     from fleet.records.tasks import Hold
     from fleet.services.fleet import Fleet
 
@@ -96,7 +95,7 @@ class PromptTaskService:
             raise InvalidInput("an errand needs a name and a prompt")
         facts = self._fleet.coder(coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
-        _check_flags(flags, facts)
+        self.check_flags(coder, flags)
         refuse_option(model, "model")
         refuse_option(effort, "reasoning effort")
         repository = self._fleet.repositories.inspect(folder, base, ())
@@ -131,9 +130,29 @@ class PromptTaskService:
         return PromptTaskDetail(prompt_task, task, None)
 
     def check_flags(self, coder: str, flags: Sequence[str]) -> None:
-        """Raise `InvalidInput` for flags that a caller may not give to a coder's CLI."""
-        if flags:
-            _check_flags(flags, self._fleet.coder(coder or self._fleet.settings.coder_default).facts)
+        """Raise `InvalidInput` for flags that may change what an agent may do, or that are too many."""
+        if not flags:
+            return
+        facts = self._fleet.coder(coder or self._fleet.settings.coder_default).facts
+        if len(flags) > MOST_FLAGS:
+            raise InvalidInput(f"an agent's CLI takes at most {MOST_FLAGS} flags of yours, not {len(flags)}")
+        waiting = ""  # the flag that wants a value still
+        for word in flags:
+            name, equals, _ = word.partition("=")
+            if waiting and not word.startswith("-"):
+                waiting = ""
+            elif waiting:
+                break
+            elif name in facts.free_flags:
+                waiting = "" if equals else name
+            else:
+                known = f"{facts.name} can be given {', '.join(facts.free_flags) or 'none'}"
+                raise InvalidInput(
+                    f"{word!r} may change what an agent may do without asking: {known}",
+                    hint="that is for the settings: `fleet config set coder.skip_permissions true`",
+                )
+        if waiting:  # it would take the next flag for one, which may be ours
+            raise InvalidInput(f"{waiting!r} has no value", hint=f"give both: {waiting}=VALUE")
 
     # looking
 
@@ -330,26 +349,3 @@ class PromptTaskService:
         except FleetError as problem:
             return f"{keeps}{problem.message}"
         return ""
-
-
-def _check_flags(flags: Sequence[str], facts: Facts) -> None:
-    """Raise `InvalidInput` for flags that may change what an agent may do, or that are too many."""
-    if len(flags) > MOST_FLAGS:
-        raise InvalidInput(f"an agent's CLI takes at most {MOST_FLAGS} flags of yours, not {len(flags)}")
-    waiting = ""  # the flag that wants a value still
-    for word in flags:
-        name, equals, _ = word.partition("=")
-        if waiting and not word.startswith("-"):
-            waiting = ""
-        elif waiting:
-            break
-        elif name in facts.free_flags:
-            waiting = "" if equals else name
-        else:
-            known = ", ".join(facts.free_flags) or "none"
-            raise InvalidInput(
-                f"{word!r} may change what an agent may do without asking: {facts.name} can be given {known}",
-                hint="that is for the settings: `fleet config set coder.skip_permissions true`",
-            )
-    if waiting:  # it would take the next flag for one, which may be ours
-        raise InvalidInput(f"{waiting!r} has no value", hint=f"give both: {waiting}=VALUE")
