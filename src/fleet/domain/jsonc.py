@@ -28,7 +28,7 @@ MISSING = Missing.MISSING
 _BLANK = re.compile(r"[ \t\r\n]*(?:(?://[^\n]*|/\*.*?\*/)[ \t\r\n]*)*", re.DOTALL)
 _TEXT = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|(//[^\r\n]*|/\*.*?\*/)', re.DOTALL)
+COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|(//[^\r\n]*|/\*.*?\*/)', re.DOTALL)
 _REST_OF_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\r\n]*)?\r?\n")
 
 
@@ -141,10 +141,6 @@ def value_at(text: str, path: Sequence[str]) -> Json | Missing:
     """Return the value at a path, or `MISSING`. Raises `InvalidInput` where no object leads on."""
     node = _node_at(text, path)
     return MISSING if node is None else node.value
-
-
-def comments_in(text: str) -> list[str]:
-    return [found[1] for found in _COMMENT.finditer(text) if found[1]]
 
 
 # adding

@@ -211,7 +211,9 @@ def _cuts(held: ConfigEdit, text: str) -> Iterable[str]:
 
 
 def _is_all_else_there(held: ConfigEdit, text: str, rest: str) -> bool:
-    comments_in = _EDITS[held.format].comments_in
+    def comments_in(text: str) -> list[str]:
+        return [found[1] for found in _EDITS[held.format].COMMENT.finditer(text) if found[1]]
+
     try:
         is_gone = _value_at(held.format, rest, held.path) is MISSING
         # As texts: to Python, 1 is true, and what is no number is not even equal to itself.

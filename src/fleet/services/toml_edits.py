@@ -12,7 +12,7 @@ from fleet.domain.event import Json
 from fleet.domain.jsonc import MISSING, Missing
 from fleet.errors import InvalidInput
 
-_COMMENT = re.compile(
+COMMENT = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\]|\\.)*"|\'[^\']*\'|(#[^\r\n]*)''', re.DOTALL
 )
 
@@ -30,10 +30,6 @@ def value_at(text: str, path: Sequence[str]) -> Json | Missing:
             return MISSING
         value = value[name]
     return value
-
-
-def comments_in(text: str) -> list[str]:
-    return [found[1] for found in _COMMENT.finditer(text) if found[1]]
 
 
 def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
