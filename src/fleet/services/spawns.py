@@ -10,27 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet.domain import spawn as rules
 from fleet.domain.event import Json
 from fleet.domain.queue import LEAST_USD
 from fleet.domain.run import Run
-from fleet.domain.spawn import (
-    RUN,
-    TOKEN,
-    Access,
-    Ancestry,
-    Caller,
-    Mark,
-    Spawn,
-    check_access,
-    check_budget,
-    check_own,
-    check_repository,
-    holds_key,
-    is_of_run,
-    own_mark,
-    paying,
-    share_of,
-)
+from fleet.domain.spawn import RUN, TOKEN, Access, Ancestry, Caller, Mark, Spawn
 from fleet.domain.task import Task
 from fleet.errors import InvalidInput, Refused
 from fleet.records.lineage import Lineage
@@ -78,7 +62,7 @@ class SpawnService:
         """
         marks = [mark for one in (server, *(peers or ())) for mark in one.marks]
         known = [mark for mark in marks if mark.run and self._runs.peek(mark.run)]
-        mark = own_mark([own, *known])
+        mark = rules.own_mark([own, *known])
         if mark is None and marks:
             raise Refused(
                 "this process comes from an agent, of a run that this home does not know",
@@ -87,7 +71,7 @@ class SpawnService:
         if mark is None:
             return _free_caller(self._fleet.settings)
         run = self._runs.peek(mark.run)
-        if run is None or not holds_key(run, mark.token):
+        if run is None or not rules.holds_key(run, mark.token):
             raise Refused(
                 f"this process says that it belongs to run {mark.run!r}, and cannot prove it",
                 hint=f"an agent's environment has {RUN} and {TOKEN}: hand both on, as they are",
@@ -116,7 +100,7 @@ class SpawnService:
 
     def _require_of_run(self, run: Run, callers: Sequence[Ancestry]) -> None:
         agents = self._fleet.live_agents(run)
-        if agents is None or all(is_of_run(caller, run.id, agents) for caller in callers):
+        if agents is None or all(rules.is_of_run(caller, run.id, agents) for caller in callers):
             return
         hint = f"leave ${RUN} and ${TOKEN} to the agent that they were given to, and to what it starts"
         raise Refused(f"a process that claims run {run.id} was not started by that run's agent", hint=hint)
@@ -145,7 +129,7 @@ class SpawnService:
 
         Part of an agent's budget goes over to the spawn. Raises `OverLimit` if there is too little left.
         """
-        check_access(caller, access)
+        rules.check_access(caller, access)
         if folder is None:
             return Admission()
         if project_at(folder) is None:
@@ -162,7 +146,7 @@ class SpawnService:
         if not found.is_plain:
             hint = "name the main checkout of a repository in repo_path"
             raise Refused(f"{folder!r} has its git folder elsewhere, in {found.git_dir}", hint=hint)
-        check_repository(caller, found.top, kept_places=self._kept_places())
+        rules.check_repository(caller, found.top, kept_places=self._kept_places())
         return Admission(folder=found.top, base=found.base_sha)
 
     def _kept_places(self) -> Iterator[str]:
@@ -170,7 +154,7 @@ class SpawnService:
         yield from (str(Path(run.workspace).resolve()) for run in self._runs.each() if run.workspace)
 
     def _new_spawn(self, caller: Caller, budget_usd: float) -> str:
-        check_budget(budget_usd)
+        rules.check_budget(budget_usd)
         spawn = Spawn(
             # First the money is gone, then somebody has it: no kill in between makes it more.
             budget_usd=self._hand_on(caller.run, budget_usd) if caller.run else budget_usd,
@@ -190,8 +174,8 @@ class SpawnService:
 
         def lowered(run: Run) -> Run:
             nonlocal share
-            share = share_of(run, wanted_usd)
-            return paying(run, share)
+            share = rules.share_of(run, wanted_usd)
+            return rules.paying(run, share)
 
         self._move(self._runs.update(run.id, lowered), share)
         return share
@@ -218,7 +202,7 @@ class SpawnService:
             return
         usd = spawn.budget_usd
         self._spawns.update(name, lambda spawn: replace(spawn, budget_usd=LEAST_USD))
-        self._move(self._runs.update(spawn.run, lambda run: paying(run, -usd)), -usd)
+        self._move(self._runs.update(spawn.run, lambda run: rules.paying(run, -usd)), -usd)
 
     def budget_of(self, name: str) -> float:
         """Return what all that comes of a spawn may cost together; 0: no limit."""
@@ -228,11 +212,11 @@ class SpawnService:
     def require_own(self, caller: Caller, name: str) -> None:
         """Raise `Refused` if an agent is to change what it has not started; `name` is of any kind."""
         if caller.run is not None:
-            check_own(caller, set(Lineage(self._fleet.store).runs_behind(name)))
+            rules.check_own(caller, set(Lineage(self._fleet.store).runs_behind(name)))
 
     def require_repository(self, caller: Caller, project: str) -> None:
         """Raise `Refused` if the caller may not have work go on in a repository, as it is recorded."""
-        check_repository(caller, project, kept_places=self._kept_places())
+        rules.check_repository(caller, project, kept_places=self._kept_places())
 
     # what was called
 
