@@ -511,6 +511,4 @@ def demo_in(folder: Path, agents: int) -> Demo:
 
     # It is to be alone. What it starts inherits this.
     os.environ.pop("FLEET_DATABASE_URL", None)
-    fleet = open_fleet(folder / "home", str(folder / "garden"))
-    link = supervisor_link_of(folder / "home")
-    return Demo(folder, fleet, link, parts(agents))
+    return Demo(folder, open_fleet(folder / "home", str(folder / "garden")), parts(agents))

@@ -48,6 +48,9 @@ class LinkToNobody:
     def wake(self) -> None:
         self.wakes += 1
 
+    def stop(self) -> bool:
+        return False
+
 
 def signed(pid: int) -> Holder:
     return Holder(pid=pid, since=0.0, is_background=True, version="", is_up=True)

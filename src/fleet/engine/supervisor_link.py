@@ -91,7 +91,6 @@ class HomeSupervisorLink:
             )
 
     def stop(self, *, timeout_seconds: float = 20) -> bool:
-        """Ask the supervisor to end; agents run on. Return whether there was one."""
         if not self._send(STOP):
             return False
         message = f"the supervisor did not stop within {timeout_seconds:.0f} s"

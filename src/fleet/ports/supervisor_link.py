@@ -38,3 +38,7 @@ class SupervisorLink(Protocol):
     def wake(self) -> None:
         """Make the supervisor look at the store now; start one if none runs. It does not wait for more."""
         ...
+
+    def stop(self) -> bool:
+        """Ask the supervisor to end; agents run on. Return whether there was one."""
+        ...

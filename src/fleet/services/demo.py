@@ -12,14 +12,13 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.process import ProcessId
 from fleet.domain.run import Mode, Run, RunState
 from fleet.errors import Failed
-from fleet.ports.supervisor_link import SupervisorLink
 from fleet.services.fleet import Fleet
 from fleet.services.runs import How
 
@@ -105,13 +104,6 @@ _PARTS = (
 )
 
 
-class DemoSupervisorLink(SupervisorLink, Protocol):
-    """The supervisor's link, with what the demo needs besides."""
-
-    def wait_until_open(self) -> None: ...
-    def stop(self) -> bool: ...
-
-
 Tell = Callable[[str], None]
 Show = Callable[[Sequence[Run]], None]
 
@@ -128,10 +120,10 @@ def parts(count: int) -> list[Part]:
 class Demo:
     """Plays the demo in a folder of its own."""
 
-    def __init__(self, folder: Path, fleet: Fleet, link: DemoSupervisorLink, cast: Sequence[Part]) -> None:
+    def __init__(self, folder: Path, fleet: Fleet, cast: Sequence[Part]) -> None:
         self._folder = folder
         self._fleet = fleet
-        self._link = link
+        self._link = fleet.link
         self._cast = cast
         self.runs: list[Run] = []
         self.facts: list[Fact] = []
@@ -155,8 +147,7 @@ class Demo:
             "the agents work on while no supervisor is there", bool(alive) and self._link.holder() is None
         )
         tell("starting the next supervisor")
-        self._link.wake()
-        self._link.wait_until_open()
+        self._link.ensure_up()
         self._wait("every agent is at rest", lambda run: run.is_at_rest, show)
         self._check_results(list(before.values()))
 

@@ -73,10 +73,10 @@ def create_worker(call: Call) -> Answer:
         coder=coder,
         model=call.text("model"),
         effort=call.text("reasoning_effort"),
-        seconds=call.number("timeout_seconds"),
+        seconds=call.arguments.get("timeout_seconds", 0),
         profile=call.text("profile"),
         labels=call.words("tags"),
-        metadata=call.table("metadata") | ({"parent_worker_id": parent} if parent else {}),
+        metadata=call.arguments.get("metadata", {}) | ({"parent_worker_id": parent} if parent else {}),
         flags=flags,
         origin=call.origin,
     )

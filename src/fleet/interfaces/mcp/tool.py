@@ -43,9 +43,6 @@ class Call(operations.Call):
     def text(self, name: str, usual: str = "") -> str:
         return self.arguments.get(name, usual)
 
-    def number(self, name: str, usual: float = 0) -> float:
-        return self.arguments.get(name, usual)
-
     def count(self, name: str, usual: int = 0) -> int:
         return self.arguments.get(name, usual)
 
@@ -62,9 +59,6 @@ class Call(operations.Call):
             if word not in known:
                 raise InvalidInput(f"{name} has {word[:80]!r} in it", hint=f"there are {', '.join(known)}")
         return words
-
-    def table(self, name: str) -> dict[str, Json]:
-        return self.arguments.get(name, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
