@@ -25,77 +25,79 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141  # what a shell reports of any program that ends so
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and what it does in one line."""
 
     place: str  # module:attribute; a module without a dot is one of this package
     help: str
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Set up": {
-        "init": Entry("setup:init", "Prepare this project for agents."),
-        "config": Entry("setup:config", "Show, change and check the configuration."),
-        "doctor": Entry("setup:doctor", "Check that everything agents need is in place."),
-        "demo": Entry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
-        "update": Entry("install:update", "Bring fleet up to date."),
-        "completion": Entry(
+        "init": CommandEntry("setup:init", "Prepare this project for agents."),
+        "config": CommandEntry("setup:config", "Show, change and check the configuration."),
+        "doctor": CommandEntry("setup:doctor", "Check that everything agents need is in place."),
+        "demo": CommandEntry("demo:demo", "Watch scripted agents work, survive a crash and deliver."),
+        "update": CommandEntry("install:update", "Bring fleet up to date."),
+        "completion": CommandEntry(
             "completions:completion", "Print a script that completes commands in your shell."
         ),
     },
     "Start agents": {
-        "create": Entry("agents:create", "Start an agent on a new branch."),
-        "fanout": Entry("agents:fanout", "Start several agents on the same prompt."),
-        "multi": Entry("agents:multi", "Start several agents, each on a prompt of its own."),
+        "create": CommandEntry("agents:create", "Start an agent on a new branch."),
+        "fanout": CommandEntry("agents:fanout", "Start several agents on the same prompt."),
+        "multi": CommandEntry("agents:multi", "Start several agents, each on a prompt of its own."),
     },
     "Follow and talk": {
-        "list": Entry("listing:list_agents", "List agents and what they are doing, newest first."),
-        "prompt": Entry("agents:prompt", "Give an agent a further prompt."),
-        "attach": Entry("agents:attach", "Take over an agent: its own screen, on your terminal."),
-        "release": Entry("agents:release", "Hand an agent back that was taken over."),
-        "logs": Entry("outcome:logs", "Show what an agent said and did."),
-        "diff": Entry("outcome:diff", "Show what an agent changed."),
-        "result": Entry("outcome:result", "Show what came of an agent's work."),
-        "wait": Entry("outcome:wait", "Wait until agents are at rest."),
+        "list": CommandEntry("listing:list_agents", "List agents and what they are doing, newest first."),
+        "prompt": CommandEntry("agents:prompt", "Give an agent a further prompt."),
+        "attach": CommandEntry("agents:attach", "Take over an agent: its own screen, on your terminal."),
+        "release": CommandEntry("agents:release", "Hand an agent back that was taken over."),
+        "logs": CommandEntry("outcome:logs", "Show what an agent said and did."),
+        "diff": CommandEntry("outcome:diff", "Show what an agent changed."),
+        "result": CommandEntry("outcome:result", "Show what came of an agent's work."),
+        "wait": CommandEntry("outcome:wait", "Wait until agents are at rest."),
     },
     "End and bring back": {
-        "kill": Entry("removal:kill", "End agents; their work is saved first."),
-        "undo": Entry("removal:undo", "Restore a removed workspace."),
-        "clean": Entry("removal:clean", "Remove the workspaces of agents that have ended."),
-        "boundary": Entry("boundary:boundary", "Review changes outside of agents' workspaces."),
+        "kill": CommandEntry("removal:kill", "End agents; their work is saved first."),
+        "undo": CommandEntry("removal:undo", "Restore a removed workspace."),
+        "clean": CommandEntry("removal:clean", "Remove the workspaces of agents that have ended."),
+        "boundary": CommandEntry("boundary:boundary", "Review changes outside of agents' workspaces."),
     },
     "Queue": {
-        "task": Entry("tasks:task", "Create, change and list tasks."),
-        "ready": Entry("queue:ready", "Show the tasks that may start now, in their order."),
-        "tasks": Entry("queue:tasks", "Show the tasks that are in progress."),
-        "show": Entry("queue:show", "Show everything about one task."),
-        "pause": Entry("queue:pause", "Start no more tasks; those in progress go on."),
-        "resume": Entry("queue:resume", "Start tasks again, or those of one coder."),
-        "log": Entry("queue:log", "Print the supervisor's log."),
-        "bd": Entry("fleet.compat.beads.commands:bd", "Speak to the queue in the words of beads."),
+        "task": CommandEntry("tasks:task", "Create, change and list tasks."),
+        "ready": CommandEntry("queue:ready", "Show the tasks that may start now, in their order."),
+        "tasks": CommandEntry("queue:tasks", "Show the tasks that are in progress."),
+        "show": CommandEntry("queue:show", "Show everything about one task."),
+        "pause": CommandEntry("queue:pause", "Start no more tasks; those in progress go on."),
+        "resume": CommandEntry("queue:resume", "Start tasks again, or those of one coder."),
+        "log": CommandEntry("queue:log", "Print the supervisor's log."),
+        "bd": CommandEntry("fleet.compat.beads.commands:bd", "Speak to the queue in the words of beads."),
     },
     "Workflows": {},
     "Merge": {},
     "Questions": {
-        "questions": Entry(
+        "questions": CommandEntry(
             "queue:questions", "List what waits for a person: questions, approvals, decisions."
         ),
-        "answer": Entry("queue:answer", "Answer a question; its task goes on."),
-        "ask": Entry("queue:ask", "Ask a person (for agents)."),
+        "answer": CommandEntry("queue:answer", "Answer a question; its task goes on."),
+        "ask": CommandEntry("queue:ask", "Ask a person (for agents)."),
     },
     "Conversations": {
-        "install": Entry("install:install", "Register fleet with your coding agents."),
-        "uninstall": Entry("install:uninstall", "Take fleet out of your coding agents."),
-        "mcp": Entry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
-        "statusline": Entry("install:statusline", "Print the fleet in one line, for a client's status line."),
+        "install": CommandEntry("install:install", "Register fleet with your coding agents."),
+        "uninstall": CommandEntry("install:uninstall", "Take fleet out of your coding agents."),
+        "mcp": CommandEntry("mcp:mcp", "Serve the fleet to an MCP client, over stdin and stdout."),
+        "statusline": CommandEntry(
+            "install:statusline", "Print the fleet in one line, for a client's status line."
+        ),
     },
     "Supervisor": {
-        "run": Entry("supervisor:run", "Run, start, stop or ask about the supervisor."),
+        "run": CommandEntry("supervisor:run", "Run, start, stop or ask about the supervisor."),
     },
 }
 for _kind, _entry in KINDS.items():
     SECTIONS[_entry.section] |= {
-        name: Entry(f"{module_of(_kind, 'cli')}:{name}", help)
+        name: CommandEntry(f"{module_of(_kind, 'cli')}:{name}", help)
         for name, help in (*_entry.commands, (_kind, _entry.help))
     }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
