@@ -104,7 +104,8 @@ class ClaudeCoder(JsonCoder):
             case "assistant":
                 return _read_assistant(line)
             case "user":
-                results = [block for block in _blocks(line) if block.text("type") == "tool_result"]
+                blocks = line.items("message", "content")
+                results = [block for block in blocks if block.text("type") == "tool_result"]
                 done = [(block.text("tool_use_id"), block.at("is_error") is not True) for block in results]
                 return [event for call, ok in done for event in events.tool_done(call, ok=ok)]
             case "rate_limit_event":
@@ -193,18 +194,14 @@ def _read_system(line: Fields) -> list[Event]:
             return []
 
 
-def _blocks(line: Fields) -> list[Fields]:
-    return line.items("message", "content")
-
-
 def _read_assistant(line: Fields) -> list[Event]:
-    is_main = line.at("parent_tool_use_id") is None
+    is_main, blocks = line.at("parent_tool_use_id") is None, line.items("message", "content")
     if line.at("is_api_error_message") is True or line.text("error"):
-        text = " ".join(block.text("text") for block in _blocks(line))
+        text = " ".join(block.text("text") for block in blocks)
         # The result line that follows may not repeat the name: of "Not logged in" it has the words alone.
         cause = _cause(line) if is_main else Cause.CRASH
         return events.error(text or line.text("error"), line.number("api_error_status"), cause=cause)
-    told = [event for block in _blocks(line) for event in _read_block(block, is_main=is_main)]
+    told = [event for block in blocks for event in _read_block(block, is_main=is_main)]
     # How much of the context window is in use. The tokens themselves are counted by the result line.
     usage = line.fields("message", "usage")
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, clip, unread
@@ -39,7 +42,8 @@ KNOWN_FIELDS = frozenset(
 T = TypeVar("T")
 
 
-class Match(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Match:
     """A line counts when this field of it has this value."""
 
     field: str
@@ -56,11 +60,13 @@ class CustomCoder(JsonCoder):
     def __init__(self, name: str, definition: Mapping[str, object]) -> None:
         table = _Table(f"coders.{name}", definition)
         self._command = table.words("command")
-        self._resume = table.words("resume_command", required=False)
-        self._interactive = table.words("interactive_command", required=False)
-        self._interactive_resume = table.words("interactive_resume_command", required=False)
-        self._reviewer_flags = table.optional_words("reviewer_flags")
-        self._skip_flags = table.words("skip_permissions_flags", required=False)
+        if not self._command:
+            raise table.problem("command", 'it must be a list of words, e.g. ["mytool", "--json"]')
+        self._resume = table.words("resume_command")
+        self._interactive = table.words("interactive_command")
+        self._interactive_resume = table.words("interactive_resume_command")
+        self._reviewer_flags = table.words("reviewer_flags") if "reviewer_flags" in definition else None
+        self._skip_flags = table.words("skip_permissions_flags")
         self._prompt = table.choice("prompt", "stdin", "argument", "file")
         self._output = table.choice("output", "text", "jsonl")
         self._scope = table.choice("usage_scope", "call", "run", "session")
@@ -74,15 +80,15 @@ class CustomCoder(JsonCoder):
             binary=self._command[0],
             install=table.text("install"),
             update=table.text("update"),
-            version_argv=table.words("version_argv", required=False) or ("--version",),
-            login_variables=table.words("login_variables", required=False),
-            login_files=table.words("login_files", required=False),
+            version_argv=table.words("version_argv") or ("--version",),
+            login_variables=table.words("login_variables"),
+            login_files=table.words("login_files"),
             login_hint=table.text("login_hint"),
             modes=frozenset({Mode.HEADLESS, Mode.TMUX} if self._interactive else {Mode.HEADLESS}),
             resumes=bool(self._resume),
             closes_stream=self._final is not None,
             tiers=table.tiers(),
-            context_window=table.count("context_window", 200_000),
+            context_window=table.count("context_window", otherwise=200_000),
         )
 
     def _check(self, table: _Table) -> None:
@@ -222,42 +228,40 @@ class _Table:
     def problem(self, key: str, reason: str) -> BadConfig:
         return BadConfig(f"{self._path}.{key}", reason)
 
-    def _get(self, key: str, otherwise: T, wanted: str, read: Callable[[object], T | None]) -> T:
+    def _not_as(self, wanted: str, key: str) -> BadConfig:
+        return self.problem(key, f"it must be {wanted}, not {self.fields[key]!r}")
+
+    def _get(self, key: str, kind: type[T], wanted: str) -> T | None:
         if key not in self.fields:
-            return otherwise
-        value = read(self.fields[key])
-        if value is None:
-            raise self.problem(key, f"it must be {wanted}, not {self.fields[key]!r}")
-        return value
+            return None
+        try:
+            return msgspec.convert(self.fields[key], kind)
+        except ValueError as exc:
+            raise self._not_as(wanted, key) from exc
 
     def text(self, key: str) -> str:
-        return self._get(key, "", "a text", lambda value: value if isinstance(value, str) else None)
+        return self._get(key, str, "a text") or ""
 
-    def count(self, key: str, otherwise: int) -> int:
-        def read(value: object) -> int | None:
-            return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-        return self._get(key, otherwise, "a number above 0", read)
+    def count(self, key: str, *, otherwise: int) -> int:
+        wanted = "a number above 0"
+        number = self._get(key, int, wanted)
+        if number is not None and number <= 0:
+            raise self._not_as(wanted, key)
+        return number or otherwise
 
     def choice(self, key: str, *options: str) -> str:
         """Return which of the options it is; the first one if it is not there."""
         wanted = "one of " + ", ".join(f'"{option}"' for option in options)
-        chosen = {option: option for option in options}
-        return self._get(
-            key, options[0], wanted, lambda value: chosen.get(value) if isinstance(value, str) else None
-        )
+        chosen = self._get(key, str, wanted)
+        if chosen is not None and chosen not in options:
+            raise self._not_as(wanted, key)
+        return chosen or options[0]
 
-    def words(self, key: str, *, required: bool = True) -> tuple[str, ...]:
-        found = self.optional_words(key)
-        if required and not found:
-            raise self.problem(key, 'it must be a list of words, e.g. ["mytool", "--json"]')
-        return found or ()
-
-    def optional_words(self, key: str) -> tuple[str, ...] | None:
-        return self._get(key, None, "a list of texts", _as_words)
+    def words(self, key: str) -> tuple[str, ...]:
+        return self._get(key, tuple[str, ...], "a list of texts") or ()
 
     def texts(self, key: str) -> dict[str, str]:
-        return self._get(key, {}, "a table of texts", _as_texts)
+        return self._get(key, dict[str, str], "a table of texts") or {}
 
     def tiers(self) -> Tiers:
         given = self.texts("tiers")
@@ -266,30 +270,8 @@ class _Table:
         return Tiers(**given)
 
     def match(self, key: str) -> Match | None:
-        return self._get(key, None, 'like {field = "type", equals = "result"}', _as_match)
-
-
-def _as_words(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list | tuple):
-        return None
-    words = cast(Sequence[object], value)
-    return tuple(cast(Sequence[str], words)) if all(isinstance(word, str) for word in words) else None
-
-
-def _as_texts(value: object) -> dict[str, str] | None:
-    if not isinstance(value, Mapping):
-        return None
-    fields = cast(Mapping[object, object], value)
-    if not all(isinstance(text, str) for pair in fields.items() for text in pair):
-        return None
-    return dict(cast(Mapping[str, str], fields))
-
-
-def _as_match(value: object) -> Match | None:
-    if not isinstance(value, Mapping):
-        return None
-    fields = cast(Mapping[str, object], value)
-    field, equals = fields.get("field"), fields.get("equals")
-    if set(fields) != {"field", "equals"} or not isinstance(field, str):
-        return None
-    return Match(field=field, equals=equals) if isinstance(equals, str | bool | int | float) else None
+        wanted = 'like {field = "type", equals = "result"}'
+        found = self._get(key, Match, wanted)
+        if found and len(self._get(key, dict[str, object], wanted) or ()) > 2:
+            raise self._not_as(wanted, key)
+        return found
