@@ -27,8 +27,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from fleet.adapters.stores.sql import SqlStore, Statements
-from fleet.adapters.stores.text import can_be_stored, encode
+from fleet.adapters.stores.text import SqlStore, Statements, can_be_stored, encode
 from fleet.errors import FleetError, InvalidInput, Stale, StoreAway, StoreUnusable
 from fleet.ports.store import STREAM, Record
 
@@ -225,8 +224,6 @@ class PostgresStore(SqlStore):
         self._closed = True
         self._drop_idle()
 
-    # calls
-
     def _query(self, sql: LiteralString, parameters: Mapping[str, str | int] | None = None) -> list[Any]:
         texts = [value for value in (parameters or {}).values() if isinstance(value, str)]
         if not all(map(can_be_stored, texts)):
@@ -306,8 +303,6 @@ class PostgresStore(SqlStore):
                     ) from problem
             time.sleep(_PAUSE_SECONDS)
 
-    # connections
-
     @contextmanager
     def _connection(self) -> Generator[_Connection]:
         try:
@@ -345,8 +340,6 @@ class PostgresStore(SqlStore):
         """Leave the connections to the process that we were forked from; closing them would end its own."""
         _inherited.append(self._idle)
         self._idle = deque()
-
-    # schema
 
     def _check_server(self, connection: _Connection) -> None:
         if connection.info.server_version < OLDEST_SERVER * 10_000:

@@ -131,9 +131,6 @@ def _opened_copy(file: Path, copy: Path) -> Generator[sqlite3.Connection]:
         yield connection
 
 
-# reading around damage
-
-
 def _records(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of records from both ends up to the damage, and single ones in between."""
     last = first = 0
@@ -195,9 +192,6 @@ def _text(value: object) -> str:
     if not isinstance(value, bytes):
         raise ValueError("no text")
     return value.decode()
-
-
-# switching
 
 
 def _switch(file: Path, repaired: Path, aside: Path) -> None:

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 from fleet.adapters.stores import generation
-from fleet.adapters.stores.sql import SqlStore, Statements
-from fleet.adapters.stores.text import encode
+from fleet.adapters.stores.text import SqlStore, Statements, encode
 from fleet.errors import Stale, StoreBehind, StoreDamaged, StoreGone, StoreUnusable
 from fleet.ports.store import STREAM, Record
 
@@ -181,8 +180,7 @@ class SqliteStore(SqlStore):
         with self._in_our_words():
             self._check_still_there()
             with self._write_lock:
-                connection = self._writer()
-                try:
+                with self._writer() as connection:  # it commits, or rolls back
                     connection.execute("BEGIN IMMEDIATE")
                     # Another process may have run a newer fleet since we opened the file.
                     self._check_not_newer(_schema_version(connection))
@@ -190,13 +188,9 @@ class SqliteStore(SqlStore):
                     yield connection
                     if is_write := connection.total_changes != changes:
                         set_generation(connection, number + 1)
-                    connection.execute("COMMIT")
-                    if is_write:  # it is on the disk now
-                        self._newest = number + 1
-                        generation.write(self._beside, number + 1)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                if is_write:  # it is on the disk now
+                    self._newest = number + 1
+                    generation.write(self._beside, number + 1)
 
     def _check_generation(self, connection: sqlite3.Connection, known: int = 0) -> int:
         """Return how many writes the database has; raise `StoreBehind` if it had more."""
@@ -291,17 +285,13 @@ class SqliteStore(SqlStore):
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
     """Bring the schema to its newest version in one transaction, unless somebody else just has."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         for number, statements in enumerate(migrations, start=1):
             if number > _schema_version(connection):
                 for statement in statements:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _schema_version(connection: sqlite3.Connection) -> int:
