@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from fleet.adapters.coders import events
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, clip, unread
@@ -42,8 +39,7 @@ KNOWN_FIELDS = frozenset(
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A line counts when this field of it has this value."""
 
     field: str
@@ -228,40 +224,30 @@ class _Table:
     def problem(self, key: str, reason: str) -> BadConfig:
         return BadConfig(f"{self._path}.{key}", reason)
 
-    def _not_as(self, wanted: str, key: str) -> BadConfig:
-        return self.problem(key, f"it must be {wanted}, not {self.fields[key]!r}")
-
-    def _get(self, key: str, kind: type[T], wanted: str) -> T | None:
+    def _get(self, key: str, otherwise: T, wanted: str, fits: Callable[[Any], bool]) -> T:
         if key not in self.fields:
-            return None
-        try:
-            return msgspec.convert(self.fields[key], kind)
-        except ValueError as exc:
-            raise self._not_as(wanted, key) from exc
+            return otherwise
+        value = self.fields[key]
+        if not fits(value):
+            raise self.problem(key, f"it must be {wanted}, not {value!r}")
+        return cast("T", value)
 
     def text(self, key: str) -> str:
-        return self._get(key, str, "a text") or ""
+        return self._get(key, "", "a text", _is_text)
 
     def count(self, key: str, *, otherwise: int) -> int:
-        wanted = "a number above 0"
-        number = self._get(key, int, wanted)
-        if number is not None and number <= 0:
-            raise self._not_as(wanted, key)
-        return number or otherwise
+        return self._get(key, otherwise, "a number above 0", lambda value: type(value) is int and value > 0)
 
     def choice(self, key: str, *options: str) -> str:
         """Return which of the options it is; the first one if it is not there."""
         wanted = "one of " + ", ".join(f'"{option}"' for option in options)
-        chosen = self._get(key, str, wanted)
-        if chosen is not None and chosen not in options:
-            raise self._not_as(wanted, key)
-        return chosen or options[0]
+        return self._get(key, options[0], wanted, options.__contains__)
 
     def words(self, key: str) -> tuple[str, ...]:
-        return self._get(key, tuple[str, ...], "a list of texts") or ()
+        return tuple(self._get(key, (), "a list of texts", _is_list))
 
     def texts(self, key: str) -> dict[str, str]:
-        return self._get(key, dict[str, str], "a table of texts") or {}
+        return dict(self._get(key, {}, "a table of texts", _is_table))
 
     def tiers(self) -> Tiers:
         given = self.texts("tiers")
@@ -270,8 +256,23 @@ class _Table:
         return Tiers(**given)
 
     def match(self, key: str) -> Match | None:
-        wanted = 'like {field = "type", equals = "result"}'
-        found = self._get(key, Match, wanted)
-        if found and len(self._get(key, dict[str, object], wanted) or ()) > 2:
-            raise self._not_as(wanted, key)
-        return found
+        found = self._get(key, dict[str, Any](), 'like {field = "type", equals = "result"}', _is_match)
+        return Match(**found) if found else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, cast("Sequence[object]", value)))
+
+
+def _is_table(value: Any) -> bool:
+    pairs = cast("Mapping[object, object]", value).items() if isinstance(value, Mapping) else [(None, None)]
+    return all(_is_text(text) for pair in pairs for text in pair)
+
+
+def _is_match(value: Any) -> bool:
+    has_both = isinstance(value, Mapping) and {*value} == {"field", "equals"}
+    return has_both and _is_text(value["field"]) and isinstance(value["equals"], str | int | float)
