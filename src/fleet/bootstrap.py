@@ -236,10 +236,7 @@ def open_store(home: Path, url: str | None = None) -> Store:
 
 
 def repair_store(home: Path) -> tuple[Salvaged, Rebuilt] | None:
-    """Rebuild a home's store if it is damaged; return what was done, None if there is nothing wrong with it.
-
-    The supervisor is stopped for it; agents run on.
-    """
+    """Rebuild a damaged store with the supervisor stopped; return what was done, None if it is sound."""
     if database_url(home):
         return None  # whoever keeps that database repairs it
     from fleet.adapters.stores.salvage import is_repairable, rebuilding, what_is_wrong
@@ -298,10 +295,7 @@ def supervisor_link_of(home: Path) -> HomeSupervisorLink:
 
 
 def make_supervisor(home: Path, fifo: int, *, stops_when_idle: bool) -> Supervisor:
-    """Make the engine's end of a home. Imports everything; only the supervisor's own process calls it.
-
-    Raises `StoreUnusable` for a store that is damaged.
-    """
+    """Make the engine's end of a home, in its own process. Raises `StoreUnusable` for a damaged store."""
     url = database_url(home)
     store = open_store(home, url)
     require_integrity = _start_check(store)

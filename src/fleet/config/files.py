@@ -87,10 +87,7 @@ def _copy_of(home: Path, file: Path) -> Path:
 def replace_file(
     file: Path, content: bytes, *, mode: int = 0o600, only_if: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Put a file in place whole, or not at all; missing folders are made (0700).
-
-    `only_if` is asked when nothing is left to do but the renaming; return whether that was done.
-    """
+    """Put a file in place whole, if `only_if` holds just before the renaming; return whether it was done."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -430,10 +430,7 @@ CODER_SETTINGS: Mapping[str, Setting[Any]] = {
 
 
 def find_setting(key: str) -> Setting[Any] | None:
-    """Return the setting of a key, or None for a key that only a coder's adapter knows.
-
-    Raises `InvalidInput`, naming the nearest known key, for any other.
-    """
+    """Return a key's setting, None if only a coder's adapter knows it. Raises `InvalidInput` for others."""
     if setting := SETTINGS.get(key):
         return setting
     section, *rest = key.split(".", 2)

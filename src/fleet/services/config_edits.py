@@ -154,10 +154,7 @@ def _with_piece(piece: Piece, text: str) -> tuple[str, str]:
 
 
 def plan_removal(edit: ConfigEdit, kept: KeptCopies) -> Change:
-    """Return what has to be done so that a piece is not in its file any more.
-
-    What is not as we have put it there is somebody else's, and stays.
-    """
+    """Return how a piece gets out of its file; what is not as we have put it there is theirs, and stays."""
     found = read_content(edit.file)
     change = partial(Change, edit, planned_from=hash_of(found))
     if hash_of(found) == edit.before or _found(edit, found) is MISSING:

@@ -42,10 +42,7 @@ def _service(module: str, name: str) -> Any:
 
 
 class Fleet(Protocol):
-    """One home, seen from one folder: its services, and what they are made from.
-
-    All parts are loaded and made on first use: a command pays for what it needs.
-    """
+    """One home, seen from one folder. All parts are made on first use: a command pays for what it needs."""
 
     runs: RunService = _service("runs", "RunService")
     tasks: TaskService = _service("tasks", "TaskService")

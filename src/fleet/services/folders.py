@@ -23,10 +23,7 @@ _BESIDE = (".kept", ".trash")
 
 
 def project_at(folder: str) -> str | None:
-    """Return the top of the repository that a folder is in, its main checkout's also from a linked worktree.
-
-    None where there is no repository.
-    """
+    """Return the top of the main checkout of the repository that a folder is in; None if it is in none."""
     try:
         here = Path(os.path.realpath(folder))
     except FileNotFoundError:  # the folder that this process is in is gone

@@ -143,10 +143,7 @@ class Installer:
     # both
 
     def _do(self, plans: Sequence[Plan], known: dict[str, ConfigEdit], is_dry: bool) -> list[Change]:
-        """Read every file before any is written; write down what is to be done before it is.
-
-        So whoever is killed in between can do it again.
-        """
+        """Plan every file, and write the plans down, before any is changed: who is killed can repeat it."""
         planned = [plan() for plan in plans]
         if is_dry:
             return planned

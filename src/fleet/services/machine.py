@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_installed(program: str) -> bool:
-    """Tell whether a program of that name would be found and could be run.
-
-    `shutil.which` could tell, too; every launch would wait for all else that is loaded with it.
-    """
+    """Tell whether a program would be found and could be run; `shutil.which` takes too long to load."""
     folders = [""] if os.sep in program else os.get_exec_path()
     files = (os.path.join(folder, program) for folder in folders)  # noqa: PTH118  as above
     return any(os.path.isfile(file) and os.access(file, os.X_OK) for file in files)  # noqa: PTH113

@@ -30,10 +30,7 @@ class _Look(NamedTuple):
 
 
 def measure_usage(agents: Mapping[str, ProcessId], fleet: Fleet) -> dict[str, ProcessUsage]:
-    """Return the usage of those agents that live, by the names they are given with.
-
-    What was seen is kept in fleet's home for the next measurement.
-    """
+    """Return the usage of agents that live, by name; what was seen is kept for the next measurement."""
     now, path = time.time(), f"{fleet.home}/cache/vitals.json"
     totals = fleet.measure_processes(list(agents.values()))
     before = _read_looks(path, now)

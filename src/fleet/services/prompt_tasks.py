@@ -86,10 +86,7 @@ class PromptTaskService:
         flags: tuple[str, ...] = (),
         origin: str = "",  # the spawn that it comes from
     ) -> PromptTaskDetail:
-        """Record a prompt task and its task, and wake the supervisor. All is checked before anything is.
-
-        What is empty comes from the settings.
-        """
+        """Check everything, then record a prompt task and its task; what is empty comes from the settings."""
         check_text(name, prompt, base, effort, profile, *labels, *flags)
         if not prompt.strip() or not name.strip():
             raise InvalidInput("an errand needs a name and a prompt")

@@ -51,10 +51,7 @@ MADE = (
 
 
 def require_purgeable(fleet: Fleet) -> None:
-    """Raise `Conflict` while a workspace or the last copy of one is there.
-
-    Raises `Refused` for a folder that cannot be fleet's own.
-    """
+    """Raise `Conflict` while work is there, `Refused` for a folder that cannot be fleet's own."""
     home = fleet.home.resolve()
     if home in (Path.home().resolve(), Path(home.anchor)) or (home / ".git").exists():
         raise Refused(f"{home} is more than fleet's home", hint="delete by hand what is fleet's in it")

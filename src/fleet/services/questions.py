@@ -140,10 +140,7 @@ class QuestionService:
         return found[0]
 
     def answer(self, name: str, text: str, *, by: str, is_option: bool = False) -> Question:
-        """Answer a question; the first answer wins. A task's id stands for its only open question.
-
-        With `is_option` the text must be the number of an option, counted from 1.
-        """
+        """Answer a question; the first answer wins. With `is_option` the text must be an option's number."""
         if not text.strip():
             raise InvalidInput("the answer is empty", hint="answer in words, or with an option's number")
         check_text(text)

@@ -182,10 +182,7 @@ class RunService:
         return self._runs.find() if everything else self._runs.find("shown", "yes")
 
     def get(self, name: str, *, folder: str = ".") -> Run:
-        """Return the newest run of that branch or id, which may be its task's.
-
-        A branch of this repository goes first.
-        """
+        """Return the newest run of a branch, this repository's first, or of an id, its own or its task's."""
         project = project_at(folder)
         same = self._runs.find("branch", branch_key(project, name)) if project else []
         found = [run for run in same if run.branch == name]
@@ -256,10 +253,7 @@ class RunService:
         return run
 
     def take_over(self, run_id: RunId) -> Run:
-        """Have a run go on in a screen of its own, in the CLI's same session; a turn that runs is ended.
-
-        A screen that is up, or just coming up, stays as it is.
-        """
+        """Have a run go on in a screen, in its session; a turn is ended, a screen that is up stays."""
         run = self._runs.get(run_id)
         if run.host not in ("", self._fleet.host):
             raise Conflict(f"{run.branch!r} runs on host {run.host}", hint="attach to it there")

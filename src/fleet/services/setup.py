@@ -104,10 +104,7 @@ class ConfigService:
 def plan_init(
     repository: Path, type_: str | None = None, *, older: Sequence[ImportedSettings] = (), force: bool = False
 ) -> InitPlan:
-    """Plan the project's configuration: a preset for its type, overridden by older files, the last one most.
-
-    Raises `Conflict` where there is one already, unless `force`.
-    """
+    """Plan a configuration: a preset, overridden by older files. `Conflict` if one exists, unless `force`."""
     file = files.require_plain(repository, "config.toml")
     if file.exists() and not force:
         raise _already_there(file)

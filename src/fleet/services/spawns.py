@@ -84,10 +84,7 @@ class SpawnService:
         return self._agent(run)
 
     def identify_process(self, named: str, caller: Ancestry, user: str) -> Caller:
-        """Return whose a process is: that of the run it names or descends from, or a user's.
-
-        Raises `Refused` if it claims a run whose agent has not started it, or one of another home.
-        """
+        """Return whose a process is, a run's or a user's; `Refused` if it claims a run not its own."""
         above = (mark.run for mark in caller.marks if mark.run and self._runs.peek(mark.run))
         if name := named or next(above, ""):
             run = self._runs.peek(name)

@@ -410,10 +410,7 @@ class TaskService:
     # many at once
 
     def bring_in(self, drafts: Sequence[Draft], *, folder: str | None = None) -> Imported:
-        """Record tasks from a file, all of them or, if a line is wrong, none; those that are here stay.
-
-        Those that name no folder of this machine belong to `folder`.
-        """
+        """Record tasks from a file, all or none; those without a folder on this host belong to `folder`."""
         from fleet.services.task_import import Plan
 
         plan = Plan(self._tasks.peek, self._check_told, lambda told: self._place_of(told, folder))

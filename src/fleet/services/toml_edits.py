@@ -33,10 +33,7 @@ def value_at(text: str, path: Sequence[str]) -> Json | Missing:
 
 
 def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
-    """Return where a piece of text has to go so that a path has a table, and that piece.
-
-    Raises `InvalidInput` where the layout of the text does not let one be added at its end.
-    """
+    """Return where a piece of text goes so that a path has a table, and that piece; or `InvalidInput`."""
     newline = "\r\n" if "\r\n" in text else "\n"
     fields = cast("dict[str, Json]", value)
     lines = [f"[{'.'.join(path)}]", *(f"{key} = {_literal(field)}" for key, field in fields.items())]

@@ -57,10 +57,7 @@ class SupervisorKeeper:
 
 
 def each_change(fleet: Fleet, *, timeout_seconds: float | None = None) -> Iterator[None]:
-    """Yield at once, and whenever something was written since; end when the time is over.
-
-    Raises `SupervisorSilent` if no supervisor stays up.
-    """
+    """Yield at once and after each write, until the time is over. May raise `SupervisorSilent`."""
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     stamp, keeper = None, SupervisorKeeper(fleet.link)
     while True:

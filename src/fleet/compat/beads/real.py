@@ -24,10 +24,7 @@ OUR_OPTIONS = ("--coder", "--model", "--cwd")  # that bd does not know
 
 
 def pass_on(fleet: Fleet, arguments: Sequence[str]) -> int:
-    """Have bd do it, with our own stdin, stdout and stderr; return its exit code.
-
-    What only fleet knows of a task that bd makes is remembered beside it.
-    """
+    """Have bd do it on our own streams; return its exit code. What only fleet knows of a new task is kept."""
     words = [word for word in arguments if not word.startswith("-")]
     if words[:1] not in (["create"], ["new"]) or {"-h", "--help"} & set(arguments):
         return _run(fleet.settings, arguments)[0]

@@ -124,10 +124,7 @@ def by_hand(
     extra: Sequence[click.Parameter] = (),
     has_json: bool = True,
 ) -> click.Command:
-    """Make the command of an operation that no view can show: one that watches, reads files or waits.
-
-    `run(session, request, …)` gets the values of the extra parameters by their names.
-    """
+    """Make a command that no view can show; `run(session, request, …)` gets the extra parameters by name."""
     others = [*extra, *([common.JSON] if has_json else ())]
 
     def call(**given: Any) -> int | None:
@@ -181,10 +178,7 @@ def wait_command(
 
 
 class NounGroup(click.Group):
-    """The commands of a noun.
-
-    Alone it is its list, and `start` need not be named: `race 3` is `race start 3`.
-    """
+    """The commands of a noun. Alone it is its list; `start` need not be named: `race 3` is `race start 3`."""
 
     def __init__(self, name: str, *, help: str, example: str, commands: Sequence[click.Command]) -> None:
         super().__init__(
@@ -387,10 +381,7 @@ def _text_or_file(field: Field, text: str | None, file: str | None) -> str | Non
 
 
 def identify(fleet: Fleet) -> Caller:
-    """Identify who runs this process, by the processes that it descends from.
-
-    Raises `Refused` if it claims a run whose agent has not started it.
-    """
+    """Identify who runs this process, by its ancestors; `Refused` if it claims a run that is not its own."""
     import os
 
     from fleet.bootstrap import own_ancestry

@@ -46,10 +46,7 @@ def asker_of(context: Context, method: str, on: str = "") -> Asker:
 
 @contextmanager
 def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
-    """Give the fleet to a caller that it knows; what is wrong is told in the protocol's own way.
-
-    It is recorded, as the call of a tool is.
-    """
+    """Give the fleet to a caller that it knows; record it as a call, with errors as the protocol has them."""
     fleet, caller, failed = handler.fleet(), None, None
     try:
         caller = handler.identify(fleet, asker.peer)

@@ -51,10 +51,7 @@ class Refusal:
 
 
 class CallHandler:
-    """Opens the fleet for each call; keeps nothing but the connection to the store.
-
-    As many as one likes share a store.
-    """
+    """Opens the fleet for each call; keeps nothing but the connection to the store, which many share."""
 
     def __init__(self) -> None:
         from fleet.bootstrap import own_ancestry
@@ -69,10 +66,7 @@ class CallHandler:
         return fleet.spawns.identify(self._mark, self._ancestry, peer)
 
     def fleet(self, folder: str | None = ".", environ: Mapping[str, str] = os.environ) -> Fleet:
-        """Return the fleet as seen from a folder, or from its home, with the settings of now.
-
-        Nobody need close it.
-        """
+        """Return the fleet as seen from a folder, or its home, as set now; nobody need close it."""
         from fleet.bootstrap import open_fleet
 
         return open_fleet(folder=folder, environ=environ, make_store=self._kept_store)

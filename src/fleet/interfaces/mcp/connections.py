@@ -36,10 +36,7 @@ class Phase(Enum):
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that is closed when its client keeps it waiting.
-
-    A time limit is counted from the beginning of its phase: bytes that trickle in do not extend it.
-    """
+    """A connection with a time limit for each phase, which bytes that trickle in do not extend."""
 
     limits = ConnectionLimits()
 

@@ -64,10 +64,7 @@ def serve(sets: Iterable[str], address: str, home: Path, tell: Callable[[str, Pa
 
 
 def kept_token(file: Path) -> str:
-    """Return the token that clients must know, kept in a file for its user alone; who comes first makes it.
-
-    Raises `Conflict` if others can read it.
-    """
+    """Return the token from its file, made by whoever comes first; `Conflict` if others can read it."""
     if not file.exists():  # it is put in place whole and at once, unless somebody else is first
         draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
         replace_file(draft, f"{secrets.token_urlsafe(32)}\n".encode(), mode=0o600)

@@ -108,10 +108,7 @@ def _read(handler: CallHandler, asker: Asker) -> tuple[str, str]:
 
 
 def place_of(uri: str) -> tuple[str, str]:
-    """Return the run that a resource is about, "" for all of them, and what of it.
-
-    Raises `MCPError` for a resource that cannot be.
-    """
+    """Return the run of a resource, "" for all of them, and what of it. Raises `MCPError` for no resource."""
     place = _PLACE.fullmatch(uri)
     if place is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri[:200]!r}")

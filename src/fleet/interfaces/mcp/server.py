@@ -1,7 +1,4 @@
-"""The MCP server: the official SDK over stdio, in front of a stateless call handler.
-
-The SDK takes a second or so to load; everything of ours is loaded when it is first needed.
-"""
+"""The MCP server: the official SDK, slow to load, over stdio, in front of a stateless call handler."""
 
 from __future__ import annotations
 
