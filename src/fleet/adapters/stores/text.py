@@ -61,8 +61,13 @@ class _Body(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._decoded
 
-    def items(self) -> ItemsView[str, Any]:  # of a list of a thousand records, every field is asked for
-        return self._decoded.items()
+    # What a list of a thousand records asks for, without the detours of `Mapping`.
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._all()[self._place].get(name, default)
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._all()[self._place].items()
 
     def __repr__(self) -> str:
         return repr(self._decoded)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -263,11 +264,11 @@ def age(seconds: float) -> str:
 
 def age_since(start: str | None, end: str | None = None) -> str:
     """Return the time from a moment, as JSON has it, to another or to now; "" if there is none."""
-    import time
-
     from fleet.operations.spec import seconds_of
 
-    return age((seconds_of(end) or time.time()) - seconds_of(start)) if start else ""
+    if not start:
+        return ""
+    return age((seconds_of(end) if end else time.time()) - seconds_of(start))
 
 
 def megabytes(size: int) -> str:
@@ -297,8 +298,6 @@ def clock(seconds: float) -> str:
 
 def date(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Put a time into words; one that no calendar has, which an agent may well name, stays a number."""
-    import time
-
     try:
         return time.strftime(form, time.localtime(seconds))
     except (OverflowError, ValueError, OSError):
@@ -344,9 +343,7 @@ class Table(Generic[Item]):
         out_lines(self.lines(items, terminal_width()))
 
     def lines(self, items: Sequence[Item], width: int | None = None, *, is_plain: bool = False) -> list[str]:
-        found = (
-            (heading, [printable(cell(item)) for item in items]) for heading, cell in self.columns.items()
-        )
+        found = ((heading, [cell(item) for item in items]) for heading, cell in self.columns.items())
         shown = [_Column(heading, cells, heading in self.right) for heading, cells in found if any(cells)]
         if not shown:
             return []
@@ -366,9 +363,10 @@ class _Column:
     """One column of a table: its cells, and how wide they are."""
 
     def __init__(self, heading: str, cells: Sequence[str], is_right: bool) -> None:
-        self.heading, self.cells, self.is_right = heading, cells, is_right
-        self.is_ascii = "".join(cells).isascii()
-        self.width = max(len(heading), *map(len if self.is_ascii else width_of, cells))
+        text = "".join(cells)  # to look at each cell would take ten times as long
+        self.heading, self.is_right, self.is_ascii = heading, is_right, text.isascii()
+        self.cells = cells if text.isprintable() else list(map(printable, cells))
+        self.width = max(len(heading), *map(len if self.is_ascii else width_of, self.cells))
 
     def fit(self, text: str) -> str:
         text = cut(text, self.width)
