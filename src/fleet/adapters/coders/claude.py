@@ -5,15 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, one_line
-from fleet.adapters.coders.launching import (
-    HOOK_SECONDS,
-    fits_argument,
-    hook_command,
-    model_options,
-    session_options,
-)
 from fleet.adapters.coders.permissions import doer_commands
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
@@ -27,29 +20,22 @@ HOOKS = (
     *("Stop", "StopFailure", "SessionEnd"),
 )
 
-_TOO_LONG = "the conversation no longer fits the model's context"
+# Its names for the end of a turn, and for errors of the API.
+_CONTEXT_IS_FULL = ("prompt_too_long", "blocking_limit", "rapid_refill_breaker")
+_NEEDS_LOGIN = (
+    *("authentication_failed", "oauth_org_not_allowed", "account_on_hold", "verification_required"),
+    "cloud_credential_error",
+)
 _REASONS = {
     "error_max_turns": "the limit on turns was reached",
     "error_max_budget_usd": "the budget given to the agent is used up",
-    "aborted_tools": "it was interrupted",
-    "aborted_streaming": "it was interrupted",
-    "prompt_too_long": _TOO_LONG,
-    "blocking_limit": _TOO_LONG,
-    "rapid_refill_breaker": _TOO_LONG,
+    **dict.fromkeys(("aborted_tools", "aborted_streaming"), "it was interrupted"),
+    **dict.fromkeys(_CONTEXT_IS_FULL, "the conversation no longer fits the model's context"),
 }
-
-# Its names for the end of a turn, and for errors of the API.
 _CAUSES = {
-    "prompt_too_long": Cause.CONTEXT,
-    "blocking_limit": Cause.CONTEXT,
-    "rapid_refill_breaker": Cause.CONTEXT,
-    "budget_exhausted": Cause.BUDGET,
-    "error_max_budget_usd": Cause.BUDGET,
-    "authentication_failed": Cause.LOGIN,
-    "oauth_org_not_allowed": Cause.LOGIN,
-    "account_on_hold": Cause.LOGIN,
-    "verification_required": Cause.LOGIN,
-    "cloud_credential_error": Cause.LOGIN,
+    **dict.fromkeys(_CONTEXT_IS_FULL, Cause.CONTEXT),
+    **dict.fromkeys(("budget_exhausted", "error_max_budget_usd"), Cause.BUDGET),
+    **dict.fromkeys(_NEEDS_LOGIN, Cause.LOGIN),
     "rate_limit": Cause.LIMIT,
 }
 
@@ -84,8 +70,8 @@ class ClaudeCoder(JsonCoder):
         options = (
             *("--settings", f"{turn.folder}/{SETTINGS}"),
             *("--permission-mode", _permission_mode(turn)),
-            *model_options(turn, self.facts.tiers),
-            *session_options(turn),
+            *launching.model_options(turn, self.facts.tiers),
+            *launching.session_options(turn),
             *turn.flags,
         )
         files = {SETTINGS: json.dumps(_settings(turn), indent=1).encode()}
@@ -93,7 +79,7 @@ class ClaudeCoder(JsonCoder):
         if turn.mode is Mode.HEADLESS:
             argv = ("claude", "-p", "--output-format", "stream-json", "--verbose", *options)
             return Launch(argv=argv, env=env, files=files, stdin=turn.prompt.encode(), session=session)
-        paste = not fits_argument(turn.prompt)
+        paste = not launching.fits_argument(turn.prompt)
         argv = ("claude", *options, *(("--", turn.prompt) if turn.prompt and not paste else ()))
         return Launch(argv=argv, env=env, files=files, session=session, paste=paste)
 
@@ -141,9 +127,8 @@ class ClaudeCoder(JsonCoder):
             case "StopFailure":
                 name, cause = payload.text("error"), _cause(payload)
                 last_word = payload.text("last_assistant_message", limit=LONGEST_LAST_WORD)
-                ending = events.failed(
-                    events.reason_of(last_word or name), last_word=last_word, code=name, cause=cause
-                )
+                reason = events.reason_of(last_word or name)
+                ending = events.failed(reason, last_word=last_word, code=name, cause=cause)
                 return [*events.limited(cause), *ending]
             case "SessionEnd":
                 return events.note(f"session ended: {payload.text('reason')}")
@@ -164,7 +149,8 @@ def _settings(turn: Turn) -> dict[str, object]:
     if not turn.skip_permissions:
         settings["permissions"] = _permissions(turn)
     if turn.mode is Mode.TMUX and turn.hook:
-        handler = {"type": "command", "command": hook_command(turn.hook), "timeout": HOOK_SECONDS}
+        command = launching.hook_command(turn.hook)
+        handler = {"type": "command", "command": command, "timeout": launching.HOOK_SECONDS}
         settings["hooks"] = {name: [{"hooks": [handler]}] for name in HOOKS}
         settings["skipDangerousModePermissionPrompt"] = turn.skip_permissions
     return settings

@@ -9,15 +9,8 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in
-from fleet.adapters.coders.launching import (
-    HOOK_SECONDS,
-    demand_argument,
-    hook_command,
-    model_options,
-    toml_value,
-)
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
@@ -75,7 +68,7 @@ class CodexCoder(JsonCoder):
     def launch(self, turn: Turn) -> Launch:
         options = (
             *_sandbox(turn),
-            *model_options(turn, self.facts.tiers, "-m"),
+            *launching.model_options(turn, self.facts.tiers, "-m"),
             *("-c", "check_for_update_on_startup=false"),
             # Else a refused connection is retried for ever.
             *("-c", "features.unbounded_connection_retries=false"),
@@ -87,7 +80,7 @@ class CodexCoder(JsonCoder):
             argv = (*start, *options, *turn.flags, *resume, "-")
             return Launch(argv=argv, stdin=turn.prompt.encode(), session=turn.session)
         start = ("codex", "resume", turn.session) if turn.session else ("codex",)
-        prompt = ("--", demand_argument(turn.prompt, "codex")) if turn.prompt else ()
+        prompt = ("--", launching.demand_argument(turn.prompt, "codex")) if turn.prompt else ()
         argv = (*start, "--no-daemon", *options, *_terminal_options(turn), *turn.flags, *prompt)
         return Launch(argv=argv, session=turn.session)
 
@@ -148,11 +141,11 @@ def _commit_folders(turn: Turn) -> tuple[str, ...]:
 
 def _terminal_options(turn: Turn) -> tuple[str, ...]:
     approval = "never" if turn.role is Role.REVIEWER else "on-request"
-    trust = f'projects={{{toml_value(turn.workspace)}={{trust_level="trusted"}}}}'
+    trust = f'projects={{{launching.toml_value(turn.workspace)}={{trust_level="trusted"}}}}'
     return (
         *(() if turn.skip_permissions else ("-a", approval)),
         *("-c", trust),
-        *(_hook_options(hook_command(turn.hook)) if turn.hook else ()),
+        *(_hook_options(launching.hook_command(turn.hook)) if turn.hook else ()),
     )
 
 
@@ -161,16 +154,17 @@ def _hook_options(command: str) -> tuple[str, ...]:
     values: list[str] = []
     trusted: list[str] = []
     for name, event in HOOKS.items():
-        handler = f'{{type="command",command={toml_value(command)},timeout={_seconds(event)}}}'
+        handler = f'{{type="command",command={launching.toml_value(command)},timeout={_seconds(event)}}}'
         values.append(f"hooks.{name}=[{{hooks=[{handler}]}}]")
-        place = toml_value(f"/<session-flags>/config.toml:{event}:0:0")
-        trusted.append(f"{place}={{trusted_hash={toml_value(trusted_hash(event, command))}}}")
+        place = launching.toml_value(f"/<session-flags>/config.toml:{event}:0:0")
+        trusted.append(f"{place}={{trusted_hash={launching.toml_value(trusted_hash(event, command))}}}")
     values.append(f"hooks.state={{{','.join(trusted)}}}")
     return tuple(word for value in values for word in ("-c", value))
 
 
 def _seconds(event: str) -> int:
-    return 3 if event == "interrupt" else HOOK_SECONDS  # Codex gives the hook of an interrupted turn no more
+    # Codex gives the hook of an interrupted turn no more.
+    return 3 if event == "interrupt" else launching.HOOK_SECONDS
 
 
 def trusted_hash(event: str, command: str) -> str:

@@ -5,15 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder
-from fleet.adapters.coders.launching import (
-    HOOK_SECONDS,
-    demand_argument,
-    hook_command,
-    model_options,
-    session_options,
-)
 from fleet.adapters.coders.permissions import doer_commands
 from fleet.adapters.coders.prices import price_of_all
 from fleet.domain.cause import Cause
@@ -62,11 +55,11 @@ class CopilotCoder(JsonCoder):
     def launch(self, turn: Turn) -> Launch:
         session = turn.session or turn.new_session
         # An unknown session fails with --resume; --session-id would quietly start anew.
-        resume = (f"--resume={turn.session}",) if turn.session else session_options(turn)
+        resume = (f"--resume={turn.session}",) if turn.session else launching.session_options(turn)
         argv = (
             *("copilot", "--no-auto-update"),
             *_permissions(turn),
-            *model_options(turn, self.facts.tiers),
+            *launching.model_options(turn, self.facts.tiers),
             *resume,
             *("--usage-output-file", f"{turn.folder}/{USAGE_FILE}"),
             *turn.flags,
@@ -78,7 +71,7 @@ class CopilotCoder(JsonCoder):
         files = _plugin(turn.hook) if turn.hook else {}
         argv = (*argv, *(("--plugin-dir", turn.folder) if files else ()))
         if turn.prompt:
-            argv = (*argv, f"--interactive={demand_argument(turn.prompt, 'copilot')}")
+            argv = (*argv, f"--interactive={launching.demand_argument(turn.prompt, 'copilot')}")
         # The only way past the question whether the folder is trusted; it allows all, as was asked for.
         env = {"COPILOT_ALLOW_ALL": "true"} if turn.skip_permissions else {}
         return Launch(argv=argv, env=env, files=files, session=session)
@@ -148,10 +141,11 @@ def _permissions(turn: Turn) -> tuple[str, ...]:
 
 def _plugin(hook: tuple[str, ...]) -> dict[str, bytes]:
     """A plugin for this session alone: hooks that hand each payload on together with its hook's name."""
+    command = launching.hook_command(hook)
 
     def handler(name: str) -> dict[str, str | int]:
-        wrapped = f"""{{ printf '{{"hook":"{name}","payload":'; cat; printf '}}'; }} | {hook_command(hook)}"""
-        return {"type": "command", "bash": wrapped, "timeoutSec": HOOK_SECONDS}
+        wrapped = f"""{{ printf '{{"hook":"{name}","payload":'; cat; printf '}}'; }} | {command}"""
+        return {"type": "command", "bash": wrapped, "timeoutSec": launching.HOOK_SECONDS}
 
     manifest = {"name": "fleet-turns", "version": "1.0.0", "hooks": PLUGIN_HOOKS}
     hooks = {"version": 1, "hooks": {name: [handler(name)] for name in HOOKS}}

@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, clip, unread
-from fleet.adapters.coders.launching import demand_argument, resolve_model
 from fleet.domain.event import Event, Json
 from fleet.domain.naming import refuse_option
 from fleet.domain.run import Mode, Role
@@ -113,7 +112,7 @@ class CustomCoder(JsonCoder):
         is_interactive = turn.mode is Mode.TMUX
         flags = (*self._role_flags(turn), *turn.flags)
         if is_interactive or self._prompt == "argument":
-            demand_argument(turn.prompt, self.facts.name)
+            launching.demand_argument(turn.prompt, self.facts.name)
         if is_interactive:
             template = chooses_session = self._interactive_template(turn)
         else:
@@ -121,7 +120,7 @@ class CustomCoder(JsonCoder):
         values = {
             "prompt": turn.prompt,
             "prompt_file": f"{turn.folder}/{PROMPT_FILE}",
-            "model": resolve_model(turn.model, self.facts.tiers),
+            "model": launching.resolve_model(turn.model, self.facts.tiers),
             "session": refuse_option(turn.session or turn.new_session, "session"),
             "workspace": turn.workspace,
         }
@@ -269,8 +268,9 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_table(value: Any) -> bool:
-    pairs = cast("Mapping[object, object]", value).items() if isinstance(value, Mapping) else [(None, None)]
-    return all(_is_text(text) for pair in pairs for text in pair)
+    if not isinstance(value, Mapping):
+        return False
+    return all(_is_text(text) for pair in cast("Mapping[object, object]", value).items() for text in pair)
 
 
 def _is_match(value: Any) -> bool:

@@ -34,18 +34,16 @@ _CAUSE_OF_STATUS = {401: Cause.LOGIN, 402: Cause.LIMIT, 413: Cause.CONTEXT, 429:
 
 # The names that the providers themselves give to errors; CLIs hand them on in fields of their own.
 _CAUSE_OF_NAME = {
-    "API_KEY_INVALID": Cause.LOGIN,
-    "UNAUTHENTICATED": Cause.LOGIN,
-    "authentication_error": Cause.LOGIN,
-    "invalid_api_key": Cause.LOGIN,
-    "RESOURCE_EXHAUSTED": Cause.LIMIT,
-    "billing_error": Cause.LIMIT,
-    "insufficient_quota": Cause.LIMIT,
-    "rate_limit_error": Cause.LIMIT,
-    "rate_limit_exceeded": Cause.LIMIT,
-    "usage_limit_reached": Cause.LIMIT,
-    "context_length_exceeded": Cause.CONTEXT,
-    "request_too_large": Cause.CONTEXT,
+    name: cause
+    for cause, names in {
+        Cause.LOGIN: ("API_KEY_INVALID", "UNAUTHENTICATED", "authentication_error", "invalid_api_key"),
+        Cause.LIMIT: (
+            *("RESOURCE_EXHAUSTED", "billing_error", "insufficient_quota", "rate_limit_error"),
+            *("rate_limit_exceeded", "usage_limit_reached"),
+        ),
+        Cause.CONTEXT: ("context_length_exceeded", "request_too_large"),
+    }.items()
+    for name in names
 }
 
 # Where the tools of all CLIs keep the one thing worth a line in a table.
@@ -200,10 +198,8 @@ def _known(**facts: Json) -> dict[str, Json]:
 def cause_of(*names: str, status: float | None = None, own: Mapping[str, Cause] | None = None) -> Cause:
     """Why a turn failed: by the first name that says so (`own`: the CLI's own names), else by the status."""
     known = {**_CAUSE_OF_NAME, **(own or {})}
-    named = next((known[name] for name in names if name in known), None)
-    if named is not None:
-        return named
-    return Cause.CRASH if status is None else _CAUSE_OF_STATUS.get(int(status), Cause.CRASH)
+    otherwise = _CAUSE_OF_STATUS.get(int(status or 0), Cause.CRASH)
+    return next((known[name] for name in names if name in known), otherwise)
 
 
 def names_in(answer: Fields) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in, unread
-from fleet.adapters.coders.launching import demand_argument, model_options, session_options, toml_value
-from fleet.adapters.coders.permissions import REVIEWER_TABOOS, doer_commands, reviewer_commands
+from fleet.adapters.coders.permissions import REVIEWER_COMMANDS, REVIEWER_TABOOS, doer_commands
 from fleet.adapters.coders.prices import price_of_all
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
@@ -66,15 +65,15 @@ class GeminiCoder(JsonCoder):
             *("gemini", "--skip-trust"),
             *("--approval-mode", "yolo" if turn.skip_permissions else otherwise),
             *(("--policy", f"{turn.folder}/{POLICY}") if files else ()),
-            *model_options(turn, self.facts.tiers),
-            *session_options(turn),
+            *launching.model_options(turn, self.facts.tiers),
+            *launching.session_options(turn),
             *turn.flags,
         )
         if turn.mode is Mode.HEADLESS:
             argv = (*argv, "--output-format", "stream-json")
             return Launch(argv=argv, env=env, files=files, stdin=turn.prompt.encode(), session=session)
         if turn.prompt:
-            argv = (*argv, f"--prompt-interactive={demand_argument(turn.prompt, 'gemini')}")
+            argv = (*argv, f"--prompt-interactive={launching.demand_argument(turn.prompt, 'gemini')}")
         return Launch(argv=argv, env=env, files=files, session=session)
 
     def read_fields(self, line: Fields) -> list[Event]:
@@ -104,14 +103,17 @@ class GeminiCoder(JsonCoder):
 def _policy(turn: Turn) -> str:
     def rule(decision: str, priority: int, **conditions: str | Sequence[str]) -> str:
         conditions = {"toolName": "run_shell_command", **conditions}
-        lines = [f"{name} = {toml_value(value)}" for name, value in conditions.items()]
+        lines = [f"{name} = {launching.toml_value(value)}" for name, value in conditions.items()]
         return "\n".join(["[[rule]]", *lines, f'decision = "{decision}"', f"priority = {priority}", ""])
 
     if turn.role is Role.REVIEWER:
+        # A JavaScript pattern, which is applied to the tool's arguments as JSON.
+        spelled = (json.dumps(taboo)[1:-1] for taboo in REVIEWER_TABOOS)
+        taboos = "|".join(re.sub(r"[\\^$.*+?()\[\]{}|]", r"\\\g<0>", text) for text in spelled)
         rules = (
             rule("deny", 950, toolName=("write_file", "replace")),
-            rule("deny", 940, argsPattern=_taboo_pattern()),
-            rule("allow", 900, commandPrefix=reviewer_commands()),
+            rule("deny", 940, argsPattern=taboos),
+            rule("allow", 900, commandPrefix=REVIEWER_COMMANDS),
         )
     else:
         rules = (
@@ -119,12 +121,6 @@ def _policy(turn: Turn) -> str:
             rule("allow", 900, commandPrefix=doer_commands(turn.allow_commands)),
         )
     return "\n".join(rules)
-
-
-def _taboo_pattern() -> str:
-    """A JavaScript pattern; it is applied to the tool's arguments as JSON."""
-    spelled = (json.dumps(taboo)[1:-1] for taboo in REVIEWER_TABOOS)
-    return "|".join(re.sub(r"[\\^$.*+?()\[\]{}|]", r"\\\g<0>", text) for text in spelled)
 
 
 def _read_usage(stats: Fields) -> list[Event]:

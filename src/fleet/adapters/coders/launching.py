@@ -16,10 +16,7 @@ HOOK_SECONDS = 10
 
 
 def resolve_model(asked: str, tiers: Tiers) -> str:
-    """Turn a tier into this CLI's model; any other text is a model's name; "" leaves it to the CLI.
-
-    Raises `InvalidInput` for a name that the CLI would take for one of its options.
-    """
+    """Turn a tier into this CLI's model; other text is a model's name, refused if it looks like an option."""
     return getattr(tiers, asked) if asked in Tiers._fields else refuse_option(asked, "model")
 
 

@@ -7,10 +7,9 @@ import re
 from importlib.resources import files as resources
 from pathlib import Path
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder, fields_in
-from fleet.adapters.coders.launching import fits_argument, model_options
-from fleet.adapters.coders.permissions import LOOK_COMMANDS, REVIEWER_TABOOS, doer_commands, reviewer_commands
+from fleet.adapters.coders.permissions import LOOK_COMMANDS, REVIEWER_COMMANDS, REVIEWER_TABOOS, doer_commands
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event
 from fleet.domain.run import Mode, Role
@@ -53,7 +52,7 @@ class OpencodeCoder(JsonCoder):
         }
         options = (
             *(("--auto",) if turn.skip_permissions else ()),
-            *model_options(turn, self.facts.tiers, "-m"),
+            *launching.model_options(turn, self.facts.tiers, "-m"),
             *(("-s", turn.session) if turn.session else ()),
             *turn.flags,
         )
@@ -68,7 +67,7 @@ class OpencodeCoder(JsonCoder):
             config = {"plugin": [Path(turn.folder, PLUGIN).as_uri()]}
             env |= {"OPENCODE_CONFIG_CONTENT": json.dumps(config), "FLEET_HOOK": json.dumps(turn.hook)}
         # With -s it starts and leaves a prompt given along with it unsent.
-        paste = bool(turn.prompt) and (bool(turn.session) or not fits_argument(turn.prompt))
+        paste = bool(turn.prompt) and (bool(turn.session) or not launching.fits_argument(turn.prompt))
         prompt = (f"--prompt={turn.prompt}",) if turn.prompt and not paste else ()
         argv = ("opencode", *options, *prompt)
         return Launch(argv=argv, env=env, files=files, session=turn.session, paste=paste)
@@ -127,7 +126,7 @@ def _permission(turn: Turn) -> dict[str, str]:
             # A command is judged without regard to where its output goes, hence the rules that end in deny.
             "bash": {
                 "*": "deny",
-                **_allowed((*LOOK_COMMANDS, *reviewer_commands())),
+                **_allowed((*LOOK_COMMANDS, *REVIEWER_COMMANDS)),
                 **{f"*{taboo}*": "deny" for taboo in (">", *REVIEWER_TABOOS)},
             },
         }

@@ -15,6 +15,7 @@ GIT_TO_LOOK = (
     "blame", "diff", "log", "ls-files", "ls-tree", "merge-base", "rev-list", "rev-parse", "shortlog", "show",
     "show-ref", "status",
 )  # fmt: skip
+REVIEWER_COMMANDS = tuple(f"git {name}" for name in GIT_TO_LOOK)
 # For CLIs that do not know by themselves which commands only look. None of these runs another one, or writes.
 LOOK_COMMANDS = ("cat", "cmp", "diff", "grep", "head", "ls", "pwd", "stat", "tail", "wc", "which")
 # What a reviewer's command must not contain: the options by which git writes a file, in every abbreviation
@@ -29,10 +30,6 @@ REVIEWER_TABOOS = (
 def doer_commands(own: tuple[str, ...]) -> tuple[str, ...]:
     """Command prefixes that a doer may run: git without the network, and what the project allows."""
     return (*(f"git {name}" for name in GIT_TO_WORK), *(words for words in map(_tidy, own) if words))
-
-
-def reviewer_commands() -> tuple[str, ...]:
-    return tuple(f"git {name}" for name in GIT_TO_LOOK)
 
 
 def _tidy(prefix: str) -> str:

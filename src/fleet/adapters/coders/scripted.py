@@ -6,9 +6,8 @@ import json
 import sys
 from importlib.resources import files as resources
 
-from fleet.adapters.coders import events
+from fleet.adapters.coders import events, launching
 from fleet.adapters.coders.jsonlines import LONGEST_LAST_WORD, Fields, JsonCoder
-from fleet.adapters.coders.launching import fits_argument, model_options
 from fleet.domain.cause import Cause
 from fleet.domain.event import Event, EventKind
 from fleet.domain.run import Mode
@@ -44,12 +43,12 @@ class ScriptedCoder(JsonCoder):
             *("--role", turn.role),
             *(("--resume", turn.session) if turn.session else ()),
             *(("--session", turn.new_session) if turn.new_session and not turn.session else ()),
-            *model_options(turn, self.facts.tiers),
+            *launching.model_options(turn, self.facts.tiers),
             *turn.flags,
         )
         if turn.mode is Mode.HEADLESS:
             return Launch(argv=argv, stdin=turn.prompt.encode(), session=session)
-        paste = not fits_argument(turn.prompt)
+        paste = not launching.fits_argument(turn.prompt)
         prompt = (f"--prompt={turn.prompt}",) if turn.prompt and not paste else ()
         argv = (*argv, "--tui", f"--hook={json.dumps(turn.hook)}", *prompt)
         return Launch(argv=argv, session=session, paste=paste)
@@ -67,9 +66,8 @@ class ScriptedCoder(JsonCoder):
                 return events.tool_done(line.text("id"), ok=line.at("ok") is True)
             case "usage":
                 names = ("input", "output", "cached", "cost_usd", "context", "window")
-                return events.usage(
-                    line.text("scope") or "run", **{name: line.number(name) for name in names}
-                )
+                numbers = {name: line.number(name) for name in names}
+                return events.usage(line.text("scope") or "run", **numbers)
             case "limit":
                 return events.limit(rejected=True, resets_at=line.number("resets_at"))
             case "asked":
