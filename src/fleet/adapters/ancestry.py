@@ -25,10 +25,7 @@ _GROUP = re.compile(rb"/fleet/([0-9a-z]{14})(?=[/\n])")  # of a run
 
 
 def ancestry_of(pid: int, proc: str = PROC) -> Ancestry:
-    """Return a process and those above it; empty where there is no /proc.
-
-    An environment that belongs to somebody else cannot be read, and is no agent's of ours.
-    """
+    """Return a process and those above it; empty where there is no /proc."""
     line: list[Process] = []
     marks: list[Mark] = []
     seen: set[int] = set()
@@ -39,6 +36,7 @@ def ancestry_of(pid: int, proc: str = PROC) -> Ancestry:
         groups = tuple(group.decode() for group in _GROUP.findall(read_file(f"{proc}/{pid}/cgroup")))
         if stat is not None:
             line.append(Process(pid, stat.start, stat.session, groups))
+        # One that belongs to somebody else cannot be read, and is no agent's of ours.
         environment = read_file(f"{proc}/{pid}/environ", LARGEST_ENVIRONMENT).split(b"\0")
         told = dict(os.fsdecode(entry).split("=", 1) for entry in environment if b"=" in entry)
         if told.get(RUN) or told.get(TOKEN):

@@ -16,15 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.adapters.stores import generation
-from fleet.adapters.stores.sqlite import (
-    GENERATION,
-    MIGRATIONS,
-    SqliteStore,
-    migrate,
-    read_generation,
-    set_generation,
-)
+from fleet.adapters.stores import generation, sqlite
+from fleet.adapters.stores.sqlite import SqliteStore
 from fleet.adapters.stores.text import decode
 from fleet.errors import StoreBehind, StoreDamaged, StoreGone, StoreUnusable
 
@@ -71,7 +64,8 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
         _delete(draft)
         unreadable, missing = _carry_over(file, draft)
     with contextlib.closing(sqlite3.connect(draft)) as new:
-        (records,) = new.execute("SELECT count(*) FROM record WHERE kind != ?", GENERATION[:1]).fetchone()
+        sql = "SELECT count(*) FROM record WHERE kind != ?"
+        (records,) = new.execute(sql, sqlite.GENERATION[:1]).fetchone()
         known = max(generation.read(generation.beside(str(file))), _read_generation(new))
     salvaged = Salvaged(
         records=records,
@@ -83,7 +77,7 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
     with contextlib.closing(SqliteStore(draft, durable=False)) as store:
         yield store, salvaged
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        set_generation(connection, known + 1)
+        sqlite.set_generation(connection, known + 1)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     _force(draft)
     draft.rename(repaired)
@@ -101,13 +95,18 @@ def _carry_over(file: Path, draft: Path) -> tuple[int, int]:
         draft.chmod(0o600)
         new.execute("PRAGMA journal_mode = WAL")
         new.execute("PRAGMA synchronous = OFF")
-        migrate(new, MIGRATIONS)
+        sqlite.migrate(new, sqlite.MIGRATIONS)
         new.execute("BEGIN")
-        with _opened_copy(file, copy) as old:
+        # A copy: SQLite takes in what is good of the -wal file, and may change what it opens.
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(f"{file}{suffix}", f"{copy}{suffix}")
+        with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as old:
+            old.text_factory = bytes
             found = _read_generation(old)
             unreadable = sum(not _add_record(new, row) for row in _records(old))
             unreadable += sum(not _add_event(new, *row) for row in _events(old))
-        set_generation(new, found)
+        sqlite.set_generation(new, found)
         new.execute("COMMIT")
     _delete(copy)
     return unreadable, max(0, generation.read(generation.beside(str(file))) - found)
@@ -115,20 +114,9 @@ def _carry_over(file: Path, draft: Path) -> tuple[int, int]:
 
 def _read_generation(connection: sqlite3.Connection) -> int:
     try:
-        return read_generation(connection)
+        return sqlite.read_generation(connection)
     except sqlite3.Error:
         return 0
-
-
-@contextlib.contextmanager
-def _opened_copy(file: Path, copy: Path) -> Generator[sqlite3.Connection]:
-    """Open a copy: SQLite takes in what is good of the -wal file, and may change what it opens."""
-    for suffix in ("", "-wal"):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy(f"{file}{suffix}", f"{copy}{suffix}")
-    with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-        connection.text_factory = bytes
-        yield connection
 
 
 def _records(old: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
@@ -161,7 +149,7 @@ def _until_damage(old: sqlite3.Connection, sql: str, *parameters: Any) -> Iterat
 
 def _add_record(new: sqlite3.Connection, row: Sequence[object]) -> bool:
     """Copy a record and what it is found by; return False if it makes no sense."""
-    if row[:2] == tuple(name.encode() for name in GENERATION):
+    if row[:2] == tuple(name.encode() for name in sqlite.GENERATION):
         return True
     try:
         kind, key, version, fields, body = map(_text, row)

@@ -252,10 +252,7 @@ class SqliteStore(SqlStore):
             self._save_log()
 
     def _save_log(self) -> None:
-        """Take over what is in a -wal file that somebody deleted, and use a new one.
-
-        Our writer, if we have one, still has the deleted file open. Others that have it do the same.
-        """
+        """Take over a -wal file that somebody deleted, and our writer still has open; use a new one."""
         with self._read_lock, self._write_lock:
             if writer := self._connections.get("writer"):
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -304,12 +301,11 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
+            return
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-        else:
-            return
 
 
 def read_generation(connection: sqlite3.Connection) -> int:

@@ -30,10 +30,7 @@ def decode(texts: Iterable[str]) -> list[dict[str, Json]]:
 def decode_later(
     texts: Sequence[str], decode: Callable[[Sequence[str]], list[dict[str, Any]]]
 ) -> list[Mapping[str, Any]]:
-    """Return bodies that were read together. They are decoded together, once somebody looks into one of them.
-
-    Often nobody does: who has seen a record before knows it by its version.
-    """
+    """Return bodies that are decoded together, once somebody looks into one: few callers do."""
     decoded = cache(lambda: decode(texts))
     return [_Body(decoded, place) for place in range(len(texts))]
 

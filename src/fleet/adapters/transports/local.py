@@ -201,8 +201,6 @@ def _content(file: BinaryIO) -> bytes:
 
 
 # Local files are read and written at once: handing over to a thread costs more than most of them.
-
-
 def _read_file(path: str, offset: int, limit: int) -> bytes:
     try:
         with Path(path).open("rb") as file:

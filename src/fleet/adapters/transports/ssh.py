@@ -8,7 +8,7 @@ import os
 import secrets
 import shlex
 import signal as signals
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import asyncssh
@@ -92,13 +92,15 @@ class SshTransport:
         if not argv or any("\0" in word for word in argv):
             raise InvalidInput("a command has at least one word, and none with a NUL character")
         command = shlex.join(argv)
-        with _in_our_words(self._name):
+        try:
             for pause in REFUSAL_PAUSES:
                 # A server may still count channels that it has just closed. Nothing has run then.
                 with contextlib.suppress(asyncssh.ChannelOpenError):
                     return await self._run_on(await self._take_line(), command, stdin, timeout_seconds)
                 await asyncio.sleep(pause)
             return await self._run_on(await self._take_line(), command, stdin, timeout_seconds)
+        except (OSError, asyncssh.Error) as exc:
+            raise MemberUnreachable(self._name, reason=str(exc) or type(exc).__name__) from exc
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         temporary = f"{path}.{secrets.token_hex(4)}"
@@ -156,9 +158,8 @@ class SshTransport:
                 )
                 return await session.outcome(stdin)
         except TimeoutError as exc:
-            raise Unavailable(
-                f"a command on {self._name} did not end within {timeout_seconds:g} seconds"
-            ) from exc
+            problem = f"a command on {self._name} did not end within {timeout_seconds:g} seconds"
+            raise Unavailable(problem) from exc
         finally:
             session.leave()
 
@@ -208,13 +209,12 @@ class _Command(asyncssh.SSHClientSession[bytes]):
     """Collects what a command prints, and how it ends."""
 
     def __init__(self, line: _Line) -> None:
-        self._line = line
+        self._line: _Line | None = line  # until its channel is given back
         self._out = bytearray()
         self._err = bytearray()
         self._code: int | None = None
         self._stirred = asyncio.Event()
         self._is_closed = False
-        self._is_counted = True
         self._problem: Exception | None = None
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
 
@@ -241,9 +241,9 @@ class _Command(asyncssh.SSHClientSession[bytes]):
 
     def _release(self) -> None:
         """Give the channel back, once: asyncssh may tell of its end after it was given up while it opened."""
-        if self._is_counted:
-            self._is_counted = False
+        if self._line:
             self._line.channels -= 1
+            self._line = None
 
     @property
     def _is_running(self) -> bool:
@@ -303,9 +303,8 @@ class _Watch:
     happened: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def is_same(self, sizes: dict[str, int], alive: set[ProcessId]) -> bool:
-        return alive.issuperset(self.processes) and all(
-            sizes.get(path, 0) == size for path, size in self.sizes.items()
-        )
+        has_sizes = all(sizes.get(path, 0) == size for path, size in self.sizes.items())
+        return has_sizes and alive.issuperset(self.processes)
 
     def tell(self, problem: Exception | None = None) -> None:
         if self.happened.done():
@@ -325,11 +324,3 @@ def _look_script(watches: Sequence[_Watch]) -> bytes:
         for at in range(0, len(words), MOST_WORDS)
     ]
     return os.fsencode("\n".join((_LOOK, *calls, "exit 0\n")))
-
-
-@contextlib.contextmanager
-def _in_our_words(member: str) -> Generator[None]:
-    try:
-        yield
-    except (OSError, asyncssh.Error) as exc:
-        raise MemberUnreachable(member, reason=str(exc) or type(exc).__name__) from exc
