@@ -13,10 +13,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.adapters.workspaces import commits, filters, indexes
+from fleet.adapters.workspaces import commits, filters, folders, indexes, refs
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, write_whole
-from fleet.adapters.workspaces.refs import SHA, all_refs, read_ref, replace_packed
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.status import STATUS, status_records
 from fleet.adapters.workspaces.worktrees import OWNER, site_of
@@ -42,8 +40,6 @@ class GitBoundary:
         self._locks: dict[str, threading.Lock] = {}
         self._configurations: dict[Path, tuple[list[str], filters.Configuration]] = {}
 
-    # looking
-
     def is_there(self, project: str) -> bool:
         try:
             common = common_git_dir(project)
@@ -66,16 +62,16 @@ class GitBoundary:
     def _take(self, project: str, before: Guarded | None) -> Guarded:
         common = common_git_dir(project)
         at = time.time()
-        head = read_text(common / "HEAD").strip()
-        refs = all_refs(common)
+        head = folders.read_text(common / "HEAD").strip()
+        known = refs.all_refs(common)
         config, entries = self._look(project, common, before)
         names = {*_files(common, Path(project), self._home), *map(Path, config.files)}
         files = {str(file): _content(file) for file in names}
         return Guarded(
             at=at,
-            refs=refs,
+            refs=known,
             head=head,
-            commit=refs.get(head.removeprefix("ref: "), head),
+            commit=known.get(head.removeprefix("ref: "), head),
             stashes=_stashes(common),
             files={name: content for name, content in files.items() if content.stamp},
             config_files=config.files,
@@ -88,10 +84,7 @@ class GitBoundary:
     def _look(
         self, project: str, common: Path, before: Guarded | None
     ) -> tuple[filters.Configuration, dict[str, str]]:
-        """Return what takes git to find out: its configuration, and the paths that are not as committed.
-
-        The filters of before are run, if it is given: others may have been configured meanwhile.
-        """
+        """Return git's configuration, and the paths that are not as committed, by the filters of `before`."""
         if before is None:
             return self._read_configuration(common), _status(project, common, {})
         known, nothing = _configuration_of(before), Content("")
@@ -133,9 +126,7 @@ class GitBoundary:
         return _content(Path(path))
 
     def forget(self, run: str) -> None:
-        delete_tree(self._kept_folder(run))
-
-    # filters
+        folders.delete_tree(self._kept_folder(run))
 
     def pin(self, place: Place, taken: Guarded) -> None:
         site = site_of(place)
@@ -149,11 +140,9 @@ class GitBoundary:
     def unpin(self, place: Place) -> None:
         filters.unpin(site_of(place).path)
 
-    # putting back
-
     def put_back(self, project: str, found: Outside) -> None:
         common = common_git_dir(project)
-        if read_ref(common, found.name) == found.old:
+        if refs.read_ref(common, found.name) == found.old:
             return
         if indexes.missing_objects(common, None, [found.old]):
             raise GitFailed("cat-file", f"{found.old} is not there any more")
@@ -185,12 +174,13 @@ class GitBoundary:
         if content.data is None:
             return ""
         make_private(self._kept_folder(run))
-        write_whole(self._kept_folder(run) / content.stamp, content.data.decode("utf-8", "surrogateescape"))
+        text = content.data.decode("utf-8", "surrogateescape")
+        folders.write_whole(self._kept_folder(run) / content.stamp, text)
         return content.identity
 
     def restore(self, project: str, run: str, found: Outside) -> None:
         common = common_git_dir(project)
-        with in_our_words(f"restoring {found.name}"):
+        with folders.in_our_words(f"restoring {found.name}"):
             match found.kind:
                 case OutsideKind.REF:
                     _restore_ref(project, common, run, found)
@@ -232,15 +222,15 @@ class GitBoundary:
             problem = f"what {found.name} held is not there any more"
             raise Conflict(problem, hint="accept the change, or mend it")
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, data.decode("utf-8", "surrogateescape"))
+        folders.write_whole(file, data.decode("utf-8", "surrogateescape"))
         file.chmod(int(mode, 8))
 
 
 def _restore_ref(project: str, common: Path, run: str, found: Outside) -> None:
-    is_readable = not found.new or SHA.fullmatch(found.new)
-    if found.old and not is_readable and all_refs(common).get(found.name) == found.new:
-        replace_packed(common, found.name, found.old)  # git itself cannot read it
-    now = read_ref(common, found.name)
+    is_readable = not found.new or refs.SHA.fullmatch(found.new)
+    if found.old and not is_readable and refs.all_refs(common).get(found.name) == found.new:
+        refs.replace_packed(common, found.name, found.old)  # git itself cannot read it
+    now = refs.read_ref(common, found.name)
     if now == found.old:
         return
     if now != found.new:
@@ -251,7 +241,7 @@ def _restore_ref(project: str, common: Path, run: str, found: Outside) -> None:
     if not found.old:
         git_patiently("update-ref", "--no-deref", "-d", found.name, now, cwd=common)
         return
-    if read_text(common / "HEAD").strip() == f"ref: {found.name}" and now:
+    if folders.read_text(common / "HEAD").strip() == f"ref: {found.name}" and now:
         # With the files that belong to it; git refuses where that would undo what is not committed.
         git("reset", "--keep", "--quiet", found.old, cwd=project)
         return
@@ -315,7 +305,7 @@ def _whole_index(project: str, common: Path) -> Generator[dict[str, str]]:
         content = index.read_bytes()
     except OSError:
         content = b""
-    id_bytes = 32 if "objectformat = sha256" in read_text(common / "config").lower() else 20
+    id_bytes = 32 if "objectformat = sha256" in folders.read_text(common / "config").lower() else 20
     if not content or not indexes.may_have_flags(content, id_bytes=id_bytes):
         yield {}
         return
@@ -328,15 +318,15 @@ def _whole_index(project: str, common: Path) -> Generator[dict[str, str]]:
 
 def _stashes(common: Path) -> tuple[str, ...]:
     """Return the commits that `git stash` keeps."""
-    lines = read_text(common / "logs" / "refs" / "stash").splitlines()
+    lines = folders.read_text(common / "logs" / "refs" / "stash").splitlines()
     return tuple(fields[1] for line in lines if len(fields := line.split(" ")) > 2)
 
 
 def _worktrees(common: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     with suppress(OSError):
         for entry in os.scandir(common / "worktrees"):
-            head = read_text(Path(entry.path, "HEAD")).strip()
-            yield entry.name, (read_text(Path(entry.path, OWNER)).strip(), head)
+            head = folders.read_text(Path(entry.path, "HEAD")).strip()
+            yield entry.name, (folders.read_text(Path(entry.path, OWNER)).strip(), head)
 
 
 def _runs(home: Path, before: Guarded | None) -> dict[str, str]:
@@ -362,7 +352,7 @@ def _write_kept(
 ) -> str:
     """Make a commit of blobs that keeps commits, too, and point a run's ref to it; return it."""
     ref = f"refs/fleet/before/{run}"
-    before = read_ref(common, ref)
+    before = refs.read_ref(common, ref)
     lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in (blobs or {}).items()]
     tree = indexes.edit_tree(common, {}, lines, base=before)  # so that all of it is in the last tree
     wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)

@@ -27,9 +27,8 @@ class GitCheckouts:
             git("init", "--quiet", "--template=", path, cwd=folder.parent)
             info = folder / ".git" / "objects" / "info"
             info.mkdir(exist_ok=True)
-            folders.write_whole(
-                info / "alternates", f"{common_git_dir(repository) / 'objects'}\n", durable=False
-            )
+            borrowed = f"{common_git_dir(repository) / 'objects'}\n"
+            folders.write_whole(info / "alternates", borrowed, durable=False)
             with folders.BUSY:
                 git("checkout", "--quiet", "--detach", commit, "--", cwd=folder)
                 for patch in patches:

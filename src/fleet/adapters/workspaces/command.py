@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TypedDict, Unpack
 
 from fleet.adapters.workspaces.locks import held_locks, vary
-from fleet.errors import FleetError, GitFailed, NoRoom, Unavailable
+from fleet.errors import GitFailed, NoRoom, Unavailable
 
 # No hook and no daemon of the user's repository may start because of us, and nothing may be
 # packed away in the background while a lock of ours is inherited by git.
@@ -94,13 +94,19 @@ def run_git(
         raise GitFailed(_spell(args), f"it took longer than {timeout:.0f} seconds") from exc
     except (OSError, ValueError) as exc:
         raise GitFailed(_spell(args), str(exc)) from exc
-    if process.returncode not in codes:
-        raise _failure(args, process.returncode, err.decode(errors="replace").strip())
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    code = process.returncode
+    if code in codes:
+        return subprocess.CompletedProcess(process.args, code, out, err)
+    said = err.decode(errors="replace").strip()
+    if re.search(_DISK_FULL, said):
+        raise NoRoom(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
+    if code < 0:
+        said = f"{said} (ended by signal {-code})".strip()
+    raise GitFailed(_spell(args), said or f"exit code {code}")
 
 
 def stream_git(
-    *args: str, cwd: str | os.PathLike[str], env: Mapping[str, str], stdin: IO[bytes]
+    *args: str, cwd: str | os.PathLike[str], env: Mapping[str, str] | None, stdin: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     """Start git for a caller that reads its output piece by piece, and ends it."""
     return _start(args, cwd, env, stdin, subprocess.DEVNULL, umask=-1)
@@ -169,14 +175,6 @@ def joined(names: Iterable[str]) -> bytes:
 def names_in(told: bytes) -> list[str]:
     """Return the names that git prints with `-z`."""
     return [os.fsdecode(name) for name in told.split(b"\0") if name]
-
-
-def _failure(args: tuple[str, ...], code: int, said: str) -> FleetError:
-    if re.search(_DISK_FULL, said):
-        return NoRoom(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
-    if code < 0:
-        said = f"{said} (ended by signal {-code})".strip()
-    return GitFailed(_spell(args), said or f"exit code {code}")
 
 
 def _spell(args: tuple[str, ...]) -> str:

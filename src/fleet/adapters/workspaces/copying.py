@@ -6,7 +6,6 @@ reaches a snapshot only if the agent changed it.
 
 from __future__ import annotations
 
-import filecmp
 import json
 import logging
 import os
@@ -17,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from fleet.adapters.workspaces import folders
 from fleet.adapters.workspaces.command import git, names_in
-from fleet.adapters.workspaces.folders import digest, in_our_words, is_inside, read_text, write_whole
 from fleet.adapters.workspaces.worktrees import COPIED
 from fleet.errors import InvalidInput
 
@@ -48,10 +47,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
 
 
 def copy_files(repository: Path, workspace: Path, patterns: Sequence[str]) -> Mapping[str, Copied]:
-    """Copy what the patterns and `.worktreeinclude` name; return what was copied.
-
-    Files that git has put into the workspace already are left as they are.
-    """
+    """Copy what the patterns and `.worktreeinclude` name, unless git has; return what was copied."""
     wanted = [*_matching(repository, patterns), *_included(repository)]
     return copy_named(repository, workspace, dict.fromkeys(wanted))
 
@@ -73,7 +69,7 @@ def copy_repeated(repository: Path, workspace: Path, repeated: Mapping[str, str]
 def _copy(repository: Path, workspace: Path, sources: Mapping[str, str]) -> Mapping[str, Copied]:
     """Copy files of the repository, each to a name that is not in the workspace yet."""
     copied: dict[str, Copied] = {}
-    with in_our_words("copying files into the workspace"):
+    with folders.in_our_words("copying files into the workspace"):
         for name, original in sources.items():
             source, target = repository / original, workspace / name
             if os.path.lexists(target):
@@ -86,26 +82,28 @@ def _copy(repository: Path, workspace: Path, sources: Mapping[str, str]) -> Mapp
                 shutil.copyfileobj(file, copy, 1 << 20)
                 os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
             made = target.stat()
-            identity = digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
+            identity = folders.digest(target) if made.st_size <= _LARGEST_DIGESTED else ""
             copied[name] = Copied(size=made.st_size, modified_ns=made.st_mtime_ns, digest=identity)
     return copied
 
 
 def remember(git_dir: Path, copied: Mapping[str, Copied]) -> None:
-    if not copied:
-        return
-    text = json.dumps({name: msgspec.to_builtins(file) for name, file in copied.items()})
-    write_whole(git_dir / COPIED, text)
+    if copied:
+        folders.write_whole(git_dir / COPIED, json.dumps(msgspec.to_builtins(copied)))
 
 
 def recall(git_dir: Path) -> Mapping[str, Copied]:
     """Return what was copied into a workspace; nothing if the note of it cannot be read."""
     try:
-        copied = msgspec.convert(json.loads(read_text(git_dir / COPIED) or "{}"), dict[str, Copied])
-    except (ValueError, RecursionError, msgspec.MsgspecError) as exc:
+        copied = msgspec.convert(json.loads(folders.read_text(git_dir / COPIED) or "{}"), dict[str, Copied])
+    except (ValueError, RecursionError) as exc:
         log.warning("workspace.copies_forgotten", extra={"git_dir": str(git_dir), "reason": str(exc)})
         return {}
-    return {name: file for name, file in copied.items() if is_inside(name) and ".git" not in name.split("/")}
+    return {
+        name: file
+        for name, file in copied.items()
+        if folders.is_inside(name) and ".git" not in name.split("/")
+    }
 
 
 def without_copies(git_dir: Path, workspace: Path, names: Collection[str]) -> list[str]:
@@ -129,7 +127,7 @@ def find_repeated(workspace: Path, names: Iterable[str], copied: Mapping[str, Co
 def _digest_of_size(path: Path, sizes: Collection[int]) -> str:
     """Return the digest of a file that has one of the sizes; "-" of any other."""
     try:
-        return digest(path) if _size(path) in sizes else "-"
+        return folders.digest(path) if _size(path) in sizes else "-"
     except OSError:
         return "-"
 
@@ -143,17 +141,12 @@ def _size(path: Path) -> int:
     return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
 
-def _are_equal(one: Path, other: Path) -> bool:
-    try:
-        return filecmp.cmp(one, other, shallow=False)
-    except OSError:
-        return False
-
-
 def find_outdated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> list[str]:
     """Return those files that the user's file, of which they are a copy, would not give back any more."""
     return [
-        name for name, source in repeated.items() if not _are_equal(workspace / name, repository / source)
+        name
+        for name, source in repeated.items()
+        if not folders.are_equal(workspace / name, repository / source)
     ]
 
 
@@ -164,7 +157,7 @@ def find_unchanged(repository: Path, workspace: Path, copied: Mapping[str, Copie
         path = workspace / name
         if file.digest:
             return _digest_of_size(path, [file.size]) == file.digest
-        return _size(path) == file.size and _are_equal(path, repository / name)
+        return _size(path) == file.size and folders.are_equal(path, repository / name)
 
     return {name for name, file in copied.items() if is_unchanged(name, file)}
 

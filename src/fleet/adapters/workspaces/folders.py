@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import logging
 import os
@@ -11,6 +12,7 @@ import stat
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 
 from fleet.errors import Failed, InvalidInput, NoRoom
@@ -67,6 +69,15 @@ def digest(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def are_equal(one: Path, other: Path, *, with_mode: bool = False) -> bool:
+    """Tell whether two files are there and have the same bytes."""
+    try:
+        has_mode = not with_mode or one.lstat().st_mode == other.lstat().st_mode
+        return has_mode and filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
+
+
 def is_inside(name: str) -> bool:
     """Tell whether a name, as it is spelled, stays below the folder that it is relative to."""
     return not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
@@ -97,11 +108,8 @@ def rename_free(source: Path, wanted: Path) -> Path:
 
 
 def free_name(wanted: Path) -> Path:
-    number, path = 1, wanted
-    while os.path.lexists(path):
-        number += 1
-        path = wanted.with_name(f"{wanted.name}-{number}")
-    return path
+    others = (wanted.with_name(f"{wanted.name}-{number}") for number in count(2))
+    return next(path for path in chain([wanted], others) if not os.path.lexists(path))
 
 
 def move(source: Path, target: Path) -> None:

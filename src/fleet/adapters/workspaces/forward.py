@@ -130,9 +130,6 @@ class _Tree:
             raise Conflict(f"{self.folder} cannot be brought to {after[:12]}: {exc.reason}") from exc
 
 
-# git's lock
-
-
 @contextmanager
 def _locked(folder: Path, common: Path) -> Generator[_Tree]:
     """Hold the lock of a working tree's index; that of somebody of us who was killed is taken over."""
@@ -165,10 +162,9 @@ def _take(lock: Path, folder: Path) -> None:
         try:
             # It is there at once with what it says; and git, which makes a file, takes it for taken.
             lock.symlink_to(_HOLDER)
+            return
         except FileExistsError as exc:
             if time.monotonic() > deadline:
                 hint = f"bring what git does there to an end; if nothing does, delete {lock}"
                 raise Conflict(f"git is at work in {folder}", hint=hint) from exc
-        else:
-            return
         time.sleep(vary(0.05))

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.adapters.workspaces import (
-    copying,
-    mending,
-    removal,
-    restoring,
-    snapshots,
-    uncommitted_work,
-    workspace_diff,
-    worktrees,
-)
+from fleet.adapters.workspaces import copying, removal, restoring, snapshots, workspace_diff, worktrees
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import log_commits
 from fleet.adapters.workspaces.folders import in_our_words
 from fleet.adapters.workspaces.locks import hold
+from fleet.adapters.workspaces.mending import mend
+from fleet.adapters.workspaces.uncommitted_work import save_uncommitted
 from fleet.adapters.workspaces.worktrees import site_of
 from fleet.domain.run import Diff
 from fleet.errors import Conflict, GitFailed, UnusableRepository
@@ -58,7 +51,7 @@ class GitWorkspaces:
     def save_uncommitted(self, place: Place, message: str) -> str:
         site = site_of(place)
         with hold(site.run_lock), in_our_words("committing what was left"):
-            return uncommitted_work.save_uncommitted(site, message)
+            return save_uncommitted(site, message)
 
     def changes(self, place: Place) -> Changes:
         site = site_of(place)
@@ -69,8 +62,8 @@ class GitWorkspaces:
             if not (git_dir and site.has_folder() and is_loss(exc)):
                 raise
         with hold(site.run_lock), in_our_words("committing what was left"):
-            mending.mend(site, git_dir)
-            uncommitted_work.save_uncommitted(site, "Save what was in commits that are gone")
+            mend(site, git_dir)
+            save_uncommitted(site, "Save what was in commits that are gone")
         return workspace_diff.changes(site)
 
     def measure(self, place: Place) -> Diff:
@@ -98,10 +91,7 @@ class GitWorkspaces:
 
 
 class UserCheckout:
-    """For agents that are to work where the user does: whatever one leaves is the user's to look at.
-
-    Nothing is made here, committed, put aside or removed.
-    """
+    """For agents that work where the user does: nothing is made here, committed, put aside or removed."""
 
     def make(self, place: Place, *, copy: Sequence[str]) -> None:
         """Make sure that what will be found changed was changed by the agent."""

@@ -107,9 +107,7 @@ def parse_numstat(records: Iterable[bytes]) -> dict[str, tuple[int, int]]:
     """Read how many lines were added to a file and removed; git writes `-` for those of a binary file."""
     files: dict[str, tuple[int, int]] = {}
     for record in filter(None, records):
-        added, removed, name = record.split(b"\t", 2)
-        files[os.fsdecode(name)] = (
-            int(added) if added.isdigit() else 0,
-            int(removed) if removed.isdigit() else 0,
-        )
+        *counts, name = record.split(b"\t", 2)
+        added, removed = (int(count) if count.isdigit() else 0 for count in counts)
+        files[os.fsdecode(name)] = (added, removed)
     return files

@@ -73,9 +73,6 @@ def _options(*, has_case: bool, has_modes: bool, has_links: bool) -> tuple[str, 
     return (*_SEE_EVERYTHING, *(word for option in own for word in option))
 
 
-# entries
-
-
 class Entry(NamedTuple):
     mode: str
     sha: str
@@ -83,13 +80,9 @@ class Entry(NamedTuple):
 
 def list_tree(folder: Path, tree: str, env: Mapping[str, str] | None = None) -> dict[str, Entry]:
     """Return the files of a tree by name; links to commits of submodules are left out."""
-    entries: dict[str, Entry] = {}
-    for line in tree_lines(folder, tree, env=env):
-        facts, _, name = line.partition("\t")
-        mode, _, sha = facts.split(" ")
-        if mode != GITLINK:
-            entries[name] = Entry(mode, sha)
-    return entries
+    lines = (line.partition("\t") for line in tree_lines(folder, tree, env=env))
+    facts = ((name, *how.split(" ")) for how, _, name in lines)
+    return {name: Entry(mode, sha) for name, mode, _, sha in facts if mode != GITLINK}
 
 
 def tree_lines(folder: Path, tree: str, *paths: str, env: Mapping[str, str] | None = None) -> list[str]:
@@ -187,9 +180,6 @@ def stage(
     return [name for name in names_in(present) if b"Ignoring path " + os.fsencode(name) + b"\n" in said]
 
 
-# whole indexes
-
-
 @contextmanager
 def scratch_index(env: Mapping[str, str]) -> Generator[dict[str, str]]:
     """Give git an empty index that nobody else sees."""
@@ -244,10 +234,7 @@ def _clear(draft: Path) -> None:
 
 
 def clear_flags(path: Path, env: Mapping[str, str], index: Path, *, id_bytes: int) -> list[str]:
-    """Make the index look at every file again that somebody told it not to look at.
-
-    Return the names that it is not to look at and that are not there, as in a sparse checkout.
-    """
+    """Have the index look at every file again that is there; return names that a sparse checkout left out."""
     if not may_have_flags(index.read_bytes(), id_bytes=id_bytes):
         return []
     listed = os.fsdecode(git("ls-files", "-v", "-z", cwd=path, env=env))

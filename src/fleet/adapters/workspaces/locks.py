@@ -24,19 +24,12 @@ _SURELY_OLD_SECONDS = 60.0
 # Where the threads of this process wait for a lock: only the first of them asks for the file itself.
 _queues: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _queues_lock = threading.Lock()
-
-
-class _Held(threading.local):
-    def __init__(self) -> None:
-        self.descriptors: list[int] = []
-
-
-_held = _Held()
+_held = threading.local()  # `descriptors`, of the locks that a thread holds
 
 
 def held_locks() -> tuple[int, ...]:
     """Return the locks that the calling thread holds, for its child processes to inherit."""
-    return tuple(_held.descriptors)
+    return getattr(_held, "descriptors", ())
 
 
 @contextmanager
@@ -49,11 +42,12 @@ def hold(path: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> Generator
         raise _still_held(path)
     try:
         descriptor = _take(path, deadline)
-        _held.descriptors.append(descriptor)
+        others = held_locks()
+        _held.descriptors = (*others, descriptor)
         try:
             yield
         finally:
-            _held.descriptors.remove(descriptor)
+            _held.descriptors = others
             os.close(descriptor)
     finally:
         queue.release()
@@ -84,11 +78,10 @@ def _lock(path: Path, descriptor: int, deadline: float) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except BlockingIOError as exc:
             if time.monotonic() > deadline:
                 raise _still_held(path) from exc
-        else:
-            return
         # Whoever has waited longer asks less often: a launch that waits a little is not held up.
         time.sleep(vary(pause))
         pause = min(pause * 1.3, 0.02)
@@ -107,10 +100,7 @@ def lock_of(file: Path) -> Path:
 
 
 def break_abandoned(lock: Path) -> None:
-    """Remove a lock file of git's that anybody may have taken, if its owner is surely gone.
-
-    That is: it is old, and no git is running that is as old.
-    """
+    """Remove a lock file of git's if its owner is surely gone: it is old, and no git that runs is as old."""
     try:
         age = time.time() - lock.stat().st_mtime
     except OSError:

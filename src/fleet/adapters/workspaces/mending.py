@@ -14,12 +14,8 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from fleet.adapters.workspaces import indexes
+from fleet.adapters.workspaces import commits, folders, indexes, refs, trees
 from fleet.adapters.workspaces.command import git, git_can, names_in
-from fleet.adapters.workspaces.commits import commits_made_in, point, read_commits
-from fleet.adapters.workspaces.folders import is_behind_link, read_text, remove_file
-from fleet.adapters.workspaces.refs import read_ref
-from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import Site, environment, in_worktree
 from fleet.errors import GitFailed
 
@@ -36,28 +32,24 @@ def mend(site: Site, git_dir: Path) -> None:
 
 
 def _mend_head(site: Site, git_dir: Path) -> None:
-    """If the commit is gone that a workspace stands on, go back to the last one that is there.
-
-    One whose trees git cannot list, or not the commits that it builds on, is as good as gone. The files are
-    in the workspace all the same.
-    """
-    stands_on = read_text(git_dir / "HEAD").strip()
+    """If the commit that a workspace stands on is gone, or not readable, go back to the last usable one."""
+    stands_on = folders.read_text(git_dir / "HEAD").strip()
     ref = stands_on.removeprefix("ref: ") if stands_on.startswith("ref: ") else "HEAD"
-    lost = stands_on if ref == "HEAD" else read_ref(site.common, ref)
+    lost = stands_on if ref == "HEAD" else refs.read_ref(site.common, ref)
     if not lost or _is_usable(site, lost):
         return
-    logged = [sha for sha in reversed(commits_made_in(git_dir)) if sha != lost]
+    logged = [sha for sha in reversed(commits.commits_made_in(git_dir)) if sha != lost]
     found = next((sha for sha in (*logged, site.place.base_sha) if _is_usable(site, sha)), "")
     if not found:
         return
     why = "fleet: the commit is gone"
-    point(site.common, in_worktree(git_dir), ref, to=found, before=lost, why=why)
+    commits.point(site.common, in_worktree(git_dir), ref, to=found, before=lost, why=why)
     indexes.renew_index(site.path, environment(git_dir, site.path), git_dir / "index")
     log.warning("workspace.commit_gone", extra={"run_id": site.place.run, "was": lost, "now": found})
 
 
 def _is_usable(site: Site, sha: str) -> bool:
-    [commit] = read_commits(site.common, {}, sha)
+    [commit] = commits.read_commits(site.common, {}, sha)
     is_listable = commit and git_can("ls-tree", "-r", "-z", "--full-tree", sha, cwd=site.common)
     return bool(is_listable) and has_history(site, sha)
 
@@ -90,7 +82,7 @@ def _mend_index(site: Site, git_dir: Path) -> None:
             indexes.skip_worktree(site.path, env, indexes.take_from_tree(site.path, env, "HEAD", omitted))
             draft.rename(index)
     finally:
-        remove_file(draft)
+        folders.remove_file(draft)
 
 
 def without_object(site: Site, env: Mapping[str, str], *, omitted: bool) -> set[str]:
@@ -108,13 +100,12 @@ def without_object(site: Site, env: Mapping[str, str], *, omitted: bool) -> set[
 def _stage_again(site: Site, git_dir: Path, env: Mapping[str, str], names: Collection[str]) -> None:
     here = [name for name in sorted(names) if _is_file(site.path, name)]
     try:
-        indexes.stage(
-            site.path, env, add=here, delete=names
-        )  # first deleted: else git trusts the file's time
+        # First deleted: else git trusts the file's time.
+        indexes.stage(site.path, env, add=here, delete=names)
     except GitFailed as exc:
         log.warning("workspace.filter_failed", extra={"run_id": site.place.run, "reason": exc.reason})
         objects = {"GIT_OBJECT_DIRECTORY": str(site.common / "objects")}
-        with raw_environment(site, git_dir, objects, Path(env["GIT_INDEX_FILE"])) as raw:
+        with trees.raw_environment(site, git_dir, objects, Path(env["GIT_INDEX_FILE"])) as raw:
             indexes.stage(site.path, raw, add=here, delete=names)
 
 
@@ -124,4 +115,4 @@ def _is_file(root: Path, name: str) -> bool:
         mode = (root / name).lstat().st_mode
     except OSError:
         return False
-    return (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not is_behind_link(root, name)
+    return (stat.S_ISREG(mode) or stat.S_ISLNK(mode)) and not folders.is_behind_link(root, name)

@@ -84,7 +84,13 @@ class GitMerging:
         return found.stdout.decode().strip()
 
     def checked_out_in(self, repository: str, ref: str) -> str:
-        return _where_checked_out(common_git_dir(repository), ref)
+        listed = git("worktree", "list", "--porcelain", "-z", cwd=common_git_dir(repository))
+        for one in listed.decode(errors="surrogateescape").split("\0\0"):
+            lines = one.strip("\0").split("\0")
+            folder = lines[0].removeprefix("worktree ")
+            if "bare" not in lines and (f"branch {ref}" in lines or ref in _rebased_in(folder)):
+                return folder
+        return ""
 
     def has_changes(self, folder: str) -> bool:
         only = ("--porcelain", "--untracked-files=no", "--ignore-submodules=none")
@@ -93,8 +99,7 @@ class GitMerging:
     def land(
         self, repository: str, ref: str, commit: str, *, before: str, why: str, with_checkout: bool = False
     ) -> None:
-        common = common_git_dir(repository)
-        folder = _where_checked_out(common, ref)
+        common, folder = common_git_dir(repository), self.checked_out_in(repository, ref)
         if folder and not with_checkout:
             raise Conflict(f"{ref} is checked out in {folder}", hint=f"check out another branch in {folder}")
         if self.tip(repository, ref) != before:
@@ -111,9 +116,8 @@ class GitMerging:
             raise _moved(ref) from exc
 
     def unlock(self, repository: str, ref: str) -> None:
-        common = common_git_dir(repository)
-        if folder := _where_checked_out(common, ref):
-            free_tree(Path(folder), common)
+        if folder := self.checked_out_in(repository, ref):
+            free_tree(Path(folder), common_git_dir(repository))
 
     def remote_url(self, repository: str, remote: str) -> str:
         common = common_git_dir(repository)
@@ -142,16 +146,10 @@ class GitMerging:
         return tuple(sorted(set[str].intersection(*found))) if found else ()
 
 
-# merging
-
-
 def _merge_trees(
     common: Path, attributes: Attributes, pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[str, Clash | None]]:
-    """Merge commits, all with one git process, by the attributes that our side has checked out.
-
-    Return of each merge the tree, and what is in the way, if anything is.
-    """
+    """Merge commits by one git process and our side's attributes; return each tree, or what is in its way."""
     wanted = "".join(f"{ours} {theirs}\n" for ours, theirs in pairs).encode()
     try:
         with _checked_out(common, attributes) as (folder, env):
@@ -197,9 +195,7 @@ def _merge_base(common: Path, *commits: str) -> str:
     return found.stdout.decode().strip()
 
 
-# `.gitattributes`: merge-tree itself sees the topmost one at most, `git merge` all that are checked out
-
-
+# merge-tree itself sees the topmost `.gitattributes` at most, `git merge` all that are checked out.
 def _attributes_of(common: Path, commit: str) -> Attributes:
     where = (_EMPTY_TREES[len(commit)], commit, "--", ":(glob)**/.gitattributes")
     told = git("diff-tree", "-r", "-z", "--no-renames", *where, cwd=common)
@@ -225,21 +221,8 @@ def _checked_out(common: Path, attributes: Attributes) -> Generator[tuple[Path, 
         yield Path(folder), {"GIT_DIR": str(common), "GIT_WORK_TREE": folder}
 
 
-# landing
-
-
 def _moved(ref: str) -> Conflict:
     return Conflict(f"{ref} was moved by somebody else meanwhile", hint="look again")
-
-
-def _where_checked_out(common: Path, ref: str) -> str:
-    listed = git("worktree", "list", "--porcelain", "-z", cwd=common).decode(errors="surrogateescape")
-    for one in listed.split("\0\0"):
-        lines = one.strip("\0").split("\0")
-        folder = lines[0].removeprefix("worktree ")
-        if "bare" not in lines and (f"branch {ref}" in lines or ref in _rebased_in(folder)):
-            return folder
-    return ""
 
 
 def _rebased_in(folder: str) -> set[str]:

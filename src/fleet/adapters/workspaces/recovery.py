@@ -12,15 +12,13 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from fleet.adapters.workspaces import folders, locks, refs
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import is_known_ancestor, point, read_commits
-from fleet.adapters.workspaces.folders import delete_tree, read_text, remove_file, write_whole
 from fleet.adapters.workspaces.indexes import DURABLE
-from fleet.adapters.workspaces.locks import lock_of
-from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
 from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import GitFailed
 
@@ -29,35 +27,24 @@ log = logging.getLogger(__name__)
 _QUICKLY = ("-c", "pack.threads=1", "-c", "pack.writeReverseIndex=false")
 
 
-def writing_aside(site: Site) -> dict[str, str]:
-    """Return what makes git write objects to `.kept`, and read those of the repository as well."""
-    return writing_to(site.kept_objects, site)
-
-
-def writing_to(objects: Path, site: Site) -> dict[str, str]:
-    """Return what makes git write objects to a folder, and read those of the repository as well."""
+def writing_aside(site: Site, objects: Path | None = None) -> dict[str, str]:
+    """Return what makes git write objects to `.kept`, or elsewhere, and read the repository's as well."""
+    objects = objects or site.kept_objects
     (objects / "pack").mkdir(parents=True, exist_ok=True)
-    return {
-        "GIT_OBJECT_DIRECTORY": str(objects),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(site.common / "objects"),
-    }
+    return _objects(objects, site.common / "objects")
 
 
 def reading_aside(site: Site) -> dict[str, str]:
     """Return what makes git read objects of `.kept` where the repository has none."""
-    return {
-        "GIT_OBJECT_DIRECTORY": str(site.common / "objects"),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(site.kept_objects),
-    }
+    return _objects(site.common / "objects", site.kept_objects)
 
 
-def _quoted(path: Path) -> str:
-    """Spell a path for a list of paths, which git takes apart at each colon."""
-    text = str(path)
-    if ":" not in text and not text.startswith('"'):
-        return text
-    escaped = text.replace("\\", r"\\").replace('"', r"\"")
-    return f'"{escaped}"'
+def _objects(own: Path, others: Path) -> dict[str, str]:
+    listed = str(others)
+    if ":" in listed or listed.startswith('"'):  # git takes a list of paths apart at each colon
+        escaped = listed.replace("\\", r"\\").replace('"', r"\"")
+        listed = f'"{escaped}"'
+    return {"GIT_OBJECT_DIRECTORY": str(own), "GIT_ALTERNATE_OBJECT_DIRECTORIES": listed}
 
 
 def keep(site: Site, sha: str, *, is_new: bool, needed: Collection[str] | None = None) -> None:
@@ -71,12 +58,12 @@ def keep(site: Site, sha: str, *, is_new: bool, needed: Collection[str] | None =
         older = {*packs.iterdir()} if packs.is_dir() else set[Path]()
         base = site.place.base_sha
         made = _pack(site, site.kept_objects, sha, [base], needed) if sha != base else ""
-        write_whole(site.kept / "saved", f"{sha}\n")
+        folders.write_whole(site.kept / "saved", f"{sha}\n")
         for file in older:
             if not made or made not in file.name:
-                remove_file(file)
+                folders.remove_file(file)
     for loose in site.kept_objects.glob("??"):
-        delete_tree(loose)
+        folders.delete_tree(loose)
     _publish(site, sha, is_new=is_new)
 
 
@@ -86,7 +73,7 @@ def _pack(
     """Pack what leads to a commit from those that are known, in a folder of objects; return its name."""
     command = (*DURABLE, *_QUICKLY, "pack-objects", "--non-empty", "--quiet", "--window=0")
     target = ("--delta-base-offset", str(objects / "pack" / "pack"))
-    env = writing_to(objects, site)
+    env = writing_aside(site, objects)
     wanted = "".join(f"{line}\n" for line in (sha, *(f"^{one}" for one in known))).encode()
     try:
         made = git(*command, "--revs", *target, cwd=site.common, env=env, input=wanted)
@@ -117,37 +104,31 @@ def _gone(listed: bytes) -> list[str]:
     return [line[1:].decode() for line in listed.splitlines() if line.startswith(b"?")]
 
 
-@contextmanager
-def publishing(site: Site, objects: Path, sha: str, known: Iterable[str]) -> Generator[None]:
-    """Give the repository a commit that was written elsewhere; no prune or gc deletes it meanwhile.
-
-    A prune deletes loose objects that no ref leads to yet, and no packs. A gc leaves marked packs alone.
-    """
-    _pack(site, objects, sha, known)
-    with _linked_packs(site, objects):
-        yield
+def publishing(site: Site, objects: Path, sha: str, known: Iterable[str]) -> AbstractContextManager[None]:
+    """Give the repository a commit that was written elsewhere; no prune or gc deletes it meanwhile."""
+    _pack(site, objects, sha, known)  # a prune deletes loose objects that no ref leads to yet, and no packs
+    return linked_packs(site, objects)
 
 
 def _publish(site: Site, sha: str, *, is_new: bool) -> None:
-    """Give the repository the pack if it is new there, then the ref.
-
-    A gc lists packs before it looks what is reachable, and would delete this one afterwards. It deletes none
-    that was marked to be kept when it began.
-    """
-    before = read_ref(site.common, site.saved_ref)
+    """Give the repository the pack if it is new there, then the ref."""
+    before = refs.read_ref(site.common, site.saved_ref)
     if before == sha:
         return
-    if not before and has_ref(site.common, site.saved_ref):  # an agent has made it lead to another ref
+    if not before and refs.has_ref(site.common, site.saved_ref):  # an agent has made it lead to another ref
         [found] = read_commits(site.common, {}, site.saved_ref)
         before = found.sha if found else ""
-    with _linked_packs(site, site.kept_objects) if is_new else nullcontext():
-        remove_file(lock_of(site.common / site.saved_ref))
+    with linked_packs(site, site.kept_objects) if is_new else nullcontext():
+        folders.remove_file(locks.lock_of(site.common / site.saved_ref))
         point(site.common, {}, site.saved_ref, to=sha, before=before, why="fleet: save workspace")
 
 
 @contextmanager
-def _linked_packs(site: Site, objects: Path) -> Generator[None]:
-    """Put the packs of a folder into the repository; meanwhile, marks keep a gc from deleting them."""
+def linked_packs(site: Site, objects: Path) -> Generator[None]:
+    """Put the packs of a folder into the repository; meanwhile, marks keep a gc from deleting them.
+
+    A gc lists packs before it looks what is reachable, and deletes none that was marked when it began.
+    """
     target = site.common / "objects" / "pack"
     target.mkdir(parents=True, exist_ok=True)
     packs = list((objects / "pack").glob("pack-*.pack"))
@@ -160,7 +141,7 @@ def _linked_packs(site: Site, objects: Path) -> Generator[None]:
         yield
     finally:
         for mark in marks:
-            remove_file(mark)
+            folders.remove_file(mark)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -177,23 +158,17 @@ def _link(source: Path, target: Path) -> None:
 
 def kept_snapshot(site: Site) -> str:
     """Return the snapshot that `.kept` has a copy of, "" if none."""
-    named = read_text(site.kept / "saved").strip()
-    return named if SHA.fullmatch(named) else ""
+    named = folders.read_text(site.kept / "saved").strip()
+    return named if refs.SHA.fullmatch(named) else ""
 
 
 def bring_back_ref(site: Site) -> None:
     """Point the recovery ref at its snapshot again if it was deleted or moved."""
-    kept, current = kept_snapshot(site), read_ref(site.common, site.saved_ref)
+    kept, current = kept_snapshot(site), refs.read_ref(site.common, site.saved_ref)
     if not kept or kept == current or (current and is_known_ancestor(site.common, kept, current)):
         return  # where the ref leads to it, a later snapshot was saved by an earlier version
     _publish(site, kept, is_new=read_commits(site.common, {}, kept)[0] is None)
     log.warning("workspace.recovery_ref_restored", extra={"run_id": site.place.run, "was": current})
-
-
-def bring_back_objects(site: Site) -> None:
-    """Give the repository the kept objects again."""
-    with _linked_packs(site, site.kept_objects):
-        pass
 
 
 def read_every_object(site: Site, *commits: str, env: Mapping[str, str] | None = None) -> None:

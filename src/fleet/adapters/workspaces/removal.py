@@ -11,13 +11,8 @@ import logging
 import os
 from contextlib import suppress
 
-from fleet.adapters.workspaces import folders, recovery
+from fleet.adapters.workspaces import folders, locks, recovery, refs, snapshots, trees, uncommitted_work
 from fleet.adapters.workspaces.command import git, git_patiently
-from fleet.adapters.workspaces.locks import break_abandoned, hold, lock_of
-from fleet.adapters.workspaces.refs import delete_own_ref, read_ref
-from fleet.adapters.workspaces.snapshots import Manifest, Saved, read_snapshot, save_all
-from fleet.adapters.workspaces.trees import is_untouched
-from fleet.adapters.workspaces.uncommitted_work import break_dead_locks
 from fleet.adapters.workspaces.worktrees import Site, forget, look_up_branch
 from fleet.errors import Conflict, FleetError, GitFailed, NotFound
 from fleet.ports.workspace import Remains
@@ -29,13 +24,13 @@ _TRIES = 3
 
 def remove(site: Site, *, delete_branch: bool) -> str:
     """Save the workspace and take it out of sight; `empty_trash` then frees the disk."""
-    saved: Saved | None = None
+    saved: snapshots.Saved | None = None
     with folders.in_our_words("finishing a removal"):
         _take_back(site)
     if not os.path.lexists(site.trash):
         git_dir = site.git_dir()
         if git_dir:
-            break_dead_locks(site, git_dir)
+            uncommitted_work.break_dead_locks(site, git_dir)
         try:
             saved = _save_and_move(site)
         except NotFound:
@@ -47,10 +42,10 @@ def remove(site: Site, *, delete_branch: bool) -> str:
     return site.saved_ref
 
 
-def _save_and_move(site: Site) -> Saved | None:
+def _save_and_move(site: Site) -> snapshots.Saved | None:
     """Save the workspace, and move it to the trash unless somebody has changed it meanwhile."""
     for _ in range(_TRIES):
-        saved = save_all(site)
+        saved = snapshots.save_all(site)
         if not site.has_folder():
             return saved
         with folders.in_our_words("moving the workspace away"):
@@ -59,7 +54,7 @@ def _save_and_move(site: Site) -> Saved | None:
                 _make_room(site)
             site.moving.touch()
             site.path.rename(site.trash)
-            if saved is None or is_untouched(site.trash, saved.stamps, saved.folder_times):
+            if saved is None or trees.is_untouched(site.trash, saved.stamps, saved.folder_times):
                 folders.remove_file(site.moving)
                 return saved
             _take_back(site)
@@ -91,17 +86,14 @@ def finish_pending(site: Site) -> None:
         _finish(site, None, delete_branch=False)
 
 
-def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
-    """Carry out what is left to do once the workspace is out of sight; may be repeated.
-
-    `saved` is the manifest of its snapshot, which is read where nobody knows it.
-    """
+def _finish(site: Site, saved: snapshots.Manifest | None, *, delete_branch: bool) -> None:
+    """Do the rest once the workspace is out of sight; may be repeated. `saved` is read if nobody knows it."""
     git_dir = site.git_dir()
     if saved is None:
         recovery.bring_back_ref(site)  # somebody may have moved it since it was written
     with folders.in_our_words("removing the workspace"):
         if os.path.lexists(site.trash):
-            manifest = saved or read_snapshot(site, site.saved_ref).manifest
+            manifest = saved or snapshots.read_snapshot(site, site.saved_ref).manifest
             for name in manifest.aside:  # what the snapshot does not hold
                 source, target = folders.below(site.trash, name), folders.below(site.kept_files, name)
                 # What is kept already was not put back yet by a restore that was cut off.
@@ -117,13 +109,13 @@ def _finish(site: Site, saved: Manifest | None, *, delete_branch: bool) -> None:
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
     """Delete our own ref, and the branch if asked for; by a note of it, others unlock what a kill leaves."""
     intent = site.common / "fleet" / "deleting"
-    with hold(site.repository_lock):
+    with locks.hold(site.repository_lock):
         if intent.exists():  # by one who held the lock that we hold, and is dead
             begun = intent.stat().st_mtime_ns
             for lock in (site.common / f"{name}.lock" for name in folders.read_text(intent).splitlines()):
                 if lock.exists() and lock.stat().st_mtime_ns >= begun:
                     folders.remove_file(lock)
-        break_abandoned(lock_of(site.common / "packed-refs"))
+        locks.break_abandoned(locks.lock_of(site.common / "packed-refs"))
         folders.write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             if delete_branch:
@@ -137,7 +129,7 @@ def _delete_refs(site: Site, *, delete_branch: bool) -> None:
 def _delete_base_refs(site: Site) -> None:
     """Delete our own ref, and those that others could not delete; what fails is left for the next removal."""
     waiting = list(site.undeleted.parent.glob(f"*{site.undeleted.suffix}"))
-    if not waiting and delete_own_ref(site.common, site.base_ref):
+    if not waiting and refs.delete_own_ref(site.common, site.base_ref):
         return
     base = site.base_ref.removesuffix(site.place.run)
     wish = "".join(f"delete {base}{run}\n" for run in {site.place.run, *(mark.stem for mark in waiting)})
@@ -159,7 +151,7 @@ def _delete_branch(site: Site) -> None:
         return
     if branch.checked_out_at:
         why = f"checked out in {branch.checked_out_at}"
-    elif branch.tip != read_snapshot(site, site.saved_ref).manifest.tip:
+    elif branch.tip != snapshots.read_snapshot(site, site.saved_ref).manifest.tip:
         why = "moved since it was saved"
     else:
         wish = f"delete {site.branch_ref} {branch.tip}\n"
@@ -175,12 +167,9 @@ def empty_trash(site: Site) -> None:
             folders.free(path)
 
 
-# what is there of a removed workspace: looked up, never assumed
-
-
 def find_remains(site: Site) -> Remains:
     """Look for the snapshot, read every object of it, and look for the files that were set aside."""
-    ref, copy = read_ref(site.common, site.saved_ref), recovery.kept_snapshot(site)
+    ref, copy = refs.read_ref(site.common, site.saved_ref), recovery.kept_snapshot(site)
     sha, damage = copy or ref, ""
     try:
         if sha:
@@ -207,7 +196,7 @@ def kept_names(site: Site) -> tuple[str, ...]:
 def _set_aside(site: Site) -> dict[str, bool]:
     """Return the files that were set aside when the workspace was removed, and whether each is there."""
     try:
-        names = read_snapshot(site, site.saved_ref).manifest.aside
+        names = snapshots.read_snapshot(site, site.saved_ref).manifest.aside
     except FleetError:
         return {}
     places = (site.kept_files, site.trash)

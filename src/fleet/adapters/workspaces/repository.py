@@ -123,7 +123,11 @@ def _inspect(folder: str, base_ref: str) -> tuple[Repository, list[str]]:
     up = None if not rest or SHA.fullmatch(rest[0]) else rest.pop(0)  # none outside of a checkout
     base_sha, after, *branches = [*rest, "", ""]
     if not SHA.fullmatch(base_sha) or after != bare:  # a range of commits prints more than one
-        raise _no_commit(common, base_ref)
+        if not git("for-each-ref", "--count=1", cwd=common):
+            hint = "make a first one: `git add -A && git commit -m start`"
+            raise UnusableRepository(f"the repository {common!r} has no commits yet", hint=hint)
+        hint = "run `git branch -a` to see its branches"
+        raise NotFound(f"{base_ref!r} names no commit of {common.removesuffix('/.git')!r}", hint=hint)
     if common == own and up is not None:
         top = os.path.normpath(Path(os.path.realpath(folder), up))
     else:
@@ -152,15 +156,6 @@ def _ask(folder: str, base_ref: str) -> list[str]:
     raise UnusableRepository(f"{folder!r} cannot be used: {reason}")
 
 
-def _no_commit(common: str, base_ref: str) -> UnusableRepository | NotFound:
-    if not git("for-each-ref", "--count=1", cwd=common):
-        hint = "make a first one: `git add -A && git commit -m start`"
-        return UnusableRepository(f"the repository {common!r} has no commits yet", hint=hint)
-    folder = common.removesuffix("/.git")
-    hint = "run `git branch -a` to see its branches"
-    return NotFound(f"{base_ref!r} names no commit of {folder!r}", hint=hint)
-
-
 def _refuse_reftable(common: str) -> None:
     if Path(common, "reftable").is_dir():
         raise UnusableRepository(
@@ -183,9 +178,6 @@ def _main_of(git_dir: str) -> str:
     if worktree := settings.get("core.worktree"):
         return os.path.realpath(common / worktree)
     return str(common.parent if common.name == ".git" else common)
-
-
-# branch names
 
 
 def check_branch_name(name: str) -> None:
@@ -214,10 +206,8 @@ def _bad_name(name: str, reason: str) -> InvalidInput:
 
 
 def _refuse_taken(wanted: Iterable[str], existing: Iterable[str]) -> None:
-    """Raise `BranchTaken` if a wanted branch stands in the way of an existing one, or of another.
-
-    A difference of case alone counts as none: on many file systems it is none.
-    """
+    """Raise `BranchTaken` if a wanted branch stands in the way of an existing one, or of another."""
+    # A difference of case alone counts as none: on many file systems it is none.
     taken = {name.lower(): name for name in existing}
     folders = {parent: name for name in taken.values() for parent in _parents(name.lower())}
     for name in wanted:

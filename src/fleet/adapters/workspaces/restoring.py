@@ -9,12 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fleet.adapters.workspaces import folders, indexes, recovery, worktrees
+from fleet.adapters.workspaces import copying, folders, indexes, recovery, removal, snapshots, worktrees
 from fleet.adapters.workspaces.command import git, joined, run_git
 from fleet.adapters.workspaces.commits import read_commits
-from fleet.adapters.workspaces.copying import copy_named, copy_repeated, remember
-from fleet.adapters.workspaces.removal import finish_pending
-from fleet.adapters.workspaces.snapshots import Manifest, Snapshot, read_snapshot
 from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Conflict, GitFailed, NotFound
@@ -34,19 +31,19 @@ def restore(site: Site, ref: str) -> None:
     if ref == site.saved_ref:
         recovery.bring_back_ref(site)
     try:
-        finish_pending(site)
+        removal.finish_pending(site)
         _restore(site, ref)
     except (GitFailed, NotFound):
         if not recovery.kept_snapshot(site):
             raise
         # The repository may have lost objects that the copy has.
-        recovery.bring_back_objects(site)
-        finish_pending(site)
-        _restore(site, ref)
+        with recovery.linked_packs(site, site.kept_objects):
+            removal.finish_pending(site)
+            _restore(site, ref)
 
 
 def _restore(site: Site, ref: str) -> None:
-    snapshot = read_snapshot(site, ref)
+    snapshot = snapshots.read_snapshot(site, ref)
     git_dir = site.git_dir()
     stands = git_dir if site.has_folder() else None
     if stands and folders.read_text(stands / worktrees.READY) == snapshot.sha:
@@ -61,7 +58,7 @@ def _restore(site: Site, ref: str) -> None:
     _finish(site, stands, snapshot)
 
 
-def _finish(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
+def _finish(site: Site, git_dir: Path, snapshot: snapshots.Snapshot) -> None:
     with folders.in_our_words("bringing the workspace back"):
         _bring_rest(site, git_dir, snapshot.manifest)
         worktrees.mark_ready(git_dir, snapshot.sha)
@@ -72,10 +69,10 @@ def finish_cut_off(site: Site) -> None:
     git_dir = site.git_dir()
     sha = folders.read_text(git_dir / worktrees.RESTORING).strip() if git_dir else ""
     if git_dir and sha and site.has_folder():
-        _finish(site, git_dir, read_snapshot(site, sha))
+        _finish(site, git_dir, snapshots.read_snapshot(site, sha))
 
 
-def _bring_files(site: Site, snapshot: Snapshot) -> Path:
+def _bring_files(site: Site, snapshot: snapshots.Snapshot) -> Path:
     """Bring back branch, worktree, index and files: all that can be thrown away and done again."""
     manifest = snapshot.manifest
     _ready_branch(site, manifest)
@@ -89,13 +86,13 @@ def _bring_files(site: Site, snapshot: Snapshot) -> Path:
     else:
         _check_out_older(site, git_dir, snapshot)
     repository = Path(site.place.repository)
-    remember(git_dir, copy_named(repository, site.path, manifest.copied))
-    copy_repeated(repository, site.path, manifest.repeated)
+    copying.remember(git_dir, copying.copy_named(repository, site.path, manifest.copied))
+    copying.copy_repeated(repository, site.path, manifest.repeated)
     folders.write_whole(git_dir / worktrees.RESTORING, snapshot.sha)
     return git_dir
 
 
-def _check_out_raw(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
+def _check_out_raw(site: Site, git_dir: Path, snapshot: snapshots.Snapshot) -> None:
     """Write every file byte for byte, then make the index as it was; only large files go through filters."""
     manifest, env = snapshot.manifest, worktrees.environment(git_dir, site.path)
     how = (*indexes.faithful(site.path.parent), *_UNPROTECTED)
@@ -152,7 +149,7 @@ def _leave_out(site: Site, names: Sequence[str]) -> None:
                 path.rmdir()
 
 
-def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
+def _check_out_older(site: Site, git_dir: Path, snapshot: snapshots.Snapshot) -> None:
     """Restore a snapshot of an earlier version: files that git found unchanged are as git checks them out."""
     trees = (snapshot.manifest.index, snapshot.tree)
     worktrees.check_out(git_dir, site.path, trees[0], umask=_UMASK)
@@ -164,7 +161,7 @@ def _check_out_older(site: Site, git_dir: Path, snapshot: Snapshot) -> None:
     folders.remove_file(index)
 
 
-def _ready_branch(site: Site, manifest: Manifest) -> None:
+def _ready_branch(site: Site, manifest: snapshots.Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
     branch = worktrees.look_up_branch(site)
     if branch and branch.tip not in (manifest.tip, manifest.commit):
@@ -176,7 +173,7 @@ def _ready_branch(site: Site, manifest: Manifest) -> None:
     worktrees.claim_branch(site, "" if branch else manifest.tip)
 
 
-def _bring_rest(site: Site, git_dir: Path, manifest: Manifest) -> None:
+def _bring_rest(site: Site, git_dir: Path, manifest: snapshots.Manifest) -> None:
     """Bring back what the tree does not hold. Each step may be repeated."""
     for name in manifest.folders:
         folders.below(site.path, name).mkdir(parents=True, exist_ok=True)

@@ -23,15 +23,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from fleet.adapters.workspaces import commits, indexes, worktrees
+from fleet.adapters.workspaces import commits, copying, folders, indexes, mending, recovery, refs, worktrees
 from fleet.adapters.workspaces.command import git, is_loss
 from fleet.adapters.workspaces.commits import CommitObject
-from fleet.adapters.workspaces.copying import find_outdated, find_repeated, find_unchanged, recall
-from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text, remove_file
 from fleet.adapters.workspaces.locks import hold
-from fleet.adapters.workspaces.mending import has_history, mend, without_object
-from fleet.adapters.workspaces.recovery import bring_back_ref, keep, kept_snapshot, writing_aside
-from fleet.adapters.workspaces.refs import SHA, has_ref, read_ref
 from fleet.adapters.workspaces.status import Status, read_names, read_status
 from fleet.adapters.workspaces.survey import Opened, close_left_open, open_folders, survey
 from fleet.adapters.workspaces.trees import Stamp, TreeWriter, compare, is_below, raw_environment
@@ -104,17 +99,13 @@ def usable_git_dir(site: Site) -> Path | None:
         with hold(site.repository_lock):
             return worktrees.write_git_dir(site, site.branch_ref, lost.name, worktrees.READY)
     if git_dir or any(site.path.iterdir()):
-        raise Conflict(
-            f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is"
-        )
+        problem = f"{str(site.path)!r} is not the workspace of run {site.place.run}; it is left as it is"
+        raise Conflict(problem)
     return None  # a make that was killed before it wrote the link
 
 
 def save(site: Site) -> str:
-    """Keep everything in the workspace; return the ref that holds it.
-
-    Raises `NotFound` if neither a workspace, nor a branch, nor an older snapshot is there.
-    """
+    """Keep everything in the workspace; return its ref. Raises `NotFound` if nothing is there at all."""
     save_all(site)
     return site.saved_ref
 
@@ -122,13 +113,14 @@ def save(site: Site) -> str:
 def save_all(site: Site) -> Saved | None:
     """Do as `save` does; return what was saved, None if an older snapshot has all that is left."""
     git_dir = usable_git_dir(site) if site.has_folder() else None
-    bring_back_ref(site)  # else the snapshot before would be no parent of the next, and its copy replaced
+    # Else the snapshot before would be no parent of the next, and its copy replaced.
+    recovery.bring_back_ref(site)
     attempt = 0
     while True:
         try:
             if git_dir is None:
                 return _save_commits(site, site.git_dir(), may_lack=attempt > 0)
-            with in_our_words("saving the workspace"):
+            with folders.in_our_words("saving the workspace"):
                 return _save_folder(site, git_dir, may_lack=attempt > 0)
         except GitFailed as exc:
             attempt += 1
@@ -136,7 +128,7 @@ def save_all(site: Site) -> Saved | None:
                 raise
             # A prune that had begun before may have deleted what was just written, by us or by the agent.
             if git_dir:
-                mend(site, git_dir)
+                mending.mend(site, git_dir)
             log.warning("workspace.save_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
 
 
@@ -155,12 +147,12 @@ def _understand(site: Site, commit: CommitObject) -> Snapshot:
     title, _, body = commit.message.partition("\n\n")
     manifest = None
     if title == TITLE:
-        with suppress(ValueError, RecursionError, msgspec.MsgspecError):
+        with suppress(ValueError, RecursionError):
             manifest = msgspec.convert(json.loads(body), Manifest)
     if manifest and manifest.run == site.place.run:
         _check(commit.sha, manifest)
         return Snapshot(commit.sha, commit.tree, manifest)
-    if commit.sha != read_ref(site.common, site.saved_ref):
+    if commit.sha != refs.read_ref(site.common, site.saved_ref):
         raise InvalidInput(f"{commit.sha} is not a snapshot of this workspace")
     return Snapshot(commit.sha, commit.tree, _plain(site, commit.sha))
 
@@ -175,7 +167,7 @@ def _plain(site: Site, tip: str) -> Manifest:
         commit=tip,
         index=tip,
         worktree=site.path.name,
-        is_raw=kept_snapshot(site) == tip,  # earlier versions neither read it back nor kept a copy
+        is_raw=recovery.kept_snapshot(site) == tip,  # earlier versions neither read it back nor kept a copy
     )
 
 
@@ -186,10 +178,10 @@ def _check(sha: str, manifest: Manifest) -> None:
         *(*manifest.repeated, *manifest.repeated.values(), *manifest.absent),
     )
     for name in names:
-        if not is_inside(name):
+        if not folders.is_inside(name):
             raise InvalidInput(f"snapshot {sha} names {name!r}, which is outside the workspace")
     for word in (manifest.tip, manifest.commit, manifest.index):
-        if word and not SHA.fullmatch(word):
+        if word and not refs.SHA.fullmatch(word):
             raise InvalidInput(f"snapshot {sha} names {word!r}, which is no commit")
     if not manifest.head.startswith("refs/") and manifest.head:
         raise InvalidInput(f"snapshot {sha} names {manifest.head!r}, which is no ref")
@@ -207,9 +199,8 @@ def _save_commits(site: Site, git_dir: Path | None, *, may_lack: bool) -> Saved 
     if known.previous and _says_it_all(site, known.previous, head, git_dir):
         return None
     if head is None:
-        raise NotFound(
-            f"nothing is left of workspace {str(site.path)!r} and its branch {site.place.branch!r}"
-        )
+        problem = f"nothing is left of workspace {str(site.path)!r} and its branch {site.place.branch!r}"
+        raise NotFound(problem)
     known = known._replace(head=head)
     manifest = _manifest_of_commits(site, known, head.tree)
     _record(site, known, head.tree, manifest, needed=() if may_lack else None)
@@ -220,7 +211,7 @@ def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, 
     """Tell whether the snapshot before knows all that is left: never replace it with less."""
     if head is None:
         return True
-    is_removed = site.undeleted.exists() or not read_ref(site.common, site.base_ref)
+    is_removed = site.undeleted.exists() or not refs.read_ref(site.common, site.base_ref)
     if not git_dir and is_removed:  # by fleet: whoever moved the branch since was somebody else
         return True
     try:
@@ -233,12 +224,12 @@ def _says_it_all(site: Site, previous: CommitObject, head: CommitObject | None, 
 def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
     """Keep all files, and all commits; those `may_lack` what was deleted and is not on disk any more."""
     close_left_open(git_dir)
-    index, objects = git_dir / "fleet-index", writing_aside(site)
+    index, objects = git_dir / "fleet-index", recovery.writing_aside(site)
     env = {**worktrees.environment(git_dir, site.path), **objects, "GIT_INDEX_FILE": str(index)}
-    left = recall(git_dir)
-    copied = find_unchanged(Path(site.place.repository), site.path, left)
+    left = copying.recall(git_dir)
+    copied = copying.find_unchanged(Path(site.place.repository), site.path, left)
     absent = _copy_index(site, git_dir, env, index)
-    if may_lack and absent and (gone := without_object(site, env, omitted=True)):
+    if may_lack and absent and (gone := mending.without_object(site, env, omitted=True)):
         indexes.stage(site.path, env, delete=gone)
         absent = [name for name in absent if name not in gone]
     opened = Opened(git_dir)
@@ -251,11 +242,11 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
         if status == Status() and seen.is_plain and not left and (tip := _only_tip(site, git_dir)):
             found = compare(site.common, tip, site.path, required=seen.files)
             if found.is_equal:
-                keep(site, tip, is_new=False, needed=(f"{tip}^{{tree}}",) if may_lack else None)
+                recovery.keep(site, tip, is_new=False, needed=(f"{tip}^{{tree}}",) if may_lack else None)
                 return Saved(manifest=_plain(site, tip), stamps=found.stamps, folder_times=seen.folder_times)
-        repeated = find_repeated(site.path, (*status.untracked, *status.added, *seen.ignored), left)
+        repeated = copying.find_repeated(site.path, (*status.untracked, *status.added, *seen.ignored), left)
         seen.leave_out(repeated)
-        outdated = find_outdated(Path(site.place.repository), site.path, repeated)
+        outdated = copying.find_outdated(Path(site.place.repository), site.path, repeated)
         seen.aside += outdated
         repeated = {name: source for name, source in repeated.items() if name not in outdated}
         known = _look(site, git_dir, env)
@@ -266,7 +257,7 @@ def _save_folder(site: Site, git_dir: Path, *, may_lack: bool) -> Saved:
             tree = writer.write(status, leave_out=private)
     finally:
         opened.close_again()
-        remove_file(index)
+        folders.remove_file(index)
     stamps = _without_closed(site, writer.stamps, opened)
     manifest = msgspec.structs.replace(
         _manifest_of_commits(site, known, index_tree),
@@ -307,10 +298,10 @@ def _read_status(site: Site, env: Mapping[str, str]) -> Status:
 
 def _only_tip(site: Site, git_dir: Path) -> str:
     """Return the last commit of the workspace's branch, "" if more than that is to be kept."""
-    tip = read_ref(site.common, site.branch_ref)
+    tip = refs.read_ref(site.common, site.branch_ref)
     if not (tip and site.is_on_branch(git_dir)) or unfinished_files(git_dir):
         return ""
-    if has_ref(site.common, site.saved_ref) or any(_not_reached(site, git_dir, [tip])):
+    if refs.has_ref(site.common, site.saved_ref) or any(_not_reached(site, git_dir, [tip])):
         return ""
     return tip
 
@@ -332,7 +323,11 @@ def _copy_index(site: Site, git_dir: Path, env: Mapping[str, str], index: Path) 
 
 
 def _index_tree(
-    site: Site, env: Mapping[str, str], status: Status, head: CommitObject | None, private: Collection[str]
+    site: Site,
+    env: Mapping[str, str],
+    status: Status,
+    head: CommitObject | None,
+    private: Collection[str],
 ) -> str:
     """Return the tree of the index, without conflicts and without staged copies of the user's files."""
     if head and not status.staged:
@@ -345,7 +340,7 @@ def _index_tree(
 def _manifest_of_commits(site: Site, known: _Known, index: str) -> Manifest:
     """Return a manifest of where the workspace stood, and none of its files."""
     git_dir = known.git_dir
-    stands_on = read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
+    stands_on = folders.read_text(git_dir / "HEAD").strip() if git_dir else f"ref: {site.branch_ref}"
     return Manifest(
         run=site.place.run,
         branch=site.place.branch,
@@ -368,11 +363,11 @@ def _record(
     if previous := known.previous:
         is_same = previous.tree == tree and previous.message == message
         if is_same and {*parents} <= {*previous.parents}:
-            keep(site, previous.sha, is_new=False, needed=needed)
+            recovery.keep(site, previous.sha, is_new=False, needed=needed)
             return
         parents.append(previous.sha)
-    sha = commits.write_commit(site.common, tree, parents, message, env=writing_aside(site))
-    keep(site, sha, is_new=True, needed=needed)
+    sha = commits.write_commit(site.common, tree, parents, message, env=recovery.writing_aside(site))
+    recovery.keep(site, sha, is_new=True, needed=needed)
 
 
 def _parents(site: Site, known: _Known, index: str, tree: str) -> list[str]:
@@ -385,7 +380,7 @@ def _parents(site: Site, known: _Known, index: str, tree: str) -> list[str]:
     if index not in (tree, known.head.tree if known.head else ""):
         parents.append(_side_commit(site, known, index, "fleet: index of a workspace\n"))
     if git_dir and (names := unfinished_files(git_dir)):
-        with raw_environment(site, git_dir, writing_aside(site)) as raw:
+        with raw_environment(site, git_dir, recovery.writing_aside(site)) as raw:
             env = {**raw, "GIT_WORK_TREE": str(git_dir)}
             indexes.stage(git_dir, env, add=names, settings=indexes.DURABLE)
             unfinished = indexes.write_tree(git_dir, env)
@@ -401,14 +396,14 @@ def _not_reached(
     And those that cannot be anybody's parents: git cannot follow them to the run's base.
     """
     # git forgets the worktrees inside of it, and what their HEADs lead to, when they are moved away with it.
-    folders = [*([git_dir] if git_dir else ()), *worktrees.worktrees_inside(site)]
-    made = [sha for folder in folders for sha in commits.commits_made_in(folder)]
+    own = [*([git_dir] if git_dir else ()), *worktrees.worktrees_inside(site)]
+    made = [sha for folder in own for sha in commits.commits_made_in(folder)]
     try:
         return commits.unreachable_heads(site.common, made, reached), []
     except GitFailed as exc:
         if not is_loss(exc):
             raise
-    whole = [sha for sha in made if has_history(site, sha)]
+    whole = [sha for sha in made if mending.has_history(site, sha)]
     rest = commits.read_commits(site.common, {}, *(sha for sha in made if sha not in whole))
     return commits.unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]
 
@@ -426,4 +421,4 @@ def _side_commit(site: Site, known: _Known, tree: str, message: str) -> str:
         if commit and commit.tree == tree and commit.message == message:
             return commit.sha
     head = [known.head.sha] if known.head else []
-    return commits.write_commit(site.common, tree, head, message, env=writing_aside(site))
+    return commits.write_commit(site.common, tree, head, message, env=recovery.writing_aside(site))

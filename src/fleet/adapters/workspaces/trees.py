@@ -6,7 +6,6 @@ git overlook a file, and an object that was just written can be pruned or damage
 
 from __future__ import annotations
 
-import filecmp
 import os
 import stat
 import tempfile
@@ -14,15 +13,11 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, NamedTuple
 
+from fleet.adapters.workspaces import folders, indexes, recovery, survey
 from fleet.adapters.workspaces.command import git, joined, stream_git
-from fleet.adapters.workspaces.folders import delete_tree, free, free_name
-from fleet.adapters.workspaces.indexes import DURABLE, Entry, list_tree, stage, write_tree
-from fleet.adapters.workspaces.recovery import reading_aside
 from fleet.adapters.workspaces.status import Status
-from fleet.adapters.workspaces.survey import LARGEST_SAVED, MOST_SAVED, Survey
 from fleet.adapters.workspaces.worktrees import Site
 from fleet.errors import Failed
 
@@ -64,14 +59,14 @@ def compare(
     *,
     required: Iterable[str],
     aside: Collection[str] = (),
-    env: Mapping[str, str] = MappingProxyType({}),
+    env: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare the files below `root` with a tree. `env` says where else git finds objects.
 
     `required` are the names that the tree must have; what it has besides is compared as well. What is at or
     below a name of `aside` is kept elsewhere and not looked at.
     """
-    entries = list_tree(common, tree, env)
+    entries = indexes.list_tree(common, tree, env)
     found = Comparison()
     pending: list[_Pending] = []
     for name in dict.fromkeys((*required, *entries)):
@@ -105,11 +100,8 @@ def is_untouched(root: Path, stamps: Mapping[str, Stamp], folder_times: Mapping[
         with suppress(PermissionError):  # in a folder that was closed again
             if os.lstat(f"{root}/{name}").st_mtime_ns != before:
                 return False
-    for name, before in stamps.items():
-        state = _state(root, name)
-        if state is None or stamp(state) != before:
-            return False
-    return True
+    states = ((_state(root, name), before) for name, before in stamps.items())
+    return all(state is not None and stamp(state) == before for state, before in states)
 
 
 def _state(root: Path, name: str) -> os.stat_result | None:
@@ -121,24 +113,24 @@ def _state(root: Path, name: str) -> os.stat_result | None:
     return None if stat.S_ISDIR(state.st_mode) else state
 
 
-def _is_same_kind(entry: Entry, state: os.stat_result) -> bool:
+def _is_same_kind(entry: indexes.Entry, state: os.stat_result) -> bool:
     if stat.S_ISLNK(state.st_mode) or entry.mode == _LINK:
         return stat.S_ISLNK(state.st_mode) and entry.mode == _LINK
     is_executable = bool(state.st_mode & stat.S_IXUSR)
     return stat.S_ISREG(state.st_mode) and is_executable == (entry.mode == _EXECUTABLE)
 
 
-def is_below(name: str, folders: Collection[str]) -> bool:
+def is_below(name: str, tops: Collection[str]) -> bool:
     """Tell whether a name is one of some folders, or leads through one."""
     while name:
-        if name in folders:
+        if name in tops:
             return True
         name = name.rpartition("/")[0]
     return False
 
 
 def _compare_contents(
-    common: Path, root: Path, pending: Sequence[_Pending], found: Comparison, env: Mapping[str, str]
+    common: Path, root: Path, pending: Sequence[_Pending], found: Comparison, env: Mapping[str, str] | None
 ) -> int:
     """Compare files with their objects as far as one git process gets; return how many were compared."""
     if not pending:
@@ -200,7 +192,7 @@ class TreeWriter:
     site: Site
     env: Mapping[str, str]  # git as the workspace has it: with filters and line ends
     raw_env: Mapping[str, str]  # git that changes no byte
-    seen: Survey
+    seen: survey.Survey
     absent: Collection[str] = ()  # in the tree, and left out of the folder by a sparse checkout
     stamps: Mapping[str, Stamp] = field(default_factory=dict[str, Stamp])  # of the files that were compared
     converted: set[str] = field(default_factory=set[str])  # unchanged for git, though not the bytes it has
@@ -235,13 +227,13 @@ class TreeWriter:
 
     def _compare(self, tree: str) -> Comparison:
         skipped = {*self.seen.aside, *self.filtered, *self.absent}
-        where, env = (self.site.common, tree, self.site.path), reading_aside(self.site)
+        where, env = (self.site.common, tree, self.site.path), recovery.reading_aside(self.site)
         return compare(*where, required=self.seen.files, aside=skipped, env=env)
 
     def _stage(self, *, add: Collection[str], delete: Collection[str]) -> str:
-        refused = stage(self.site.path, self.raw_env, add=add, delete=delete, settings=DURABLE)
-        self.seen.set_aside(refused)
-        return write_tree(self.site.path, self.raw_env)
+        path, env = self.site.path, self.raw_env
+        self.seen.set_aside(indexes.stage(path, env, add=add, delete=delete, settings=indexes.DURABLE))
+        return indexes.write_tree(path, env)
 
     def _sort_overlooked(self, names: Collection[str]) -> None:
         """Note the files that filters or line-end conversion change; large ones are left to their filter."""
@@ -250,27 +242,21 @@ class TreeWriter:
         large, total = list[str](), 0
         for name, size in sorted(sizes.items(), key=lambda item: item[1]):
             total += size
-            if size > LARGEST_SAVED or total > MOST_SAVED:
+            if size > survey.LARGEST_SAVED or total > survey.MOST_SAVED:
                 large.append(name)
         if large:
             self.filtered = self._given_back(large)
 
     def _given_back(self, names: Collection[str]) -> set[str]:
         """Return those names of which git's filters make, of what is in the index, the bytes on disk."""
-        folder = free_name(self.site.done.with_name(f"{self.site.place.run}.filtered.done"))
+        folder = folders.free_name(self.site.done.with_name(f"{self.site.place.run}.filtered.done"))
         command = ("checkout-index", "-z", "--stdin", f"--prefix={folder}/")
         try:
             git(*command, cwd=self.site.path, env=self.env, input=joined(names))
-            return {name for name in names if _are_equal(folder / name, self.site.path / name)}
+            path = self.site.path
+            return {name for name in names if folders.are_equal(folder / name, path / name, with_mode=True)}
         finally:
-            free(folder)
-
-
-def _are_equal(one: Path, other: Path) -> bool:
-    try:
-        return one.lstat().st_mode == other.lstat().st_mode and filecmp.cmp(one, other, shallow=False)
-    except OSError:
-        return False
+            folders.free(folder)
 
 
 @contextmanager
@@ -283,7 +269,7 @@ def raw_environment(
     `info/attributes` outranks every `.gitattributes`, but the repository's own belongs to the user.
     """
     folder = git_dir / "fleet-raw"
-    delete_tree(folder)
+    folders.delete_tree(folder)
     for name in ("info", "refs"):
         (folder / name).mkdir(parents=True)
     extensions = "[extensions]\n\tobjectFormat = sha256\n" if len(site.place.base_sha) == 64 else ""
@@ -299,4 +285,4 @@ def raw_environment(
     try:
         yield {**own, **objects, "GIT_INDEX_FILE": str(index or folder / "index")}
     finally:
-        delete_tree(folder)
+        folders.delete_tree(folder)

@@ -6,19 +6,12 @@ import json
 import logging
 import time
 from collections.abc import Collection, Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.adapters.workspaces import commits, indexes
+from fleet.adapters.workspaces import commits, copying, folders, indexes, locks, mending, recovery, snapshots
 from fleet.adapters.workspaces.command import git, is_loss
-from fleet.adapters.workspaces.commits import CommitObject
-from fleet.adapters.workspaces.copying import find_repeated, recall
-from fleet.adapters.workspaces.folders import delete_tree, in_our_words, read_text, remove_file, write_whole
-from fleet.adapters.workspaces.locks import lock_of
-from fleet.adapters.workspaces.mending import mend
-from fleet.adapters.workspaces.recovery import publishing, writing_to
-from fleet.adapters.workspaces.snapshots import save, unfinished_files, usable_git_dir
 from fleet.adapters.workspaces.status import Status, read_status
 from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree
 from fleet.errors import GitFailed
@@ -42,8 +35,8 @@ class _Leftovers:
     git_dir: Path
     status: Status
     copied: set[str]  # files that are, or repeat, what was copied into the workspace, and are no one's work
-    head: CommitObject | None
-    tip: CommitObject | None
+    head: commits.CommitObject | None
+    tip: commits.CommitObject | None
     on_branch: bool
 
 
@@ -53,9 +46,7 @@ def save_uncommitted(site: Site, message: str) -> str:
     An agent that left its branch for commits of its own on top of it takes the branch along.
     One that went elsewhere leaves the branch as it is: all it did there goes to a snapshot.
     """
-    if not site.has_folder():
-        return ""
-    git_dir = usable_git_dir(site)
+    git_dir = snapshots.usable_git_dir(site) if site.has_folder() else None
     if git_dir is None:
         return ""
     break_dead_locks(site, git_dir)
@@ -66,7 +57,7 @@ def save_uncommitted(site: Site, message: str) -> str:
             if not is_loss(exc):
                 raise
             log.warning("workspace.commit_repeated", extra={"run_id": site.place.run, "reason": exc.reason})
-            mend(site, git_dir)
+            mending.mend(site, git_dir)
     return _save_uncommitted(site, git_dir, message)
 
 
@@ -75,9 +66,9 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
     _note_refused(git_dir, status.nested)
     if status.staged_only:
         # Committing what is on disk would leave nothing that leads to it.
-        save(site)
-    known = recall(git_dir)
-    copied = {*known, *find_repeated(site.path, (*status.untracked, *status.added), known)}
+        snapshots.save(site)
+    known = copying.recall(git_dir)
+    copied = {*known, *copying.find_repeated(site.path, (*status.untracked, *status.added), known)}
     is_dirty, on_branch = bool(status.uncommitted() - copied), site.is_on_branch(git_dir)
     if on_branch and not is_dirty:
         return ""
@@ -92,7 +83,7 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
         if is_dirty or (head is not None and commits.was_made_in(git_dir, head.sha)):
             return _commit_or_save(left, message)
     elif is_dirty or not commits.is_ancestor(site.common, head.sha, tip.sha):
-        ref = save(site)
+        ref = snapshots.save(site)
         log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
     return ""
 
@@ -100,35 +91,30 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
 def _note_refused(git_dir: Path, names: Collection[str]) -> None:
     """Note what no commit can have: it counts as work, and is kept when the workspace is removed."""
     if names:
-        write_whole(git_dir / REFUSED, json.dumps(list(names)), durable=False)
+        folders.write_whole(git_dir / REFUSED, json.dumps(list(names)), durable=False)
     else:
-        remove_file(git_dir / REFUSED)
+        folders.remove_file(git_dir / REFUSED)
 
 
 def break_dead_locks(site: Site, git_dir: Path) -> None:
     """Remove the lock files that a killed git of the agent's left; wait for those that may be alive."""
     for ours in (site.base_ref, site.saved_ref):
-        remove_file(lock_of(site.common / ours))
+        folders.remove_file(locks.lock_of(site.common / ours))
     if (ours := git_dir / _OUR_LOCK).exists():
-        lock = lock_of(git_dir / "index")
+        lock = locks.lock_of(git_dir / "index")
         if lock.exists() and lock.samefile(ours):
-            remove_file(lock)
-        remove_file(ours)
+            folders.remove_file(lock)
+        folders.remove_file(ours)
     for theirs in (git_dir / "index", git_dir / "HEAD", site.common / site.branch_ref):
-        _outlive(lock_of(theirs))
+        _outlive(locks.lock_of(theirs))
 
 
 def _outlive(lock: Path) -> None:
     deadline = time.monotonic() + _DEAD_AFTER_SECONDS
-    while True:
-        try:
-            age = time.time() - lock.stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        if age > _DEAD_AFTER_SECONDS or time.monotonic() > deadline:
-            remove_file(lock)
-            return
-        time.sleep(0.02)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        while time.time() - lock.stat().st_mtime <= _DEAD_AFTER_SECONDS and time.monotonic() <= deadline:
+            time.sleep(0.02)
+        folders.remove_file(lock)
 
 
 def _status(site: Site, git_dir: Path) -> Status:
@@ -153,7 +139,7 @@ def _commit_or_save(left: _Leftovers, message: str) -> str:
     except GitFailed as exc:
         if left.tip or "cannot create" not in exc.reason:
             raise
-        extra = {"run_id": left.site.place.run, "saved_ref": save(left.site), "reason": exc.reason}
+        extra = {"run_id": left.site.place.run, "saved_ref": snapshots.save(left.site), "reason": exc.reason}
         log.warning("workspace.branch_blocked", extra=extra)
         return ""
 
@@ -163,25 +149,31 @@ def _commit(left: _Leftovers, message: str) -> str:
     site, git_dir, parent = left.site, left.git_dir, left.head or left.tip
     before = parent.sha if parent else site.place.base_sha
     objects = git_dir / "fleet-objects"
-    delete_tree(objects)
-    aside = writing_to(objects, site)
+    folders.delete_tree(objects)
+    aside, own = recovery.writing_aside(site, objects), in_worktree(git_dir)
     commit = ""
     with _locked_index(git_dir) as index, ExitStack() as stack:
-        stack.callback(delete_tree, objects)
+        stack.callback(folders.delete_tree, objects)
         tree = _stage_all(left, {**aside, "GIT_INDEX_FILE": str(index)})
         if parent is None or tree != parent.tree:
-            parents = (before, *read_text(git_dir / "MERGE_HEAD").split())
+            parents = (before, *folders.read_text(git_dir / "MERGE_HEAD").split())
             commit = commits.write_commit(site.common, tree, parents, message, env=aside)
-            stack.enter_context(publishing(site, objects, commit, parents))
-        _move_branch(left, commit or before)
+            stack.enter_context(recovery.publishing(site, objects, commit, parents))
+        target, tip = commit or before, left.tip.sha if left.tip else ""
+        if target != tip:
+            why = "fleet: save left-over changes"
+            commits.point(site.common, own, site.branch_ref, to=target, before=tip, why=why)
+        if not left.on_branch:
+            command = ("symbolic-ref", "-m", "fleet: back to its branch", "HEAD", site.branch_ref)
+            git(*command, cwd=site.common, env=own)
         index.rename(git_dir / "index")
     # What was in progress has ended; what nothing else remembers of it goes to a snapshot before.
     noted = commits.unfinished_commits(git_dir)
-    if unfinished_files(git_dir) or commits.unreachable_heads(site.common, noted, [commit or before]):
-        ref = save(site)
+    if snapshots.unfinished_files(git_dir) or commits.unreachable_heads(site.common, noted, [target]):
+        ref = snapshots.save(site)
         log.info("workspace.unfinished_saved", extra={"run_id": site.place.run, "saved_ref": ref})
     for name in _UNFINISHED:
-        delete_tree(git_dir / name)
+        folders.delete_tree(git_dir / name)
     return commit
 
 
@@ -197,24 +189,15 @@ def _stage_all(left: _Leftovers, how: Mapping[str, str]) -> str:
     return indexes.write_tree(site.path, env)
 
 
-def _move_branch(left: _Leftovers, target: str) -> None:
-    tip = left.tip.sha if left.tip else ""
-    common, ref, env = left.site.common, left.site.branch_ref, in_worktree(left.git_dir)
-    if target != tip:
-        commits.point(common, env, ref, to=target, before=tip, why="fleet: save left-over changes")
-    if not left.on_branch:
-        git("symbolic-ref", "-m", "fleet: back to its branch", "HEAD", ref, cwd=common, env=env)
-
-
 @contextmanager
 def _locked_index(git_dir: Path) -> Generator[Path]:
     """Take the index's lock as git does; give a copy of the index to work on."""
     index, draft, ours = git_dir / "index", git_dir / "fleet-index", git_dir / _OUR_LOCK
-    with in_our_words("locking the index"):
+    with folders.in_our_words("locking the index"):
         ours.touch()
-        lock_of(index).hardlink_to(ours)
+        locks.lock_of(index).hardlink_to(ours)
     try:
         yield indexes.copy_index(index)
     finally:
-        for file in (draft, lock_of(draft), lock_of(index), ours):
-            remove_file(file)
+        for file in (draft, locks.lock_of(draft), locks.lock_of(index), ours):
+            folders.remove_file(file)

@@ -8,14 +8,10 @@ import stat as modes
 from collections.abc import Mapping
 from pathlib import Path
 
+from fleet.adapters.workspaces import copying, folders, history, indexes, snapshots
 from fleet.adapters.workspaces.command import git, joined, names_in, run_git
 from fleet.adapters.workspaces.commits import log_commits, read_commits, was_made_in
-from fleet.adapters.workspaces.copying import without_copies
-from fleet.adapters.workspaces.folders import read_text
-from fleet.adapters.workspaces.history import PLAIN, PREFIXES, parse_numstat
-from fleet.adapters.workspaces.indexes import scratch_index, stage, take_from_tree
 from fleet.adapters.workspaces.repository import common_git_dir
-from fleet.adapters.workspaces.snapshots import TITLE, Snapshot, read_snapshot
 from fleet.adapters.workspaces.worktrees import REFUSED, Site, environment, in_worktree
 from fleet.domain.run import Diff
 from fleet.errors import NotFound
@@ -24,18 +20,18 @@ from fleet.ports.workspace import Changes
 _LARGEST_COUNTED = 1 << 20
 _MOST_COUNTED = 16 << 20
 _FIRST_BYTES = 8000  # git, too, calls a file binary that has a zero byte in these
-_HOW = (*PLAIN, "--ignore-submodules=dirty")
+_HOW = (*history.PLAIN, "--ignore-submodules=dirty")
 
 
 def changes(site: Site) -> Changes:
     base = site.place.base_sha
     try:
-        noted = read_text(site.common / site.branch_ref).strip()
+        noted = folders.read_text(site.common / site.branch_ref).strip()
     except OSError:  # the agent made something else of it
         noted = ""
     tip = base if noted == base else _tip(site)
     git_dir = site.git_dir()
-    refused = read_text(git_dir / REFUSED) if git_dir else ""
+    refused = folders.read_text(git_dir / REFUSED) if git_dir else ""
     files = dict.fromkeys(json.loads(refused or "[]"), (0, 0))  # no commit can have them: work, all the same
     if tip != base:
         files = {**count_lines(site.common, base, tip), **files}
@@ -52,7 +48,7 @@ def count_lines(
 ) -> dict[str, tuple[int, int]]:
     """Return how many lines of each file differ between two commits, or between one and a working tree."""
     counted = git("diff", "--numstat", "-z", *_HOW, *commits, "--", cwd=folder, env=env)
-    return parse_numstat(counted.split(b"\0"))
+    return history.parse_numstat(counted.split(b"\0"))
 
 
 def total(files: Mapping[str, tuple[int, int]]) -> Diff:
@@ -76,7 +72,7 @@ def measure(site: Site) -> Diff:
         if not name.endswith("/"):
             added, read = _count_lines(site.path / name, budget)
             files[name], budget = (added, 0), budget - read
-    return total({name: files[name] for name in without_copies(git_dir, site.path, files)})
+    return total({name: files[name] for name in copying.without_copies(git_dir, site.path, files)})
 
 
 def diff_text(site: Site, *, stat: bool) -> str:
@@ -85,8 +81,8 @@ def diff_text(site: Site, *, stat: bool) -> str:
     if git_dir and site.has_folder():
         return _diff_folder(site, git_dir, stat=stat)
     [saved] = read_commits(site.common, {}, site.saved_ref)
-    if saved and saved.message.startswith(TITLE):
-        return _diff_snapshot(site, read_snapshot(site, saved.sha), stat=stat)
+    if saved and saved.message.startswith(snapshots.TITLE):
+        return _diff_snapshot(site, snapshots.read_snapshot(site, saved.sha), stat=stat)
     return diff_commits(str(site.common), site.place.base_sha, _tip(site), stat=stat)
 
 
@@ -96,29 +92,29 @@ def diff_commits(repository: str, old: str, new: str, *, stat: bool) -> str:
 
 
 def _diff(folder: Path, env: Mapping[str, str], *what: str, stat: bool) -> str:
-    how = ("--stat=100",) if stat else ("--patch", *PREFIXES)
+    how = ("--stat=100",) if stat else ("--patch", *history.PREFIXES)
     command = ("-c", "core.bigFileThreshold=16m", "diff", *how, *_HOW)
     return git(*command, *what, "--", cwd=folder, env=env).decode(errors="surrogateescape")
 
 
-def _diff_snapshot(site: Site, snapshot: Snapshot, *, stat: bool) -> str:
+def _diff_snapshot(site: Site, snapshot: snapshots.Snapshot, *, stat: bool) -> str:
     """Compare a snapshot with the base; ignored files and bytes that only a filter changed are left out."""
     manifest = snapshot.manifest
-    with scratch_index({"GIT_DIR": str(site.common)}) as env:
+    with indexes.scratch_index({"GIT_DIR": str(site.common)}) as env:
         git("read-tree", snapshot.tree, cwd=site.common, env=env)
-        stage(site.common, env, delete=manifest.ignored)
+        indexes.stage(site.common, env, delete=manifest.ignored)
         if manifest.converted:
-            take_from_tree(site.common, env, manifest.index, manifest.converted)
+            indexes.take_from_tree(site.common, env, manifest.index, manifest.converted)
         return _diff(site.common, env, "--cached", site.place.base_sha, stat=stat)
 
 
 def _diff_folder(site: Site, git_dir: Path, *, stat: bool) -> str:
     """Compare the folder with its base through a copy of the index that knows of untracked files."""
-    with scratch_index(environment(git_dir, site.path)) as env:
+    with indexes.scratch_index(environment(git_dir, site.path)) as env:
         if (original := git_dir / "index").exists():
             shutil.copy2(original, env["GIT_INDEX_FILE"])
         untracked = [name for name in untracked_files(site.path, env) if not name.endswith("/")]
-        if new := joined(without_copies(git_dir, site.path, untracked)):
+        if new := joined(copying.without_copies(git_dir, site.path, untracked)):
             literal = {**env, "GIT_LITERAL_PATHSPECS": "1"}
             options = ("--intent-to-add", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul")
             # 1: git refuses some names, such as `.GIT/config`; they are in no diff.
@@ -135,7 +131,7 @@ def _tip(site: Site) -> str:
     if tip is None and git_dir and head and was_made_in(git_dir, head.sha):
         tip = head
     if tip is None and saved is not None:
-        tip = read_commits(site.common, {}, read_snapshot(site, saved.sha).manifest.tip or "-")[0]
+        tip = read_commits(site.common, {}, snapshots.read_snapshot(site, saved.sha).manifest.tip or "-")[0]
     if tip is None and base is None:
         raise NotFound(f"branch {site.place.branch!r} is not in {site.place.repository!r} any more")
     return tip.sha if tip else site.place.base_sha

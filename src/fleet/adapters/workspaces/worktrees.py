@@ -23,13 +23,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from fleet.adapters.workspaces import folders
+from fleet.adapters.workspaces import filters, folders, locks, refs, repository, survey
 from fleet.adapters.workspaces.command import git, git_patiently
-from fleet.adapters.workspaces.filters import overrides
-from fleet.adapters.workspaces.locks import hold, lock_of
-from fleet.adapters.workspaces.refs import has_ref
-from fleet.adapters.workspaces.repository import common_git_dir
-from fleet.adapters.workspaces.survey import close_left_open
 from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
 from fleet.ports.workspace import Place
 
@@ -71,11 +66,16 @@ class Site:
 
     def git_dir(self) -> Path | None:
         """Return the worktree's own git folder. One that names another repository is turned back to ours."""
-        found = self._find_git_dir()
-        if found and not self._belongs_here(found):
-            with suppress(OSError):
-                folders.write_whole(found / COMMON, "../..\n")
-        return found
+        folder = self.common / "worktrees"
+        # Where the usual name was taken, git and we put something after it.
+        others = folder.glob(f"{glob.escape(_name_in_git(self.path.name))}*")
+        for found in chain([folder / self.path.name], others):
+            if folders.read_text(found / "gitdir").removesuffix("\n") == str(self.link):
+                if not self._belongs_here(found):
+                    with suppress(OSError):
+                        folders.write_whole(found / COMMON, "../..\n")
+                return found
+        return None
 
     def _belongs_here(self, git_dir: Path) -> bool:
         named = folders.read_text(git_dir / COMMON).removesuffix("\n")
@@ -84,20 +84,11 @@ class Site:
         except (OSError, ValueError):  # no path at all
             return False
 
-    def _find_git_dir(self) -> Path | None:
-        folder = self.common / "worktrees"
-        # Where the usual name was taken, git and we put something after it.
-        others = folder.glob(f"{glob.escape(_name_in_git(self.path.name))}*")
-        for found in chain([folder / self.path.name], others):
-            if folders.read_text(found / "gitdir").removesuffix("\n") == str(self.link):
-                return found
-        return None
-
     def is_ours(self, git_dir: Path) -> bool:
         if owner := folders.read_text(git_dir / OWNER).strip():
             return owner == self.place.run
         # The agent deleted it: its folder has the run's name, and the run once made a workspace.
-        return self.is_on_branch(git_dir) or has_ref(self.common, self.base_ref)
+        return self.is_on_branch(git_dir) or refs.has_ref(self.common, self.base_ref)
 
     def is_on_branch(self, git_dir: Path) -> bool:
         return folders.read_text(git_dir / "HEAD").strip() == f"ref: {self.branch_ref}"
@@ -118,7 +109,7 @@ def worktrees_inside(site: Site) -> list[Path]:
 
 
 def site_of(place: Place) -> Site:
-    return Site(place, common_git_dir(place.repository), Path(os.path.realpath(place.path)))
+    return Site(place, repository.common_git_dir(place.repository), Path(os.path.realpath(place.path)))
 
 
 def in_worktree(git_dir: Path) -> dict[str, str]:
@@ -131,11 +122,8 @@ def in_worktree(git_dir: Path) -> dict[str, str]:
 
 
 def environment(git_dir: Path, path: Path) -> dict[str, str]:
-    """Return what makes git work on a worktree even if the agent deleted or replaced its `.git`.
-
-    Filters are run as they were configured before the run.
-    """
-    return {**overrides(path, git_dir), **in_worktree(git_dir), "GIT_WORK_TREE": str(path)}
+    """Return what makes git work on a worktree whatever became of its `.git`, with the filters of before."""
+    return {**filters.overrides(path, git_dir), **in_worktree(git_dir), "GIT_WORK_TREE": str(path)}
 
 
 def stands(site: Site, git_dir: Path | None) -> bool:
@@ -148,7 +136,7 @@ def stands(site: Site, git_dir: Path | None) -> bool:
         write_link(site, git_dir)
     if not (git_dir / READY).exists():
         mark_ready(git_dir)
-    close_left_open(git_dir)
+    survey.close_left_open(git_dir)
     return True
 
 
@@ -200,7 +188,7 @@ def _occupied(site: Site) -> Conflict:
 
 def attach(site: Site, *, head: str = "", name: str = "") -> Path:
     """Make a worktree without files on the branch, or on another head; return its git folder."""
-    with hold(site.repository_lock):
+    with locks.hold(site.repository_lock):
         if (site.common / "config.worktree").exists():
             return _attach_by_git(site, head or site.branch_ref)
         return write_git_dir(site, head or site.branch_ref, name or site.path.name)
@@ -212,18 +200,17 @@ def claim_branch(site: Site, tip: str) -> None:
     wish = f"update {site.base_ref} {site.place.base_sha}\n"
     wish += f"create {site.branch_ref} {tip}\n" if tip else ""
     try:
-        with hold(site.repository_lock):
+        with locks.hold(site.repository_lock):
             folders.remove_file(site.undeleted)
             # One that was killed here had locked the run's own ref first, then the branch.
-            if lock_of(own).exists() or (own.exists() and not branch_file.exists()):
-                folders.remove_file(lock_of(branch_file))
-                folders.remove_file(lock_of(own))
+            if locks.lock_of(own).exists() or (own.exists() and not branch_file.exists()):
+                folders.remove_file(locks.lock_of(branch_file))
+                folders.remove_file(locks.lock_of(own))
             git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
     except GitFailed as exc:
         if "nonexistent object" in exc.reason or "not a valid SHA1" in exc.reason:
-            raise NotFound(
-                f"commit {tip or site.place.base_sha} is not in {site.place.repository!r} any more"
-            ) from exc
+            problem = f"commit {tip or site.place.base_sha} is not in {site.place.repository!r} any more"
+            raise NotFound(problem) from exc
         if "exist" not in exc.reason:
             raise
         branch = look_up_branch(site)
@@ -305,14 +292,12 @@ def check_out(git_dir: Path, path: Path, tree: str = "HEAD", *, umask: int = -1)
 
 
 def forget(site: Site, git_dir: Path) -> None:
-    """Take a worktree off the repository's list, and no other (`git worktree prune` takes all it can).
-
-    The git folders of its submodules are kept: commits may be in them that are nowhere else.
-    """
+    """Take a worktree off the repository's list, and no other (`git worktree prune` takes all it can)."""
+    # The git folders of its submodules are kept: commits may be in them that are nowhere else.
     if (modules := git_dir / "modules").is_dir():
         folders.move_whole(modules, folders.free_name(site.kept_modules))
     gone = site.common / "fleet" / f"{site.place.run}.gone"
-    with hold(site.repository_lock):
+    with locks.hold(site.repository_lock):
         shutil.rmtree(gone, ignore_errors=True)
         gone.parent.mkdir(parents=True, exist_ok=True)
         git_dir.rename(gone)
