@@ -15,12 +15,12 @@ ALL = tools_of(SETS)
     [
         ("see them with `fleet train list`", "see them with `get_merge`"),
         ("see them with `fleet questions`", "see them with `list_questions`"),
-        ("name one with --into", "name one with `into`"),
-        ('add --gate "make test"; --no-gate lands all', 'add `gates` "make test"; `no_gate` lands all'),
-        ("see `fleet race show r-1`", "see `get_race`"),
+        ("name one with --cwd", "name one with `repo_path`"),
+        ('add --gate "make test"; --gate-x stays', 'add `gates` "make test"; --gate-x stays'),
+        ("see `fleet race list --all`", "see `list_races`"),
         ("`fleet workflow list --known` shows them", "`executor_guide` shows them"),
         ("run `fleet doctor`", "run `fleet doctor` in a shell"),
-        ("`fleet config set --into x`, or --into", "`fleet config set --into x` in a shell, or `into`"),
+        ("`fleet config set --cwd x`, or --cwd", "`fleet config set --cwd x` in a shell, or `repo_path`"),
         ("`chmod u+w it`", "`chmod u+w it`"),
     ],
 )

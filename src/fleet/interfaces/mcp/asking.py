@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from fleet.errors import FleetError, StoreUnusable
 from fleet.interfaces.mcp.calls import CallHandler, Peer, clean
-from fleet.interfaces.mcp.hints import hint_with_tools
+from fleet.interfaces.mcp.hints import hint_text
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -56,7 +56,7 @@ def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
         if isinstance(error, StoreUnusable):
             handler.leave(fleet)
         # Which tools the client has is not known here: what a hint names is for a shell.
-        hint = hint_with_tools(error, ())
+        hint = hint_text(error, ())
         told = f"{error.message}; {hint}" if hint else error.message
         raise MCPError(types.INVALID_PARAMS, clean(told)) from error
     finally:

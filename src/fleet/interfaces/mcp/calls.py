@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 from fleet.domain.event import Json
 from fleet.domain.spawn import RUN, TOKEN, Access, Mark, check_access
 from fleet.errors import FleetError, InvalidInput, StoreUnusable
-from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_with_tools
-from fleet.interfaces.mcp.operations import hint_text
+from fleet.interfaces.mcp.hints import RELEASING, hint_here, hint_text
 from fleet.interfaces.mcp.tool import Answer, Call, Tool
 from fleet.operations.call import admit
 from fleet.operations.reading import check
@@ -244,9 +243,7 @@ class ToolCall:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
                 self._handler.leave(fleet)
-            is_of_tool = self._call is not None  # what comes before names commands
-            tools = self._tool.offered
-            hint = hint_with_tools(error, tools) if is_of_tool else hint_text(error.hint_parts, ())
+            hint = hint_text(error, self._tool.offered, is_of_tool=self._call is not None)
             return Refusal(error=type(error).__name__, details=clean(error.message), hint=clean(hint))
         except Exception as error:  # a fault of ours must not end the conversation
             log.exception("tool.crashed", extra={"tool": self._tool.name})

@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Any, cast
 
-from fleet.errors import FleetError
-from fleet.interfaces.mcp.operations import hint_text
+from fleet.domain.event import Json
+from fleet.errors import Argument, FleetError, HintPart, Next
+from fleet.interfaces.shell_syntax import shell_command
+from fleet.operations.registry import operation_named, operations_of
 
+# Commands and options that texts of services name; whatever else is next is a `Next` or an `Argument`.
 TOOLS: Mapping[str, str] = {
-    "answer": "answer_question",
-    "conflicts": "check_conflicts",
-    "create": "create_worker",
     "kill": "cancel_worker",
     "list": "list_runs",
-    "merge": "merge_branches",
-    "pair decide": "decide_pair",
     "pair list": "list_pairs",
-    "pair show": "get_pair",
-    "prompt": "prompt_run",
     "questions": "list_questions",
     "race list": "list_races",
-    "race show": "get_race",
-    "result": "collect_worker_result",
     "resume": "resume_queue",
-    "show": "show_task",
     "task list": "list_tasks",
-    "train cancel": "control_merge",
     "train list": "get_merge",
-    "train resume": "control_merge",
-    "train show": "get_merge",
-    "train wait": "get_merge",
-    "workflow approve": "control_workflow",
     "workflow list": "list_workflows",
     "workflow list --known": "executor_guide",
-    "workflow retry": "control_workflow",
 }
-ARGUMENTS: Mapping[str, str] = {
-    "cwd": "repo_path",
-    "gate": "gates",
-    "into": "into",
-    "no-gate": "no_gate",
-    "update-checkout": "update_checkout",
-}
+ARGUMENTS: Mapping[str, str] = {"cwd": "repo_path", "gate": "gates"}
 
 RELEASING = ("resume_queue",)  # which every server has
 
@@ -65,7 +47,30 @@ def hint_here(hint: str, tools: Collection[str]) -> str:
     )
 
 
-def hint_with_tools(error: FleetError, tools: Collection[str]) -> str:
-    """Return the hint of an error with tools instead of commands."""
-    parts = (hint_here(part, tools) if isinstance(part, str) else part for part in error.hint_parts)
-    return hint_text(tuple(parts), tools)
+def hint_text(error: FleetError, tools: Collection[str], *, is_of_tool: bool = True) -> str:
+    """Return the hint of an error with tools instead of commands; what comes before a tool names commands."""
+
+    def told(part: HintPart) -> str:
+        if isinstance(part, str):
+            return hint_here(part, tools) if is_of_tool else part
+        if isinstance(part, Argument):
+            return f"`{part.name}`"
+        call = cast("dict[str, Any]", as_call(part, tools if is_of_tool else ()))
+        return f"`{call['tool']}`" if "tool" in call else f"`{call['shell']}` in a shell"
+
+    return "".join(map(told, error.hint_parts))
+
+
+def as_call(follow_up: Next, tools: Collection[str]) -> Json:
+    """Return a follow-up as the call of a tool, or as a command where the client lacks the tool."""
+    noun, _, verb = follow_up.op.partition(".")
+    is_wait = verb == "wait"
+    meta = operation_named(f"{noun}.{'show' if is_wait else verb}").meta
+    which = "tool" if meta.tool in tools else "stand_in"
+    tool: str = getattr(meta, which)
+    if tool not in tools:
+        return {"shell": shell_command(follow_up)}
+    arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
+    if sum(getattr(one.meta, which) == tool for one in operations_of(noun).values()) > 1:
+        arguments["action"] = verb
+    return cast("Json", {"tool": tool, "arguments": arguments})

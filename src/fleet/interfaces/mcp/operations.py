@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from fleet.domain.event import Json
 from fleet.domain.spawn import Access
-from fleet.errors import Argument, HintPart, Next
+from fleet.interfaces.mcp.hints import as_call
 from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
-from fleet.interfaces.shell_syntax import shell_command
 from fleet.operations.fields import MISSING, choice, integer, objects
 from fleet.operations.reading import read
 from fleet.operations.registry import operation_named, operations_of
@@ -131,35 +130,3 @@ def line_of(item: Shape) -> dict[str, Json]:
     whole = item.to_json()
     keys = [name for name, field in type(item).fields.items() if field.key] or list(whole)
     return {name: value[:SHORT] if isinstance(value := whole[name], str) else value for name in keys}
-
-
-# follow-ups
-
-
-def as_call(follow_up: Next, tools: Collection[str]) -> Json:
-    """Return a follow-up as the call of a tool, or as a command where the client lacks the tool."""
-    noun, _, verb = follow_up.op.partition(".")
-    is_wait = verb == "wait"
-    meta = operation_named(f"{noun}.{'show' if is_wait else verb}").meta
-    which = "tool" if meta.tool in tools else "stand_in"
-    tool: str = getattr(meta, which)
-    if tool not in tools:
-        return {"shell": shell_command(follow_up)}
-    arguments = dict(follow_up.arguments) | ({"wait_seconds": 60} if is_wait else {})
-    if sum(getattr(one.meta, which) == tool for one in operations_of(noun).values()) > 1:
-        arguments["action"] = verb
-    return cast("Json", {"tool": tool, "arguments": arguments})
-
-
-def hint_text(parts: Iterable[HintPart], tools: Collection[str]) -> str:
-    """Return the hint of an error with its follow-ups as tools, or as commands for a shell."""
-
-    def told(part: HintPart) -> str:
-        if isinstance(part, str):
-            return part
-        if isinstance(part, Argument):
-            return f"`{part.name}`"
-        call = cast("dict[str, Any]", as_call(part, tools))
-        return f"`{call['tool']}`" if "tool" in call else f"`{call['shell']}` in a shell"
-
-    return "".join(map(told, parts))
