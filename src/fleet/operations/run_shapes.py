@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fleet.operations.call import Call
     from fleet.ports.store import Record
     from fleet.services.logs import LogEntry
-    from fleet.services.process_usage import ProcessUsage
+    from fleet.services.run_summaries import ProcessUsage
 
 ENDED = ("completed", "completed_no_changes", "blocked", "failed", "killed")
 LIVE = ("running", "waiting", "unknown")
