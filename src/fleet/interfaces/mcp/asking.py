@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp_types as types
+from anyio.to_thread import run_sync
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CALLERS = "fleet.callers"  # of a request over HTTP, put there before it is looked at
 Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
 
 
 def peer_of(context: Context) -> Peer:
@@ -31,34 +32,27 @@ def client_of(context: Context) -> str:
     return f"{known.client_info.name} {known.client_info.version}" if known else ""
 
 
-class Asker(NamedTuple):
-    """Where a request came from, and what it is for."""
+async def ask(
+    handler: CallHandler, context: Context, method: str, read: Callable[[Fleet], T], *, on: str = ""
+) -> T:
+    """Read something for a caller that the fleet knows; it is recorded, as the call of a tool is."""
+    peer, client = peer_of(context), client_of(context)
 
-    peer: Peer
-    client: str
-    method: str
-    on: str = ""
+    def answer() -> T:
+        fleet, caller, failed = handler.fleet(), None, None
+        try:
+            caller = handler.identify(fleet, peer)
+            return read(fleet)
+        except FleetError as error:
+            failed = type(error).__name__
+            if isinstance(error, StoreUnusable):
+                handler.leave(fleet)
+            # Which tools the client has is not known here: what a hint names is for a shell.
+            hint = hint_text(error, ())
+            told = f"{error.message}; {hint}" if hint else error.message
+            raise MCPError(types.INVALID_PARAMS, clean(told)) from error
+        finally:
+            told = {"method": method, "on": clean(on[:200]), "error": failed}
+            handler.record(caller, {**told, "client": clean(client[:100])})
 
-
-def asker_of(context: Context, method: str, on: str = "") -> Asker:
-    return Asker(peer_of(context), client_of(context), method, on)
-
-
-@contextmanager
-def asked(handler: CallHandler, asker: Asker) -> Generator[Fleet]:
-    """Give the fleet to a caller that it knows; record it as a call, with errors as the protocol has them."""
-    fleet, caller, failed = handler.fleet(), None, None
-    try:
-        caller = handler.identify(fleet, asker.peer)
-        yield fleet
-    except FleetError as error:
-        failed = type(error).__name__
-        if isinstance(error, StoreUnusable):
-            handler.leave(fleet)
-        # Which tools the client has is not known here: what a hint names is for a shell.
-        hint = hint_text(error, ())
-        told = f"{error.message}; {hint}" if hint else error.message
-        raise MCPError(types.INVALID_PARAMS, clean(told)) from error
-    finally:
-        told = {"method": asker.method, "on": clean(asker.on[:200]), "error": failed}
-        handler.record(caller, {**told, "client": clean(asker.client[:100])})
+    return await run_sync(answer)

@@ -18,7 +18,8 @@ from mcp.shared.exceptions import MCPError
 
 from fleet import __version__
 from fleet.domain.event import Json
-from fleet.interfaces.mcp import handles, prompts, resources
+from fleet.interfaces.mcp import handles
+from fleet.interfaces.mcp import prompts_and_resources as readable
 from fleet.interfaces.mcp.asking import Context, client_of, peer_of
 from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall, clean
 from fleet.interfaces.mcp.eliciting import Person
@@ -60,11 +61,11 @@ def make_server(sets: tuple[str, ...], handler: CallHandler, *, has_sessions: bo
         title="fleet",
         instructions=INSTRUCTIONS,
         on_list_tools=tools.list,
-        on_list_prompts=partial(prompts.list_prompts, handler),
-        on_get_prompt=partial(prompts.get_prompt, handler),
+        on_list_prompts=partial(readable.list_prompts, handler),
+        on_get_prompt=partial(readable.get_prompt, handler),
         on_list_resources=watch.list_resources,
-        on_list_resource_templates=resources.list_templates,
-        on_read_resource=partial(resources.read_resource, handler),
+        on_list_resource_templates=readable.list_templates,
+        on_read_resource=partial(readable.read_resource, handler),
         on_subscribe_resource=watch.subscribe_resource if has_sessions else None,
         on_unsubscribe_resource=watch.unsubscribe_resource if has_sessions else None,
         on_subscriptions_listen=watch.listen,

@@ -24,10 +24,10 @@ from mcp.server.subscriptions import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fleet.errors import FleetError
-from fleet.interfaces.mcp import resources
-from fleet.interfaces.mcp.asking import Asker, Context, asked, asker_of
+from fleet.interfaces.mcp import prompts_and_resources as readable
+from fleet.interfaces.mcp.asking import Context, ask
 from fleet.interfaces.mcp.calls import CallHandler
-from fleet.interfaces.mcp.resources import RUNS, SHOWN, TEMPLATES
+from fleet.interfaces.mcp.prompts_and_resources import RUNS, SHOWN, TEMPLATES
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
@@ -77,14 +77,9 @@ class Watch:
         self, context: Context, wanted: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes; whatever changes after its beginning is in it."""
-        await run_sync(self._admit, asker_of(context, "subscriptions/listen"))
+        await ask(self._handler, context, "subscriptions/listen", lambda _: None)
         await self.look()
         return await self._listen_handler(context, wanted)
-
-    def _admit(self, asker: Asker) -> None:
-        with asked(self._handler, asker):
-            if asker.on:
-                resources.place_of(asker.on)
 
     async def publish(self, event: ServerEvent) -> None:
         for listener in list(self._listeners.values()):
@@ -104,7 +99,7 @@ class Watch:
         self, context: Context, wanted: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         uri = str(wanted.uri)
-        await run_sync(self._admit, asker_of(context, "resources/subscribe", uri))
+        await ask(self._handler, context, "resources/subscribe", lambda _: readable.place_of(uri), on=uri)
         await self.look()
         self._subscribed[uri] = context.session
         self._wanted.set()
@@ -124,7 +119,7 @@ class Watch:
             await self.look()
             self._reader = context.session
             self._wanted.set()
-        return await resources.list_resources(self._handler, context, wanted)
+        return await readable.list_resources(self._handler, context, wanted)
 
     # looking
 
