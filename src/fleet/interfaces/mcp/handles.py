@@ -63,11 +63,6 @@ class Handle(NamedTuple):
         }
 
 
-def handle_for(tool: str, arguments: Mapping[str, Json]) -> Handle:
-    wanted = {name: value for name, value in arguments.items() if name != "wait_seconds"}
-    return Handle(tool, wanted, round(time.time(), 3))
-
-
 def read_handle(text: str) -> Handle:
     """Raise `MCPError` for what is no handle of ours."""
     try:

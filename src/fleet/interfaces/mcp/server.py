@@ -8,13 +8,17 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.shared._context_streams import create_context_streams  # what the SDK's own transports use
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from fleet import __version__
 from fleet.domain.event import Json
@@ -23,7 +27,6 @@ from fleet.interfaces.mcp import prompts_and_resources as readable
 from fleet.interfaces.mcp.asking import Context, client_of, peer_of
 from fleet.interfaces.mcp.calls import CallHandler, Refusal, ToolCall, clean
 from fleet.interfaces.mcp.eliciting import Person
-from fleet.interfaces.mcp.incoming import conversation
 from fleet.interfaces.mcp.sets import chosen, tools_of
 from fleet.interfaces.mcp.tool import Answer, Tool
 from fleet.interfaces.mcp.watching import Watch
@@ -46,9 +49,40 @@ def serve(sets: Iterable[str] = ()) -> None:
 
 
 async def _serve(server: Server[Any]) -> None:
-    async with conversation() as (incoming, outgoing):
+    """Talk over stdin and stdout. What cannot be read is answered: the SDK would leave its client waiting."""
+    async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as passing:
+        there, here = create_context_streams[SessionMessage | Exception](0)
+
+        async def pass_on() -> None:
+            async with there:
+                async for item in incoming:
+                    if isinstance(item, Exception):
+                        await outgoing.send(SessionMessage(refusal_of(item)))
+                    else:
+                        await there.send(item)
+
+        passing.start_soon(pass_on)
         told = NotificationOptions(prompts_changed=True, resources_changed=True)
-        await server.run(incoming, outgoing, server.create_initialization_options(told))
+        await server.run(here, outgoing, server.create_initialization_options(told))
+        passing.cancel_scope.cancel()
+
+
+def refusal_of(problem: Exception) -> types.JSONRPCError:
+    """Return the answer to a line that is no message, to whoever sent it if that can be told."""
+    told: Mapping[str, object] = problem.errors()[0] if isinstance(problem, ValidationError) else {}
+    code = types.PARSE_ERROR if told.get("type") == "json_invalid" else types.INVALID_REQUEST
+    reason = str(told.get("msg", problem))[:200]
+    error = types.ErrorData(code=code, message=f"the message cannot be read: {reason}")
+    return types.JSONRPCError(jsonrpc="2.0", id=_id_in(told.get("input")), error=error)
+
+
+def _id_in(line: object) -> str | int | None:
+    try:
+        message: Any = json.loads(line) if isinstance(line, str | bytes) else line
+    except (ValueError, RecursionError):
+        return None
+    found = cast("Mapping[str, object]", message).get("id") if isinstance(message, Mapping) else None
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
 def make_server(sets: tuple[str, ...], handler: CallHandler, *, has_sessions: bool = True) -> Server[Any]:
@@ -150,7 +184,9 @@ async def _handle_for(call: ToolCall, tool: Tool, given: Mapping[str, Json]) -> 
     answer = await run_sync(call.answer)
     if call.is_over(answer):
         return None
-    return handles.handle_for(tool.name, given).told("working", _line_of(answer), resultType="task")
+    arguments = {name: value for name, value in given.items() if name != "wait_seconds"}
+    handle = handles.Handle(tool.name, arguments, round(time.time(), 3))
+    return handle.told("working", _line_of(answer), resultType="task")
 
 
 async def _state_of(handle: handles.Handle, call: ToolCall, person: Person) -> dict[str, Any]:
