@@ -301,7 +301,7 @@ def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) 
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text('[coders.mine]\ncommand = ["sh", "-c", "true"]\n')
     office = Office(tmp_path / "home")
-    how = How(folder=str(mine), coder="mine", mode=Mode.TMUX)
+    how = How(repo_path=str(mine), coder="mine", mode=Mode.TMUX)
     with pytest.raises(InvalidInput, match="cannot run in tmux mode") as refusal:
         office.service.start([Wish(branch="x", prompt="hello")], how)
     assert "use mode headless" in hint_text(refusal.value)

@@ -87,23 +87,12 @@ class StartRuns(InRepository, access="start"):
     on_terminal: bool = flag("Prefer tmux: a person watches.", default=False, cli=False, tool=False)
 
     def how(self, call: Call) -> How:
-        from fleet.domain.run import Mode, Role
         from fleet.services.runs import How
 
         call.refuse_agent("skip_permissions", given=self.skip_permissions)
-        return How(
-            folder=self.repo_path,
-            coder=self.coder,
-            model=self.model,
-            base=self.base_ref,
-            mode=Mode(self.mode) if self.mode else None,
-            role=Role(self.role),
-            quick=self.quick,
-            skip_permissions=self.skip_permissions,
-            on_terminal=self.on_terminal,
-            origin=call.origin,
-            budget_usd=call.fleet.spawns.budget_of(call.origin) if call.origin else 0.0,
-        )
+        given = {name: getattr(self, name) for name in How._fields if name in self.fields}
+        budget = call.fleet.spawns.budget_of(call.origin) if call.origin else 0.0
+        return How(**given, origin=call.origin, budget_usd=budget)
 
 
 class CreateRun(

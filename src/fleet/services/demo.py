@@ -132,7 +132,7 @@ class Demo:
         """Start the agents, kill their supervisor, let the next one carry on, and check what came of it."""
         make_repository(self._folder / "garden")
         tell(f"starting {len(self._cast)} agents, each on a branch and in a workspace of its own")
-        how = How(folder=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
+        how = How(repo_path=str(self._folder / "garden"), coder="scripted", mode=Mode.HEADLESS)
         self.runs = self._fleet.runs.start([Wish(one.branch, self._prompt(one)) for one in self._cast], how)
         self._wait("every agent is up", lambda run: run.agent is not None, show)
         pids = ", ".join(str(run.agent.pid) for run in self.runs if run.agent)

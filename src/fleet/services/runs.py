@@ -41,14 +41,14 @@ CLAIM_SECONDS = 60.0  # how long a claimed branch waits for its run to be record
 
 
 class How(NamedTuple):
-    """How the wished agents are to be started; what is empty comes from the settings."""
+    """How agents are to be started, in the words of operations; what is empty comes from the settings."""
 
-    folder: str = "."
+    repo_path: str = "."
     coder: str = ""
     model: str = ""
-    base: str = "HEAD"
-    mode: Mode | None = None
-    role: Role = Role.DOER
+    base_ref: str = "HEAD"
+    mode: str | None = None
+    role: str = Role.DOER
     quick: bool = False
     skip_permissions: bool = False
     on_terminal: bool = False  # a person watches: prefer tmux
@@ -71,9 +71,9 @@ class RunService:
         _check_wishes(wishes, mode)
         branches = [wish.branch for wish in wishes]
         try:
-            repository = self._fleet.repositories.inspect(how.folder, how.base, branches)
+            repository = self._fleet.repositories.inspect(how.repo_path, how.base_ref, branches)
         except BranchTaken as taken:
-            raise self._told_by_run(taken, how.folder, branches) from taken
+            raise self._told_by_run(taken, how.repo_path, branches) from taken
         require_room(self._fleet.home, self._fleet.settings.limits_min_free_mb)
         batch = batch or new_batch_id()
         how = how._replace(budget_usd=how.budget_usd / max(1, len(wishes)))
@@ -106,11 +106,11 @@ class RunService:
             batch=batch,
             model=how.model or settings.coder_model_for(coder),
             mode=mode,
-            role=how.role,
+            role=Role(how.role),
             flags=tuple(settings.coder_flags(coder)),
             skip_permissions=how.skip_permissions or settings.skips_permissions(coder),
             quick=how.quick or settings.setup_quick,
-            base_ref=how.base,
+            base_ref=how.base_ref,
             base_sha=repository.base_sha,
             state_since=now,
             host=self._fleet.host,
@@ -163,17 +163,16 @@ class RunService:
         return None if run.is_removed and not run.has_work else run
 
     def _mode_for(self, facts: Facts, how: How) -> Mode:
-        set_to = self._fleet.settings.coder_mode
-        wanted = how.mode or (Mode(set_to) if set_to else None)
-        if wanted is None:
+        wanted = how.mode or self._fleet.settings.coder_mode
+        if not wanted:
             can_show = how.on_terminal and Mode.TMUX in facts.modes and is_installed("tmux")
             return Mode.TMUX if can_show else Mode.HEADLESS
         if wanted not in facts.modes:
             hint = f"use mode {' or '.join(sorted(facts.modes))}"
             raise InvalidInput(f"coder {facts.name!r} cannot run in {wanted} mode", hint=hint)
-        if wanted is Mode.TMUX and not is_installed("tmux"):
+        if wanted == Mode.TMUX and not is_installed("tmux"):
             raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
-        return wanted
+        return Mode(wanted)
 
     # finding
 
