@@ -8,16 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from fleet.domain import question as questions
 from fleet.domain.ids import QuestionId
-from fleet.domain.question import (
-    Question,
-    QuestionState,
-    first_line,
-    read_blocks,
-    with_answer,
-    write_answer,
-    write_question,
-)
+from fleet.domain.question import Question, QuestionState
 from fleet.domain.task import Task, TaskState
 from fleet.domain.task_prompts import QUESTIONS
 from fleet.errors import Conflict, Failed, InvalidInput, Next, NotFound
@@ -58,7 +51,7 @@ class QuestionService:
         self._link.wake()
         with self._in_file_of(task) as path:
             make_private(path.parent)
-            append_plain(path, write_question(asked, _stamp(asked.asked_at)))
+            append_plain(path, questions.write_question(asked, _stamp(asked.asked_at)))
         return asked
 
     @contextmanager
@@ -107,14 +100,14 @@ class QuestionService:
         question = self._questions.peek(task.question) if task.question else None
         if question is None or question.state is QuestionState.ANSWERED:
             return question is not None
-        blocks = read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
+        blocks = questions.read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
         if question.place:
             return any(block.answer for block in blocks[question.place - 1 : question.place])
         return any(block.answer for block in blocks if block.text.partition("\n")[0] == question.text)
 
     def has_open_block(self, task: Task) -> bool:
         """Whether a question stands in a task's file without an answer."""
-        blocks = read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
+        blocks = questions.read_blocks(read_plain(self._tasks.file(task, QUESTIONS)))
         return any(not block.answer for block in blocks)
 
     def go_on(self, task: Task) -> None:
@@ -152,13 +145,13 @@ class QuestionService:
         task = self._records.get(question.task)
         self._records.note(question.task, "answered", question.answer, by=by)
         self._link.wake()
-        block = write_answer(question.answer, _stamp(now))
+        block = questions.write_answer(question.answer, _stamp(now))
         with self._in_file_of(task) as path:
             written = read_plain(path)
             if len(written.encode()) >= LONGEST_TEXT:  # it may not be the whole, which must not be lost
                 append_plain(path, block)
             elif written:
-                write_plain(path, with_answer(written, first_line(question.text), block))
+                write_plain(path, questions.with_answer(written, questions.first_line(question.text), block))
         return question
 
     def await_answer(self, name: str, seconds: float | None) -> Question:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import select
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import count
 from typing import Any, cast
 
@@ -25,16 +24,6 @@ class ConnectionLimits:
     most_per_peer: int = 64
 
 
-class Phase(Enum):
-    """What a connection waits for."""
-
-    HEADERS = auto()
-    BODY = auto()
-    ANSWER = auto()  # ours: a tool call may take minutes, and a stream has no end
-    IDLE = auto()
-    READER = auto()  # the client is to read what was sent
-
-
 class LimitedConnection(H11Protocol):
     """A connection with a time limit for each phase, which bytes that trickle in do not extend."""
 
@@ -43,7 +32,7 @@ class LimitedConnection(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.number = next(_numbers)  # of all connections, in the order in which they were made
-        self._phase: Phase | None = None
+        self._limit: str | None = None  # the time limit that runs, by its name
         self._deadline: asyncio.TimerHandle | None = None
         self._is_unread = False
 
@@ -120,28 +109,26 @@ class LimitedConnection(H11Protocol):
 
     def _watch(self) -> None:
         """Start the time limit of the phase, where a new one has begun."""
-        phase = self._phase_now()
-        if phase is self._phase:
+        limit = self._limit_now()
+        if limit == self._limit:
             return
-        self._phase = phase
+        self._limit = limit
         if self._deadline is not None:
             self._deadline.cancel()
-        seconds = {
-            Phase.HEADERS: self.limits.header_seconds,
-            Phase.BODY: self.limits.body_seconds,
-            Phase.IDLE: self.limits.idle_seconds,
-            Phase.READER: self.limits.unread_seconds,
-            Phase.ANSWER: None,
-        }[phase]
-        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+        seconds: float = getattr(self.limits, limit) if limit else 0.0
+        self._deadline = self.loop.call_later(seconds, self.transport.abort) if limit else None
 
-    def _phase_now(self) -> Phase:
+    def _limit_now(self) -> str:
+        """Return the name of the limit for what it waits for; "" while it waits for our answer.
+
+        A tool call may take minutes, and a stream has no end.
+        """
         if self._is_unread or self.transport.is_closing():
-            return Phase.READER
+            return "unread_seconds"
         if self.conn.their_state is h11.SEND_BODY:
-            return Phase.BODY
+            return "body_seconds"
         if self.conn.their_state is not h11.IDLE:
-            return Phase.ANSWER
+            return ""
         has_begun = bool(self.conn.trailing_data[0])
-        is_first = self._phase in (None, Phase.HEADERS)
-        return Phase.HEADERS if has_begun or is_first else Phase.IDLE
+        is_first = self._limit in (None, "header_seconds")
+        return "header_seconds" if has_begun or is_first else "idle_seconds"

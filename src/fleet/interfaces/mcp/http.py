@@ -127,7 +127,8 @@ class TokenGuard:
 
     async def _refusal(self, scope: Scope) -> ASGIApp | None:
         """Return what to answer a stranger; else keep who is there, while the connection is."""
-        if not self._is_known(scope):
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) != 1 or not secrets.compare_digest(given[0], self._wanted):
             told = {"WWW-Authenticate": 'Bearer realm="fleet"'}
             return PlainTextResponse("the token is missing or wrong\n", 401, headers=told)
         try:
@@ -138,10 +139,6 @@ class TokenGuard:
         if scope["method"] == "GET":  # for a stream in which nothing would ever come, there being no sessions
             return PlainTextResponse("there is no stream here: post\n", 405, headers={"Allow": "POST"})
         return None
-
-    def _is_known(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and secrets.compare_digest(given[0], self._wanted)
 
 
 def listen_on(host: str, port: int) -> socket.socket:
