@@ -14,7 +14,7 @@ from fleet.adapters.stores.memory import MemoryStore
 from fleet.bootstrap import host_name, open_fleet, open_store
 from fleet.domain.ids import PairId, new_work_id
 from fleet.ports.store import Record
-from fleet.services.results import decisions_due
+from fleet.services.work import decisions_due
 from fleet.work.pair.model import Pair, PairState, Round, Who
 from fleet.work.pair.records import Pairs
 from fleet.work.pair.review import Finding, FindingState, Severity

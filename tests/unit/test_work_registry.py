@@ -19,7 +19,7 @@ from fleet.engine.reconcilers import Reconcilers
 from fleet.engine.supervisor import wish_prefixes
 from fleet.ports.store import Store
 from fleet.records.lineage import Lineage
-from fleet.services.results import Results, decisions_due
+from fleet.services.work import Results, decisions_due
 from fleet.work import registry
 from tests.contexts import make_context
 from tests.relay.kind import Relay, Relays

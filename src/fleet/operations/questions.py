@@ -63,7 +63,7 @@ class ListQuestions(
     """
 
     def __call__(self, call: Call) -> tuple[Pending, list[Next]]:
-        from fleet.services.results import decisions_due
+        from fleet.services.work import decisions_due
 
         tasks = call.fleet.tasks
         questions = tuple(

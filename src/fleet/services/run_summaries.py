@@ -46,7 +46,7 @@ def records_of_runs(store: Store, *, everything: bool = False, folder: str | Non
 def activity_of(fleet: Fleet) -> str:
     """Return what goes on in a line; "" if nothing does."""
     from fleet.domain.task import TaskState
-    from fleet.services.results import decisions_due
+    from fleet.services.work import decisions_due
 
     states = [record.body.get("state") for record in records_of_runs(fleet.store)]
     counts = {

@@ -379,7 +379,7 @@ class RunService:
 
     def diff_of_work(self, name: str, *, stat: bool = False) -> str | None:
         """Return the diff of the result of a workflow, pair, sprint or race; None if none has that id."""
-        from fleet.services.results import Results
+        from fleet.services.work import Results
 
         results = Results(self._fleet.store)
         whole = results.peek(name)

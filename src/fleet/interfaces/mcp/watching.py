@@ -54,7 +54,7 @@ class Watch:
 
     def __init__(self, handler: CallHandler) -> None:
         self._handler = handler
-        self._listeners: dict[object, Listener] = {}
+        self._listeners: set[Listener] = set()
         self._subscribed: dict[str, ServerSession] = {}  # by resource
         self._reader: ServerSession | None = None  # has listed resources, and hears when the list changes
         self._listen_handler = ListenHandler(self)  # calls `subscribe`, and is told by `publish`
@@ -82,18 +82,14 @@ class Watch:
         return await self._listen_handler(context, wanted)
 
     async def publish(self, event: ServerEvent) -> None:
-        for listener in list(self._listeners.values()):
+        for listener in list(self._listeners):
             listener(event)
         await anyio.lowlevel.checkpoint()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        name = object()
-        self._listeners[name] = listener
+        self._listeners.add(listener)
         self._wanted.set()
-        return lambda: self._forget(name)
-
-    def _forget(self, name: object) -> None:
-        self._listeners.pop(name, None)
+        return lambda: self._listeners.discard(listener)
 
     async def subscribe_resource(
         self, context: Context, wanted: types.SubscribeRequestParams

@@ -19,8 +19,7 @@ from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
 from fleet.services.boundary import refuse_held
 from fleet.services.folders import project_at, require_own_repository
-from fleet.services.results import Results
-from fleet.services.work import WorkService
+from fleet.services.work import Results, WorkService
 from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed
 from fleet.work.train.records import Trains, line_key
 
