@@ -538,7 +538,7 @@ def test_a_store_that_cannot_be_used_is_left_once_and_nobody_elses_with_it(
     assert handler.fleet().store is opened
     assert handler.begin(tool, {}, "", None).answer() == {"questions": [], "decisions": [], "count": 0}
     assert [call["error"] for call in calls_in(system.home)] == ["StoreUnusable", "StoreUnusable"]
-    handler.leave(handler.fleet())
+    handler.close(handler.fleet())
     assert handler.fleet().store is opened, "a fleet that has not used it says nothing about it"
     handler.close()
 

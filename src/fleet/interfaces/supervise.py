@@ -10,15 +10,11 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fleet.engine import cgroups
 from fleet.engine.supervisor_link import HomeSupervisorLink, supervisor_environment
 from fleet.errors import Conflict, FleetError
 from fleet.version import __version__
-
-if TYPE_CHECKING:
-    from fleet.engine.supervisor import Supervisor
 
 # Its threads mostly wait for git and the disk. With Python's own 5 ms, one that reckons would keep each
 # of the others waiting for so long after that.
@@ -31,7 +27,7 @@ def main(home: Path, *, is_background: bool, asked_at: float = 0.0) -> int:
 
     sys.setswitchinterval(SWITCH_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):  # until it serves: to stop it is to end it
-        signal.signal(number, _end)
+        signal.signal(number, lambda *_: os._exit(0))
     os.environ.clear()
     os.environ.update(supervisor_environment(_environment, home))
     link = bootstrap.supervisor_link_of(home)
@@ -57,39 +53,31 @@ def main(home: Path, *, is_background: bool, asked_at: float = 0.0) -> int:
 _environment = dict(os.environ)
 
 
-def _end(number: int, frame: object) -> None:
-    os._exit(0)
-
-
 async def _serve(home: Path, fifo: int, is_background: bool) -> None:
     from fleet import bootstrap
 
     supervisor = bootstrap.make_supervisor(home, fifo, stops_when_idle=is_background)
     loop = asyncio.get_running_loop()
+    has_heard = False
+
+    def interrupt() -> None:
+        """Ctrl-C once drains, twice leaves at once. Agents are ended by neither."""
+        nonlocal has_heard
+        if has_heard:
+            print("leaving; agents run on, and `fleet run` goes on with them", file=sys.stderr)
+            supervisor.stop()
+            return
+        has_heard = True
+        print("draining: no task is started any more; Ctrl-C again leaves at once", file=sys.stderr)
+        supervisor.drain()
+
     loop.add_signal_handler(signal.SIGTERM, supervisor.stop)
-    loop.add_signal_handler(signal.SIGINT, supervisor.stop if is_background else _Interrupts(supervisor).hear)
+    loop.add_signal_handler(signal.SIGINT, supervisor.stop if is_background else interrupt)
     if is_background:
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
     else:
         print(f"supervisor of {home} is up; Ctrl-C lets what is under way end and stops it", file=sys.stderr)
     await supervisor.serve()
-
-
-class _Interrupts:
-    """Ctrl-C once drains, twice leaves at once. Agents are ended by neither."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._heard = 0
-
-    def hear(self) -> None:
-        self._heard += 1
-        if self._heard > 1:
-            print("leaving; agents run on, and `fleet run` goes on with them", file=sys.stderr)
-            self._supervisor.stop()
-            return
-        print("draining: no task is started any more; Ctrl-C again leaves at once", file=sys.stderr)
-        self._supervisor.drain()
 
 
 class _JsonLines(logging.Formatter):

@@ -46,7 +46,7 @@ async def ask(
         except FleetError as error:
             failed = type(error).__name__
             if isinstance(error, StoreUnusable):
-                handler.leave(fleet)
+                handler.close(fleet)
             # Which tools the client has is not known here: what a hint names is for a shell.
             hint = hint_text(error, ())
             told = f"{error.message}; {hint}" if hint else error.message

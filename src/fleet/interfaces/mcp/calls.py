@@ -78,17 +78,10 @@ class CallHandler:
                 self._store = open_store(home_folder())
             return self._store
 
-    def close(self) -> None:
-        """Leave the store; the next call, if there is one, opens it anew."""
+    def close(self, fleet: Fleet | None = None) -> None:
+        """Leave the store; of a fleet that could not use its own, not one that a later call has opened."""
         with self._opening:
-            store, self._store = self._store, None
-        if store is not None:
-            store.close()
-
-    def leave(self, fleet: Fleet) -> None:
-        """Leave the store that a fleet could not use; not another, which a later call has opened since."""
-        with self._opening:
-            if self._store is None or not fleet.is_using(self._store):
+            if self._store is None or (fleet and not fleet.is_using(self._store)):
                 return
             store, self._store = self._store, None
         store.close()
@@ -174,8 +167,7 @@ class ToolCall:
                 keeper.look()
                 time.sleep(LOOK_EVERY_SECONDS)
 
-        found = self._noted(self._in_words(waited))
-        return found if isinstance(found, Refusal) else None
+        return self._noted(self._in_words(waited))
 
     def _noted(self, answer: T) -> T:
         """Keep whether the call has come to an error, as far as it is known yet."""
@@ -242,7 +234,7 @@ class ToolCall:
         except FleetError as error:
             fleet = self._call.fleet if self._call else self._fleet
             if fleet and isinstance(error, StoreUnusable):
-                self._handler.leave(fleet)
+                self._handler.close(fleet)
             hint = hint_text(error, self._tool.offered, is_of_tool=self._call is not None)
             return Refusal(error=type(error).__name__, details=clean(error.message), hint=clean(hint))
         except Exception as error:  # a fault of ours must not end the conversation
