@@ -51,28 +51,18 @@ def host_name() -> str:
         return os.uname().nodename or "localhost"
 
 
-def open_fleet(
-    home: Path | None = None,
-    folder: str | None = ".",
-    environ: Mapping[str, str] = os.environ,
-    *,
-    make_store: Callable[[], Store] | None = None,
-) -> Fleet:
-    """Open the fleet of a home. Nothing is read or made before it is needed."""
-    return HomeFleet(home or home_folder(), folder, environ, make_store)
-
-
 class HomeFleet(Fleet):
-    """The fleet of a home; each part is made on first use."""
+    """The fleet of a home. Nothing is read or made before it is needed."""
 
     def __init__(
         self,
-        home: Path,
-        folder: str | None,
-        environ: Mapping[str, str],
+        home: Path | None = None,
+        folder: str | None = ".",
+        environ: Mapping[str, str] = os.environ,
+        *,
         make_store: Callable[[], Store] | None = None,
     ) -> None:
-        self.home = home
+        self.home = home = home or home_folder()
         self.host = host_name()
         self._folder = folder
         self._environ = environ
@@ -168,6 +158,9 @@ class HomeFleet(Fleet):
         if sys.platform != "linux":  # nothing tells where processes come from
             return None
         return live_agents(self.home / "runs" / run.id, run.agent)
+
+
+open_fleet = HomeFleet
 
 
 def load_settings(

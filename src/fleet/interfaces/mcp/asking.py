@@ -9,6 +9,7 @@ import mcp_types as types
 from anyio.to_thread import run_sync
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fleet.errors import FleetError, StoreUnusable
 from fleet.interfaces.mcp.calls import CallHandler, Peer, clean
@@ -30,6 +31,11 @@ def peer_of(context: Context) -> Peer:
 def client_of(context: Context) -> str:
     known = context.session.client_params
     return f"{known.client_info.name} {known.client_info.version}" if known else ""
+
+
+def is_modern(context: Context) -> bool:
+    """Whether a client speaks a protocol without sessions, and asks again instead of being asked."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 async def ask(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types as types
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.asking import Context, is_modern
 from fleet.interfaces.mcp.calls import clean
 
 if TYPE_CHECKING:
@@ -37,12 +36,8 @@ class Person:
         capabilities = self._context.session.client_capabilities
         able = capabilities.elicitation if capabilities else None
         has_form = able is not None and (able.form is not None or able.url is None)
-        has_way = self._is_modern or self._context.session.can_send_request
+        has_way = is_modern(self._context) or self._context.session.can_send_request
         return has_form and has_way and question.id not in self._silent
-
-    @property
-    def _is_modern(self) -> bool:
-        return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def hear(self, question: Question, reason: str) -> None:
         """Keep why an answer was not taken: they are told if they are asked again."""
@@ -58,7 +53,7 @@ class Person:
         form = types.ElicitRequestFormParams(
             message=self._message(question), requested_schema=_form(question)
         )
-        if self._is_modern:
+        if is_modern(self._context):
             return types.InputRequiredResult(input_requests={question.id: types.ElicitRequest(params=form)})
         text = ""
         with anyio.move_on_after(seconds):

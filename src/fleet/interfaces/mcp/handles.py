@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, cast
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from fleet.domain.event import Json
-from fleet.interfaces.mcp.asking import Context
+from fleet.interfaces.mcp.asking import Context, is_modern
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_EVERY_MS = 1000
@@ -79,7 +78,7 @@ def is_wanted(context: Context) -> bool:
     """Whether a client knows what to do with a handle."""
     capabilities = context.session.client_capabilities
     known = (capabilities.extensions or {}) if capabilities else {}
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in known
+    return is_modern(context) and EXTENSION in known
 
 
 def _moment(seconds: float) -> str:

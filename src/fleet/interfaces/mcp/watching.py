@@ -21,11 +21,10 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
     ServerEvent,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fleet.errors import FleetError
 from fleet.interfaces.mcp import prompts_and_resources as readable
-from fleet.interfaces.mcp.asking import Context, ask
+from fleet.interfaces.mcp.asking import Context, ask, is_modern
 from fleet.interfaces.mcp.calls import CallHandler
 from fleet.interfaces.mcp.prompts_and_resources import RUNS, SHOWN, TEMPLATES
 
@@ -111,7 +110,7 @@ class Watch:
         self, context: Context, wanted: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """List resources; a client of an older protocol is told from then on when the list changes."""
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and context.request is None:
+        if not is_modern(context) and context.request is None:
             await self.look()
             self._reader = context.session
             self._wanted.set()
