@@ -1,5 +1,1 @@
-"""Settings: defaults < user's file < project's file < environment, each value with its origin.
-
-Every setting is declared once, in `settings.py`. Reading, checking, the names of environment
-variables, `fleet config show` and the test of the documentation all follow from that.
-"""
+"""Settings: each declared once, in `settings.py`; default < user's file < project's file < environment."""

@@ -153,10 +153,7 @@ def line_of(text: str, path: KeyPath) -> int:
 
 
 def _statements(text: str) -> Iterator[tuple[int, bool, dict[str, object]]]:
-    """Hand lines to the parser until they make a whole statement, and yield its first line and its content.
-
-    Strings and arrays over several lines are understood that way without a parser of our own.
-    """
+    """Yield TOML statements with their first lines: lines are collected until the parser takes them."""
     import tomllib
 
     first, statement = 1, ""

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One request: the fleet it goes to, and who makes it.
-
-    The caller is identified when something needs to know: most requests only read.
-    """
+    """One request: the fleet it goes to, and who makes it, identified when something needs to know."""
 
     def __init__(self, fleet: Fleet, identify: Callable[[Fleet], Caller]) -> None:
         self.fleet = fleet

@@ -37,10 +37,7 @@ def read(
     spell: Callable[[Field], str] = lambda field: field.name,
     longest_text: int | None = LONGEST_TEXT,
 ) -> Op:
-    """Return the operation with these values; a missing one and None are its default.
-
-    `spell` gives a field's name as the caller knows it. Raises `InvalidInput`.
-    """
+    """Return the operation with these values, else its defaults; `spell` names a field to the caller."""
     needs = [name for name, field in operation.fields.items() if field.is_required]
     return operation(**check(operation.fields, given, needs, spell=spell, longest_text=longest_text))
 

@@ -169,10 +169,7 @@ class RunLine(Shape):
 
     @property
     def needs_person(self) -> bool:
-        """Whether it cannot go on without a person.
-
-        One that merely waits for its next prompt gives no reason.
-        """
+        """Whether it cannot go on without a person; one that waits for its next prompt gives no reason."""
         return bool(self.held or self.state == "blocked" or (self.state == "waiting" and self.state_reason))
 
 

@@ -23,10 +23,7 @@ SHORTEST_GAP_SECONDS = 0.2  # clock ticks are too coarse for less
 
 
 def records_of_runs(store: Store, *, everything: bool = False, folder: str | None = None) -> list[Record]:
-    """Return runs, oldest first: those with a workspace or work, or all.
-
-    With a folder, only those of the project that it is in: in its checkout, or in a workspace of it.
-    """
+    """Return runs, oldest first: those with a workspace or work, or all; with a folder, its project's."""
     from fleet.ports.store import find_all
 
     records = list(find_all(store, "run") if everything else find_all(store, "run", "shown", "yes"))

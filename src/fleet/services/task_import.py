@@ -1,7 +1,4 @@
-"""Bring tasks in from a file, one JSON object a line: what `fleet task export` writes, and what bd exports.
-
-Which are new, under which ids, in which order, and which lines are wrong.
-"""
+"""Bring tasks in from lines of JSON, fleet's or bd's: which are new, with which ids, and which are wrong."""
 
 from __future__ import annotations
 

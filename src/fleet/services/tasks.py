@@ -360,10 +360,7 @@ class TaskService:
         return sorted(found, key=lambda task: (task.created_at, task.id))
 
     def tree(self, name: str = "") -> list[Task]:
-        """Return a task and all that it waits for, each before its dependencies; without one, those left.
-
-        Those left are all that are not closed, with what they depend on.
-        """
+        """Return a task, or all that are not closed, with all they wait for, each before its dependencies."""
         tasks = {task.id: task for task in self.list()}
         left = [task for task in tasks.values() if task.state is not TaskState.CLOSED]
         awaited = {dep for task in left for dep in task.deps}

@@ -1,7 +1,4 @@
-"""Commands made from operations: options from fields, one way to run, wait and print.
-
-What is a command's own is its view: how the output looks on a terminal.
-"""
+"""Commands made from operations: options from fields, one way to run and wait, and views of the outputs."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ def command(
     exit_code: Callable[[Any], int] = lambda output: 0,
     is_repair: bool = False,
 ) -> click.Command:
-    """Make the command of an operation; with `waits` it also takes --wait, and shows the end by that view.
-
-    One that is a repair also works where the store or the settings are broken, and nobody can be identified.
-    """
+    """Make an operation's command, which takes --wait with `waits`; a repair works on a broken store, too."""
     meta = operation.meta
     params = _parameters(operation)
     if waits:

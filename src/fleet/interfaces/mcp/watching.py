@@ -1,7 +1,4 @@
-"""Telling clients what has changed: runs that came, went on or ended, and workflows that are new.
-
-Nothing is looked at before somebody wants to know, and then at one number of the store, once a second.
-"""
+"""Telling clients what changed: while somebody wants to know, one number of the store is looked at."""
 
 from __future__ import annotations
 
