@@ -15,7 +15,7 @@ from fleet.domain.event import Json
 from fleet.domain.ids import TaskId
 from fleet.domain.run import Mode, Run, RunState, Wanted, WorkspaceState
 from fleet.errors import Conflict, InvalidInput, NotFound, SupervisorSilent
-from fleet.interfaces.cli.commands import hint_text
+from fleet.interfaces.cli.main import hint_of
 from fleet.interfaces.cli.outcome import exit_code_of
 from fleet.operations.run_shapes import RunView
 from fleet.ports.store import Record
@@ -207,7 +207,7 @@ def test_a_run_that_is_being_removed_takes_no_prompt_and_none_is_left_for_later(
     office.add(run)
     with pytest.raises(Conflict, match="being removed") as refusal:
         office.service.prompt(run.id, "go on")
-    assert f"fleet undo {run.id}" in hint_text(refusal.value)
+    assert f"fleet undo {run.id}" in hint_of(refusal.value)
     assert office.runs.get(run.id) == run
     assert office.runs.prompt(run.id, 2) is None
 
@@ -227,7 +227,7 @@ def test_a_run_that_is_being_brought_back_takes_no_prompt_yet(office: Office) ->
     office.add(run)
     with pytest.raises(Conflict, match="being restored") as refusal:
         office.service.prompt(run.id, "go on")
-    assert "again" in hint_text(refusal.value)
+    assert "again" in hint_of(refusal.value)
 
 
 def test_a_prompt_that_waited_when_its_run_was_killed_does_not_run_after_an_undo(
@@ -284,7 +284,7 @@ def test_what_has_no_snapshot_is_not_brought_back_and_the_hint_tells_what_to_do(
     ):
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.restore(run)
-        assert hint in hint_text(refusal.value)
+        assert hint in hint_of(refusal.value)
         assert office.runs.get(run.id) == run
 
 
@@ -304,7 +304,7 @@ def test_a_mode_that_a_coder_lacks_is_refused_with_those_it_has(tmp_path: Path) 
     how = How(repo_path=str(mine), coder="mine", mode=Mode.TMUX)
     with pytest.raises(InvalidInput, match="cannot run in tmux mode") as refusal:
         office.service.start([Wish(branch="x", prompt="hello")], how)
-    assert "use mode headless" in hint_text(refusal.value)
+    assert "use mode headless" in hint_of(refusal.value)
 
 
 # taking over and handing back
@@ -418,7 +418,7 @@ def test_what_cannot_be_taken_over_is_refused_with_a_reason(tmp_path: Path) -> N
         office.add(run)
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.take_over(run.id)
-        assert hint in hint_text(refusal.value)
+        assert hint in hint_of(refusal.value)
         assert office.runs.get(run.id) == run
         assert office.runs.prompt(run.id, 2) is None
 
@@ -462,7 +462,7 @@ def test_what_cannot_be_handed_back_is_refused_with_a_reason(office: Office) -> 
         office.add(run)
         with pytest.raises(Conflict, match=message) as refusal:
             office.service.release(run.id, "go on")
-        assert hint in hint_text(refusal.value)
+        assert hint in hint_of(refusal.value)
         assert office.runs.get(run.id) == run
         assert office.runs.prompt(run.id, run.prompts + 1) is None
     shown = shown_run("shown")

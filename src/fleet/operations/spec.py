@@ -75,10 +75,7 @@ class Declared:
 
 
 class Shape(Declared):
-    """An output, or a part of one.
-
-    Times are UTC in ISO 8601; what is not known is null; no field is ever missing.
-    """
+    """An output, or a part of one. Times are UTC in ISO 8601; unknown is null; no field is ever missing."""
 
     @property
     def is_settled(self) -> bool:

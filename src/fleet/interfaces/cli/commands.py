@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from fleet.errors import BadConfig, FleetError, InvalidInput, Next, StoreUnusable, TimedOut
+from fleet.errors import BadConfig, InvalidInput, Next, StoreUnusable, TimedOut
 from fleet.interfaces.cli import common, render
-from fleet.interfaces.shell_syntax import long_option, shell_command, shell_hint
+from fleet.interfaces.shell_syntax import long_option, shell_command
 from fleet.operations.call import Call, admit, perform
 from fleet.operations.reading import of_text, read
 from fleet.operations.registry import operation_named, operations_of
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 NEEDS_PERSON = 5
-
-
 _METAVARS = {"integer": "N", "number": "NUMBER", "table": "NAME=VALUE"}
 
 
@@ -376,8 +375,6 @@ def _text_or_file(field: Field, text: str | None, file: str | None) -> str | Non
 
 def identify(fleet: Fleet) -> Caller:
     """Identify who runs this process, by its ancestors; `Refused` if it claims a run that is not its own."""
-    import os
-
     from fleet.bootstrap import own_ancestry
 
     user = os.environ.get("USER") or os.environ.get("LOGNAME") or "a person"
@@ -386,7 +383,6 @@ def identify(fleet: Fleet) -> Caller:
 
 def _perform(request: Operation, fleet: Fleet, *, is_repair: bool = False) -> tuple[Any, list[Next]]:
     def reopened(folder: str | None) -> Fleet:
-
         from fleet.bootstrap import open_fleet
 
         return open_fleet(fleet.home, folder, {}, make_store=lambda: fleet.store)
@@ -450,11 +446,3 @@ def _print(view: View, output: Any, follow_ups: Sequence[Next], *, as_json: bool
     view.show(output)
     if follow_ups:
         render.say(f"next: {', then '.join(f'`{shell_command(one)}`' for one in follow_ups)}")
-
-
-# follow-ups
-
-
-def hint_text(error: FleetError) -> str:
-    """Return the hint of an error with its follow-ups as commands."""
-    return "".join(map(shell_hint, error.hint_parts))

@@ -217,18 +217,19 @@ def _run(given: list[str]) -> int:
     except click.ClickException as error:
         return _refuse(given, _sentence(error.format_message()), "", error.exit_code)
     except FleetError as error:
-        return _refuse(given, error.message, _hint_of(error), error.exit_code)
+        return _refuse(given, error.message, hint_of(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort) as stop:
         hint = str(stop) if isinstance(stop, Interrupted) else ""
         return _refuse(given, "interrupted", hint, INTERRUPTED)
 
 
-def _hint_of(error: FleetError) -> str:
+def hint_of(error: FleetError) -> str:
+    """Return the hint of an error with its follow-ups as commands."""
     if all(isinstance(part, str) for part in error.hint_parts):
         return error.hint
-    from fleet.interfaces.cli.commands import hint_text
+    from fleet.interfaces.shell_syntax import shell_hint
 
-    return hint_text(error)
+    return "".join(map(shell_hint, error.hint_parts))
 
 
 def _invoke(given: list[str]) -> int:
