@@ -1,8 +1,4 @@
-"""Records of runs as they are stored, and how busy their agents are, for the commands that people type most.
-
-Making whole `Run`s of a thousand records, and loading all that `RunService` needs, would take longer than
-everything else that `fleet list` does.
-"""
+"""Records of runs as they are stored, and how busy their agents are: whole `Run`s would slow `fleet list`."""
 
 from __future__ import annotations
 

@@ -53,12 +53,10 @@ class SpawnService:
     # who calls
 
     def identify(self, own: Mark, server: Ancestry, peers: Sequence[Ancestry] | None) -> Caller:
-        """Return who calls: by the marks of the server's process, over HTTP of those at the other end, and of
-        all that they come from. `peers` is None over stdin, and empty for a client on another machine.
+        """Return who calls, by the marks of the server's process and, over HTTP, of those at the other end.
 
-        What is said in the environment counts as far as the token proves it, and for the run's own processes
-        only. Raises `Refused` for a mark without the token that belongs to it, be it forged, missing or of a
-        run that has ended, and for a token in the hands of another process.
+        `peers` is None over stdin, and empty for a client on another machine. Raises `Refused` for a mark
+        without its token, of a run that has ended, or in the hands of a process that is not the run's.
         """
         marks = [mark for one in (server, *(peers or ())) for mark in one.marks]
         known = [mark for mark in marks if mark.run and self._runs.peek(mark.run)]
