@@ -27,7 +27,7 @@ def main(home: Path, *, is_background: bool, asked_at: float = 0.0) -> int:
 
     sys.setswitchinterval(SWITCH_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):  # until it serves: to stop it is to end it
-        signal.signal(number, lambda *_: os._exit(0))
+        signal.signal(number, lambda _, __: os._exit(0))
     os.environ.clear()
     os.environ.update(supervisor_environment(_environment, home))
     link = bootstrap.supervisor_link_of(home)

@@ -91,9 +91,13 @@ def wanted(field: Field) -> str:
     return kind if high is None else f"{kind}, at most {high:g}"
 
 
+def _is_of_kind(field: Field, value: object) -> bool:
+    is_flag = isinstance(value, bool)  # to Python, true is an integer, too
+    return isinstance(value, _KINDS[field.kind][1]) and (not is_flag or field.kind in ("flag", "json"))
+
+
 def _checked(field: Field, value: Any, spelled: str, longest_text: int | None) -> Any:
-    is_stray_flag = isinstance(value, bool) and field.kind not in ("flag", "json")  # to Python, an integer
-    if is_stray_flag or not isinstance(value, _KINDS[field.kind][1]):
+    if not _is_of_kind(field, value):
         raise InvalidInput(f"{spelled} must be {wanted(field)}, got {_kind_of(value)}")
     match field.kind:
         case "string":
