@@ -70,7 +70,7 @@ class CustomCoder(JsonCoder):
         self._final = table.match("final")
         self._failed = table.match("failed")
         self._check(table)
-        self._facts = Facts(
+        self.facts = Facts(
             name=name,
             binary=self._command[0],
             install=table.text("install"),
@@ -103,10 +103,6 @@ class CustomCoder(JsonCoder):
         used = [key for key in (*self._paths, "final", "failed") if key in table.fields]
         if self._output == "text" and used:
             raise table.problem(used[0], 'fields can be read only with output = "jsonl"')
-
-    @property
-    def facts(self) -> Facts:
-        return self._facts
 
     def launch(self, turn: Turn) -> Launch:
         is_interactive = turn.mode is Mode.TMUX

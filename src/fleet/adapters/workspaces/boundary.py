@@ -13,11 +13,9 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from fleet.adapters.workspaces import commits, filters, folders, indexes, refs
+from fleet.adapters.workspaces import commits, filters, folders, indexes, refs, repository, worktrees
 from fleet.adapters.workspaces.command import git, git_patiently, run_git
-from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.adapters.workspaces.status import STATUS, status_records
-from fleet.adapters.workspaces.worktrees import OWNER, site_of
 from fleet.domain.boundary import NOTHING, UNCOMMITTED, Content, Guarded, Outside, OutsideKind
 from fleet.errors import Conflict, FleetError, GitFailed
 from fleet.files.private import make_private
@@ -42,7 +40,7 @@ class GitBoundary:
 
     def is_there(self, project: str) -> bool:
         try:
-            common = common_git_dir(project)
+            common = repository.common_git_dir(project)
         except FleetError:
             return False
         return (common / "objects").is_dir() and (common / "HEAD").is_file()
@@ -60,7 +58,7 @@ class GitBoundary:
             return taken
 
     def _take(self, project: str, before: Guarded | None) -> Guarded:
-        common = common_git_dir(project)
+        common = repository.common_git_dir(project)
         at = time.time()
         head = folders.read_text(common / "HEAD").strip()
         known = refs.all_refs(common)
@@ -113,13 +111,13 @@ class GitBoundary:
         return lost, won
 
     def was_made_in(self, project: str, worktree: str, commit: str) -> bool:
-        git_dir = common_git_dir(project) / "worktrees" / worktree
+        git_dir = repository.common_git_dir(project) / "worktrees" / worktree
         return commits.was_made_in(git_dir, commit, besides=("checkout:",))
 
     def stashed_on(self, project: str, commit: str) -> str:
         command = ("show", "--no-patch", "--format=%s", commit, "--")
-        subject = os.fsdecode(run_git(*command, cwd=common_git_dir(project), codes=range(256)).stdout)
-        found = _STASH.match(subject)
+        told = run_git(*command, cwd=repository.common_git_dir(project), codes=range(256)).stdout
+        found = _STASH.match(os.fsdecode(told))
         return found[1] if found else ""
 
     def content(self, path: str) -> Content:
@@ -129,7 +127,7 @@ class GitBoundary:
         folders.delete_tree(self._kept_folder(run))
 
     def pin(self, place: Place, taken: Guarded) -> None:
-        site = site_of(place)
+        site = worktrees.site_of(place)
         git_dir = site.git_dir()
         if git_dir is None:
             return
@@ -138,10 +136,10 @@ class GitBoundary:
         filters.pin(site.path, config)
 
     def unpin(self, place: Place) -> None:
-        filters.unpin(site_of(place).path)
+        filters.unpin(worktrees.site_of(place).path)
 
     def put_back(self, project: str, found: Outside) -> None:
-        common = common_git_dir(project)
+        common = repository.common_git_dir(project)
         if refs.read_ref(common, found.name) == found.old:
             return
         if indexes.missing_objects(common, None, [found.old]):
@@ -151,7 +149,7 @@ class GitBoundary:
     def keep(self, project: str, run: str, before: Guarded, found: Sequence[Outside]) -> list[Outside]:
         old = [one.old for one in found if one.kind in (OutsideKind.REF, OutsideKind.STASH)]
         told = "".join(f"{one}\n" for one in found).encode(errors="replace")
-        common, what = common_git_dir(project), "values before a turn"
+        common, what = repository.common_git_dir(project), "values before a turn"
         try:
             commit = _write_kept(common, run, what, {"changes": told}, [*old, before.commit])
         except GitFailed:  # its configuration was broken: that can be restored, and then the rest accepted
@@ -179,7 +177,7 @@ class GitBoundary:
         return content.identity
 
     def restore(self, project: str, run: str, found: Outside) -> None:
-        common = common_git_dir(project)
+        common = repository.common_git_dir(project)
         with folders.in_our_words(f"restoring {found.name}"):
             match found.kind:
                 case OutsideKind.REF:
@@ -326,7 +324,7 @@ def _worktrees(common: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     with suppress(OSError):
         for entry in os.scandir(common / "worktrees"):
             head = folders.read_text(Path(entry.path, "HEAD")).strip()
-            yield entry.name, (folders.read_text(Path(entry.path, OWNER)).strip(), head)
+            yield entry.name, (folders.read_text(Path(entry.path, worktrees.OWNER)).strip(), head)
 
 
 def _runs(home: Path, before: Guarded | None) -> dict[str, str]:

@@ -121,10 +121,8 @@ def write_tree(folder: Path, env: Mapping[str, str]) -> str:
 
 
 def _drop_conflicts(folder: Path, env: Mapping[str, str]) -> None:
-    """Take names out of the index that are in conflict; what it also has merged of them stays.
-
-    Porcelain commands never leave both, but `update-index --index-info` does, and `git status` does not tell.
-    """
+    """Take names out of the index that are in conflict; what it also has merged of them stays."""
+    # Porcelain never leaves both, but `update-index --index-info` does, and `git status` does not tell.
     entries = [line.partition("\t") for line in index_lines(folder, env)]
     unmerged = {name for how, _, name in entries if not how.endswith(" 0")}
     merged = [f"{how}\t{name}" for how, _, name in entries if name in unmerged and how.endswith(" 0")]

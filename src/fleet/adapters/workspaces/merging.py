@@ -9,11 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
+from fleet.adapters.workspaces import folders, forward, history
 from fleet.adapters.workspaces.command import git, names_in, run_git
 from fleet.adapters.workspaces.commits import later_date, point, write_commit
-from fleet.adapters.workspaces.folders import in_our_words, is_inside, read_text
-from fleet.adapters.workspaces.forward import brought_forward, free_tree
-from fleet.adapters.workspaces.history import GitHistory
 from fleet.adapters.workspaces.repository import common_git_dir
 from fleet.domain.protection import Protection, is_beside_tests
 from fleet.errors import Conflict, GitFailed
@@ -70,7 +68,7 @@ class GitMerging:
         found = [path for path in names_in(out) if protection.is_configuration(path)]
         if not found:
             return ()
-        texts = GitHistory().texts
+        texts = history.GitHistory().texts
         before, after = texts(repository, since, found), texts(repository, theirs, found)
         return tuple(
             path
@@ -106,9 +104,9 @@ class GitMerging:
             raise _moved(ref)
         if folder and ref in _rebased_in(folder):
             raise Conflict(f"{ref} is being rebased in {folder}", hint=f"bring that to an end in {folder}")
-        forward = brought_forward(Path(folder), common, ref, commit, before=before)
+        moving = forward.brought_forward(Path(folder), common, ref, commit, before=before)
         try:
-            with forward if folder else nullcontext():
+            with moving if folder else nullcontext():
                 point(common, {}, ref, to=commit, before=before, why=why)
         except GitFailed as exc:
             if self.tip(repository, ref) == before:
@@ -117,7 +115,7 @@ class GitMerging:
 
     def unlock(self, repository: str, ref: str) -> None:
         if folder := self.checked_out_in(repository, ref):
-            free_tree(Path(folder), common_git_dir(repository))
+            forward.free_tree(Path(folder), common_git_dir(repository))
 
     def remote_url(self, repository: str, remote: str) -> str:
         common = common_git_dir(repository)
@@ -203,7 +201,7 @@ def _attributes_of(common: Path, commit: str) -> Attributes:
     facts = [(path, line.split(" ")) for line, path in zip(words[::2], words[1::2], strict=False)]
     # A tree that somebody made up may have a folder "..": its files would be written anywhere.
     return tuple(
-        (path, fields[3]) for path, fields in facts if fields[1].startswith("100") and is_inside(path)
+        (path, fields[3]) for path, fields in facts if fields[1].startswith("100") and folders.is_inside(path)
     )
 
 
@@ -213,7 +211,7 @@ def _checked_out(common: Path, attributes: Attributes) -> Generator[tuple[Path, 
     if not attributes:
         yield common, {}
         return
-    with in_our_words("making room for a merge"), TemporaryDirectory(prefix="fleet-merge-") as folder:
+    with folders.in_our_words("making room for a merge"), TemporaryDirectory(prefix="fleet-merge-") as folder:
         for path, blob in attributes:
             file = Path(folder, path)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -228,7 +226,7 @@ def _moved(ref: str) -> Conflict:
 def _rebased_in(folder: str) -> set[str]:
     """Return the branch that a working tree will point elsewhere once its rebase is through."""
     own = Path(folder, ".git")
-    named = read_text(own).removeprefix("gitdir:").strip() if own.is_file() else ""
+    named = folders.read_text(own).removeprefix("gitdir:").strip() if own.is_file() else ""
     git_dir = Path(folder, named) if named else own
     notes = (git_dir / kind / "head-name" for kind in ("rebase-merge", "rebase-apply"))
-    return {read_text(note).strip() for note in notes}
+    return {folders.read_text(note).strip() for note in notes}

@@ -86,14 +86,12 @@ def _pack(
 
 
 def _readable(site: Site, env: Mapping[str, str], wanted: bytes, needed: Collection[str]) -> bytes:
-    """List the objects to pack without those that are gone. Raises `GitFailed` if one of the needed trees is.
-
-    An agent's commit is kept though somebody has deleted a file of it: with all that it has besides.
-    """
+    """List the objects to pack without those that are gone. Raises `GitFailed` if a needed tree is."""
     command = ("rev-list", "--objects", "--missing=print", "--stdin")
     trees = "".join(f"{tree}\n" for tree in needed).encode()
     if needed and (gone := _gone(git(*command, cwd=site.common, env=env, input=trees))):
         raise GitFailed("rev-list --objects …", f"unable to read {gone[0]}")
+    # An agent's commit is kept though somebody has deleted a file of it: with all that it has besides.
     listed = git(*command, cwd=site.common, env=env, input=wanted)
     gone = _gone(listed)
     log.warning("workspace.objects_gone", extra={"run_id": site.place.run, "objects": gone[:20]})

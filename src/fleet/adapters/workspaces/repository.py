@@ -112,10 +112,7 @@ def common_git_dir(repository: str) -> Path:
 
 
 def _inspect(folder: str, base_ref: str) -> tuple[Repository, list[str]]:
-    """Find the repository that a folder belongs to, the commit that a ref names in it, and its branches.
-
-    Raises `UnusableRepository` where no agent could work, `NotFound` for an unknown ref.
-    """
+    """Find the repository that a folder belongs to, the commit that a ref names in it, and its branches."""
     if base_ref.startswith("-") or not base_ref.strip():
         raise NotFound(f"{base_ref!r} names no commit")
     common, own, bare, *rest = _ask(folder, base_ref)

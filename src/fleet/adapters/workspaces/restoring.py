@@ -114,16 +114,14 @@ def _check_out_raw(site: Site, git_dir: Path, snapshot: snapshots.Snapshot) -> N
 
 
 def _read_tree(site: Site, tree: str, command: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Read a tree into the index; return the links, with their targets, that git refuses to have there.
-
-    git commits a `.gitmodules` that has become a symbolic link, and does not check it out again.
-    """
+    """Read a tree into the index; return the links, with their targets, that git refuses to have there."""
     try:
         git(*command, tree, cwd=site.path, env=env, umask=_UMASK)
         return {}
     except GitFailed as exc:
         if "invalid path" not in exc.reason:
             raise
+    # git commits a `.gitmodules` that has become a symbolic link, and does not check it out again.
     lines = indexes.tree_lines(site.path, tree, env=env)
     refused = [line for line in lines if _REFUSED.fullmatch(line)]
     rest = [line for line in lines if line not in refused]

@@ -86,10 +86,7 @@ class _Known(NamedTuple):
 
 
 def usable_git_dir(site: Site) -> Path | None:
-    """Return the git folder of a workspace, None if no agent was ever in it.
-
-    It is made anew if somebody deleted it. Raises `Conflict` for a folder that is not this run's.
-    """
+    """Return a workspace's git folder, a new one if somebody deleted it; None if no agent was ever there."""
     git_dir = site.git_dir()
     if git_dir and site.is_ours(git_dir):
         return git_dir if site.was_used(git_dir) else None
@@ -140,10 +137,8 @@ def read_snapshot(site: Site, ref: str) -> Snapshot:
 
 
 def _understand(site: Site, commit: CommitObject) -> Snapshot:
-    """Read the manifest that we wrote into a commit for this run, or make that of a plain snapshot.
-
-    A plain one is a commit like any other, and may say anything, also what looks like a manifest.
-    """
+    """Read the manifest that we wrote into a commit for this run, or make that of a plain snapshot."""
+    # A plain one is a commit like any other, and may say anything, also what looks like a manifest.
     title, _, body = commit.message.partition("\n\n")
     manifest = None
     if title == TITLE:

@@ -92,12 +92,10 @@ def _groups_of(kind: str, fields: list[str]) -> Iterator[str]:
 
 
 def read_names(path: Path, env: Mapping[str, str]) -> Status:
-    """Return what can be known without comparing a file: for a workspace whose filters fail.
-
-    It says that something may be staged; what was changed is for the caller to find out.
-    """
+    """Return what can be known without comparing a file: for a workspace whose filters fail."""
     others = ("--others", "--ignored", "--exclude-standard", "--directory")
     ignored = names_in(git(*faithful(path.parent), "ls-files", "-z", *others, cwd=path, env=env))
     unmerged = names_in(git("ls-files", "-z", "--unmerged", cwd=path, env=env))
     conflicts = dict.fromkeys(line.partition("\t")[2] for line in unmerged)
+    # Something may be staged; what was changed is for the caller to find out.
     return Status(ignored=tuple(ignored), conflicts=tuple(conflicts), staged=("",))
