@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict, Unpack
 
 from fleet.domain.process import AgentProcess, Phase, ProcessId
 from fleet.errors import Failed, InvalidInput, LaunchFailed, Unavailable
-from fleet.ports.transport import Completed, Transport
+from fleet.ports.transport import Transport
 from fleet.shim import SOURCE
 
 MARKER = "FLEET_RUN"
@@ -38,10 +38,7 @@ class Start(TypedDict):
 
 
 class Shim:
-    """The shim on one member. Every call may be repeated, by anyone, at any time.
-
-    A turn has a folder of its own. Whoever calls how often: at most one agent ever runs for it.
-    """
+    """The shim on one member. Every call may be repeated: at most one agent ever runs for a turn's folder."""
 
     def __init__(self, transport: Transport, script: str, shell: str = "sh") -> None:
         self._transport = transport
@@ -55,10 +52,7 @@ class Shim:
             await self._transport.write(self._script, source)
 
     async def start(self, folder: str, **start: Unpack[Start]) -> AgentProcess:
-        """Start the agent unless it was started before, and return how it stands.
-
-        Raises `LaunchFailed` when the shim could not even begin; it may be tried again then.
-        """
+        """Start the agent unless it was started. Raises `LaunchFailed` if it never began: try again then."""
         await self.prepare(folder, **start)
         process = await self._begin(folder)
         if process.phase is Phase.ABSENT:
@@ -110,10 +104,6 @@ class Shim:
                 return await self._ask("state", folder)
             await asyncio.sleep(_READ_AGAIN_SECONDS)
 
-    async def void(self, folder: str) -> AgentProcess:
-        """Forbid the agent from ever starting, if it has not."""
-        return await self._ask("void", folder)
-
     async def stop(self, folder: str, grace_seconds: float) -> AgentProcess:
         """End every process of the run, by force after the grace. One that is not up yet never starts."""
         ended = await self._recorded_end(f"{folder}/exit")
@@ -135,26 +125,17 @@ class Shim:
             return None
         return AgentProcess(phase=Phase.EXITED, code=int(code)) if code.isdigit() else None
 
-    async def members(self, folder: str) -> tuple[int, ...]:
-        """Return the pid of every live process of the run, also of those that left the agent's session."""
-        answer = await self._run("members", folder)
-        if answer.code:
-            raise Failed(f"the shim cannot tell the processes of {folder}: {_reason(answer)}")
-        return tuple(int(word) for word in answer.out.split())
-
     async def _ask(self, verb: str, folder: str, *more: str, patience: float = 0) -> AgentProcess:
-        answer = await self._run(verb, folder, *more, patience=patience)
+        answer = await self._transport.run(
+            (self._shell, self._script, verb, folder, *more), timeout_seconds=PATIENCE_SECONDS + patience
+        )
+        said = (answer.err or answer.out).decode(errors="replace").strip() or f"exit code {answer.code}"
         if answer.code == _REFUSED:
-            raise LaunchFailed(f"the shim refused to {verb} {folder}: {_reason(answer)}")
+            raise LaunchFailed(f"the shim refused to {verb} {folder}: {said}")
         try:
             return parse_state(answer.out.decode(errors="replace"))
         except (ValueError, KeyError) as exc:
-            raise Unavailable(f"the shim did not answer to {verb} {folder}: {_reason(answer)}") from exc
-
-    async def _run(self, verb: str, folder: str, *more: str, patience: float = 0) -> Completed:
-        return await self._transport.run(
-            (self._shell, self._script, verb, folder, *more), timeout_seconds=PATIENCE_SECONDS + patience
-        )
+            raise Unavailable(f"the shim did not answer to {verb} {folder}: {said}") from exc
 
 
 def launch_script(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
@@ -194,11 +175,6 @@ def parse_state(line: str) -> AgentProcess:
         code=int(details["code"]) if word == Phase.EXITED else None,
         reason=details.get("reason", ""),
     )
-
-
-def _reason(answer: Completed) -> str:
-    said = (answer.err or answer.out).decode(errors="replace").strip()
-    return said or f"exit code {answer.code}"
 
 
 def _quote(word: str) -> bytes:
