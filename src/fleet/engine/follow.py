@@ -14,7 +14,7 @@ from fleet.domain.ids import RunId
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import Diff, Mode, Run, RunState, Wanted
 from fleet.domain.turn import Story
-from fleet.domain.watch import Halt, Watch, judge_live, look_within
+from fleet.domain.watch import Halt, Watch
 from fleet.engine.clock import Stopwatch
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.log import LineReader, Position, RunLog, shorten
@@ -39,10 +39,7 @@ PROMPT_SHOWN = 200  # characters of a prompt that the log repeats
 
 
 def turn_start(turn: int, prompt: str, *, fresh: bool, is_pasted: bool = False) -> Event:
-    """The event that opens a turn; `fresh` when a process of its own was started for it.
-
-    Its prompt is pasted into that process's screen, or came with its start.
-    """
+    """The event that opens a turn; `fresh`: with a process of its own, where its prompt may be pasted."""
     data: dict[str, Json] = {"turn": turn, "fresh": fresh}
     if is_pasted:
         data["pasted"] = True
@@ -131,7 +128,7 @@ class Follower:
     def _story(self) -> Story:
         return self._history.story
 
-    async def until_ended(self) -> AgentProcess:
+    async def until_ended(self) -> None:
         """Follow the agent to its end. What cannot be seen for a while is tried again, never given up."""
         while True:
             try:
@@ -144,7 +141,7 @@ class Follower:
                 # What was read and could not be written down is read again.
                 self._out, self._hooks = self._readers()
 
-    async def _follow(self) -> AgentProcess:
+    async def _follow(self) -> None:
         context = self._context
         # As recorded at its start. If it has ended since, waiting for it returns at once.
         process = AgentProcess(phase=Phase.RUNNING, agent=self._agent)
@@ -155,7 +152,7 @@ class Follower:
                 self._heard_at = time.monotonic()
             run = await self._keep_record(await context.get(self._run_id))
             if process.has_ended:
-                return await self._finish(run, process)
+                return await self._finish(run)
             if self._is_to_stop(run):
                 process = await self._end(run)
             elif halt := await self._limit_reached(run):
@@ -189,10 +186,7 @@ class Follower:
         )
 
     async def _end(self, run: Run) -> AgentProcess:
-        """End the agent. That it is only to go on in another mode is noted first, if it is still alive.
-
-        Its exit code could not tell: one that was killed by somebody else has the same.
-        """
+        """End the agent; that it is only to switch is noted first, if it lives: its exit code cannot tell."""
         if run.wanted is Wanted.RUN and not self._story.is_broken_off:
             process = await self._context.member.shim.state(self._folder)
             if process.has_ended:
@@ -210,12 +204,11 @@ class Follower:
         is_soon = self._screen.awaits_something or run.is_to_switch
         patience = CONFIRM_SECONDS if is_soon else LOOK_AGAIN_SECONDS
         if run.task is not None:
-            silent_for, worked_for = self._times(run)
-            due = look_within(self._story, self._watch(run), silent_for=silent_for, worked_for=worked_for)
+            due = self._watch(run).due_within()
             patience = min(patience, LOOK_AGAIN_SECONDS if due is None else due + 0.1)
         await wait_for_change(self._context, self._run_id, self._folder, known, process, patience)
 
-    async def _finish(self, run: Run, process: AgentProcess) -> AgentProcess:
+    async def _finish(self, run: Run) -> None:
         """Read to the end, after ending whatever the agent left running: that could write for ever."""
         await self._stop(run)
         while await self._read():
@@ -226,15 +219,9 @@ class Follower:
         if events:
             await self._add(events)
         await self._keep_record(run, is_due=True)
-        return process
-
-    # output to events
 
     async def _read(self) -> bool:
-        """Read what is new; tell whether there was anything.
-
-        What is too much to be read is left out, so that its end is read: there the turn is closed.
-        """
+        """Read what is new, if anything. Of too much only the end is read: there the turn is closed."""
         size = await self._context.member.transport.size(f"{self._folder}/out")
         skipped = self._out.skip_to(size - TAIL) if size - self._out.end > MOST_BEHIND else []
         out_grew, said = await self._out.read()
@@ -251,14 +238,8 @@ class Follower:
         """Return why an agent may not go on; the agents of people may be silent as long as they like."""
         if self._story.is_over and run.mode is Mode.HEADLESS:  # and yet it lives: some CLIs try for ever
             return Halt(cause=self._story.cause, reason=self._story.reason)
-        if run.task is not None and run.mode is Mode.HEADLESS:
-            usd = self._context.priced(run, self._story).cost_usd or 0.0
-            silent_for, worked_for = self._times(run)
-            watch = self._watch(run)
-            if halt := judge_live(
-                self._story, watch, silent_for=silent_for, worked_for=worked_for, spent_usd=usd
-            ):
-                return halt
+        if run.task is not None and run.mode is Mode.HEADLESS and (halt := self._watch(run).judge()):
+            return halt
         most = self._context.settings_for(run.project).limits_max_output_mb << 20
         size = self._context.member.transport.size
         if not most or max(await size(f"{self._folder}/out"), await size(f"{self._folder}/err")) <= most:
@@ -266,22 +247,20 @@ class Follower:
         reason = f"it wrote more than limits.max_output_mb ({most >> 20} MB) and was stopped"
         return Halt(cause=Cause.OUTPUT, reason=reason)
 
-    def _times(self, run: Run) -> tuple[float, float]:
-        """Return how long an agent has been silent, and at its turn, in seconds."""
-        return time.monotonic() - self._heard_at, self._in_state.since(run.state_since)
-
     def _watch(self, run: Run) -> Watch:
         settings = self._context.settings_for(run.project)
         window = self._story.context_window or self._coder.facts.context_window
         return Watch(
+            story=self._story,
+            silent_for=time.monotonic() - self._heard_at,
+            worked_for=self._in_state.since(run.state_since),
+            spent_usd=self._context.priced(run, self._story).cost_usd or 0.0,
             silence_seconds=settings.tasks_silence_seconds,
             tool_seconds=settings.tasks_tool_seconds,
             turn_seconds=run.turn_seconds or settings.tasks_turn_seconds,
             context_tokens=window * settings.tasks_context_pct // 100,
             budget_usd=run.budget_usd,
         )
-
-    # events to the record
 
     async def _keep_record(self, run: Run, *, is_due: bool = False) -> Run:
         """Record the story so far, and the state: a live agent works, unless it signals that it waits."""
