@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fleet.domain.ids import new_run_id
 from fleet.domain.task import PRIORITIES, Task
-from fleet.engine.claims import Claims, Heartbeats
+from fleet.engine.claims import Heartbeats, take_from
 from fleet.errors import Conflict, Fenced, StoreAway
 from fleet.ports.store import Store
 from fleet.records.tasks import Tasks
@@ -48,7 +48,6 @@ class Claimant:
         self._store = patiently(lambda: open_store(place))
         self._hold_seconds = hold_seconds
         self._tasks = Tasks(self._store)
-        self._claims = Claims(self._store)
         self._beats = Heartbeats(self._store, name, lease_seconds=lease_seconds)
         self._name = name
         self._lease_seconds = lease_seconds
@@ -77,7 +76,7 @@ class Claimant:
     def _inherit(self) -> None:
         for dead in self._beats.dead():
             begun = time.monotonic()
-            for task in self._claims.take_from(dead, self._name):
+            for task in take_from(self._store, dead, self._name):
                 self._tell("free", begun, task.id, task.token, ok=True)
 
     def _claim_one(self) -> bool:

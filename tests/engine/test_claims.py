@@ -22,7 +22,7 @@ from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
 from fleet.domain.task_prompts import PLAN
 from fleet.domain.usage import Usage
-from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
+from fleet.engine.claims import Heartbeats, home_id_of, take_from, take_name
 from fleet.engine.task_files import TaskFiles
 from fleet.errors import Conflict, Fenced
 from fleet.ports.store import Store
@@ -92,7 +92,7 @@ def test_what_a_dead_owners_run_has_cost_is_spent() -> None:
     Runs(store).add(run)
     reservation = Reservation(coder="c", project="/p", host="dead")
     QueueState(store).change_ledger(lambda ledger: ledger.admit(task, reservation))
-    Claims(store).take_from("dead", "heir")
+    take_from(store, "dead", "heir")
     ledger = QueueState(store).ledger()
     assert (dict(ledger.running), ledger.spent_usd["/p"]) == ({}, 2.5)
 
@@ -101,7 +101,7 @@ def test_an_heir_tells_a_person_what_the_dead_one_could_not() -> None:
     store = MemoryStore()
     task = held(store, "dead")
     Tasks(store).update(task.id, lambda task: task.block("it failed"))
-    Claims(store).take_from("dead", "heir")
+    take_from(store, "dead", "heir")
     assert [found.id for found in Tasks(store).find("untold", "heir")] == [task.id]
 
 
@@ -141,8 +141,8 @@ def test_what_an_agent_puts_in_the_way_of_its_files_is_neither_written_through_n
 def test_what_was_taken_over_is_free_again_and_the_former_owners_word_is_refused() -> None:
     store = MemoryStore()
     task = held(store, "dead")
-    assert Claims(store).take_from("dead", "heir") == [task]
-    assert Claims(store).take_from("dead", "heir") == [], "once"
+    assert take_from(store, "dead", "heir") == [task]
+    assert take_from(store, "dead", "heir") == [], "once"
     freed = Tasks(store).get(task.id)
     assert freed.is_ready
     with pytest.raises(Fenced):
@@ -154,7 +154,7 @@ def test_a_task_whose_work_only_a_dead_host_has_begins_anew() -> None:
     Tasks(store).add(
         Task(id=TaskId("t-1"), title="one", created_at=1.0, base="abc", base_host="dead", token=1)
     )
-    Claims(store).take_from("dead", "heir")
+    take_from(store, "dead", "heir")
     task = Tasks(store).get("t-1")
     assert (task.base, task.base_host) == ("", "")
 
@@ -163,7 +163,7 @@ def test_a_task_that_loses_one_host_after_the_other_is_left_to_a_person() -> Non
     store = MemoryStore()
     held(store, "dead")
     Tasks(store).update("t-1", lambda task: replace(task, restarts=10))
-    Claims(store).take_from("dead", "heir")
+    take_from(store, "dead", "heir")
     task = Tasks(store).get("t-1")
     assert task.state is TaskState.BLOCKED
     assert "11 hosts were lost" in task.reason
@@ -173,7 +173,7 @@ def test_a_result_that_was_delivered_in_time_is_not_taken_over() -> None:
     store = MemoryStore()
     task = held(store, "dead")
     Tasks(store).update_held(task.id, task.claim, lambda held: held.close("in time", 2.0), "close", "")
-    assert Claims(store).take_from("dead", "heir") == []
+    assert take_from(store, "dead", "heir") == []
     assert Tasks(store).get(task.id).close_reason == "in time"
 
 

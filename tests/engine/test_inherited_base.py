@@ -14,7 +14,7 @@ from fleet.bootstrap import open_store
 from fleet.domain.ids import RunId, TaskId, WorkflowId
 from fleet.domain.run import Run
 from fleet.domain.task import Task, TaskState
-from fleet.engine.claims import Claims
+from fleet.engine.claims import take_from
 from fleet.engine.context import EngineContext
 from fleet.engine.queue import Queue
 from fleet.engine.steps import prepare
@@ -97,7 +97,7 @@ def test_a_stage_whose_base_only_a_dead_host_has_waits_for_it(hosts: Hosts, is_u
     hosts.add_stage()
     if is_under_way:
         hosts.hold_on_a()
-    Claims(hosts.store).take_from("a", "b")
+    take_from(hosts.store, "a", "b")
     Queue(hosts.context("b")).look()
     waiting = hosts.tasks.get(STAGE)
     assert (waiting.state, waiting.base, hosts.run_of_stage()) == (TaskState.OPEN, hosts.commit, None)
@@ -112,7 +112,7 @@ def test_own_work_that_is_lost_with_a_host_takes_a_stage_back_to_the_base_it_was
     hosts.add_stage()
     hosts.hold_on_a()
     hosts.tasks.update(STAGE, lambda task: replace(task, base="c" * 40, base_host="a"))
-    Claims(hosts.store).take_from("a", "b")
+    take_from(hosts.store, "a", "b")
     assert hosts.tasks.get(STAGE).base == hosts.commit
 
 
@@ -121,7 +121,7 @@ def test_a_task_that_is_asked_for_more_keeps_what_it_has_done_before(hosts: Host
     hosts.hold_on_a()
     hosts.tasks.update(STAGE, lambda task: replace(task, base="c" * 40).close("round one", 2.0))
     hosts.tasks.update(STAGE, lambda task: task.ask_anew(1, "round two", 3.0))
-    Claims(hosts.store).take_from("a", "b")
+    take_from(hosts.store, "a", "b")
     assert hosts.tasks.get(STAGE).base == "c" * 40
 
 
@@ -129,7 +129,7 @@ def test_a_stage_begins_elsewhere_from_a_base_that_was_pushed(hosts: Hosts) -> N
     git(hosts.repository, "push", "-q", "origin", f"{hosts.commit}:{REF}")
     hosts.add_stage(base_ref=REF)
     hosts.hold_on_a()
-    Claims(hosts.store).take_from("a", "b")
+    take_from(hosts.store, "a", "b")
     context = hosts.context("b", '[tasks]\npush_to = "origin"\n')
     Queue(context).look()
     run = hosts.run_of_stage()
@@ -142,7 +142,7 @@ def test_a_stage_begins_elsewhere_from_a_base_that_was_pushed(hosts: Hosts) -> N
 def test_a_pushed_base_that_is_gone_from_the_remote_fails_the_run_with_the_reason(hosts: Hosts) -> None:
     git(hosts.repository, "push", "-q", "origin", f"main:{REF}")  # somebody wrote over it
     hosts.add_stage(base_ref=REF)
-    Claims(hosts.store).take_from("a", "b")
+    take_from(hosts.store, "a", "b")
     context = hosts.context("b", '[tasks]\npush_to = "origin"\n')
     Queue(context).look()
     run = hosts.run_of_stage()
@@ -180,7 +180,7 @@ def test_the_status_of_a_workflow_says_which_commit_a_stage_waits_for(system: Sy
         Workflows(store).add(work)
         lost = Task(id=work.unit(0, 0), title="w: build", created_at=1.0, project=top, part_of="w-1")
         Tasks(store).add(replace(lost, base="c" * 40, base_host="a"))
-        Claims(store).take_from("a", "b")
+        take_from(store, "a", "b")
         QueueState(store).pause("nothing is to start here")
     assert f"its base {'c' * 12} was not pushed" in system.fleet("workflow", "status", "w-1").stdout
     assert "a has not been heard of" in system.fleet("task", "list").stdout

@@ -48,3 +48,8 @@ class Event:
 def number_in(value: Json) -> float | None:
     """The value if it is a number; true and false are none."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def count_in(value: Json) -> int:
+    """The value if it is a whole number, else 0; true and false are none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fleet.domain.cause import Cause
-from fleet.domain.event import Event, EventKind, number_in
+from fleet.domain.event import Event, EventKind, count_in, number_in
 from fleet.domain.process import AgentProcess, Phase
 from fleet.domain.run import RunState
 from fleet.domain.usage import Meter
@@ -71,11 +71,11 @@ class Story:
             case EventKind.TOOL_DONE:
                 return replace(self, open_tools=self.open_tools - {_call_id(event)})
             case EventKind.USAGE:
-                window = _count(event, "window")
+                window = count_in(event.data.get("window"))
                 return replace(
                     self,
                     meter=self.meter.count(event.data),
-                    context_tokens=_count(event, "context") or self.context_tokens,
+                    context_tokens=count_in(event.data.get("context")) or self.context_tokens,
                     context_window=window if 0 < window <= LARGEST_WINDOW else self.context_window,
                 )
             case EventKind.TURN_END:
@@ -152,8 +152,7 @@ class Verdict:
 def judge_turn(story: Story, process: AgentProcess, *, has_changes: bool, closes_stream: bool) -> Verdict:
     """Decide how a turn ended, from its stream, its process and git; never from the agent's word alone.
 
-    Exit codes lie (some CLIs exit with 0 after a failure), so the stream's own closing event
-    counts first, the code second.
+    Exit codes lie (some CLIs exit with 0 after a failure): the stream's own closing event counts first.
     """
     if story.question:
         return Verdict(status=RunState.BLOCKED, reason=f"it asks: {story.question}")
@@ -212,11 +211,6 @@ def describe_exit(code: int | None) -> str:
 def _text(event: Event, key: str) -> str:
     value = event.data.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _count(event: Event, key: str) -> int:
-    value = event.data.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _call_id(event: Event) -> str:

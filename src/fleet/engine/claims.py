@@ -17,9 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fleet.domain.attempt import Patience
-from fleet.domain.event import Json
+from fleet.domain.event import Json, count_in
 from fleet.domain.queue import day_of
 from fleet.domain.task import Task, TaskState
+from fleet.engine.admission import cost_of
 from fleet.errors import Conflict, Stale
 from fleet.files.private import make_private, open_private
 from fleet.ports.store import Record, Store, find_all
@@ -35,10 +36,7 @@ HOST = "host"  # which home a name of a host belongs to
 
 
 def take_name(store: Store, host: str, home_id: str) -> None:
-    """Make a host's name this home's; raise `Conflict` if another home has it.
-
-    Two homes of one name would take each other's runs for their own and start their agents again.
-    """
+    """Make a host's name this home's or raise `Conflict`: two of one name would restart each other's runs."""
 
     def taken(record: Record | None) -> dict[str, Json] | None:
         if record is not None and record.body["home"] != home_id:
@@ -78,8 +76,7 @@ class Heartbeats:
         """Say that we live. Often enough is thrice a lease."""
 
         def one_more(record: Record | None) -> dict[str, Json]:
-            beats = record.body.get("beats", 0) if record else 0
-            return {"beats": (beats if isinstance(beats, int) else 0) + 1, "at": time.time()}
+            return {"beats": count_in(record.body.get("beats") if record else 0) + 1, "at": time.time()}
 
         rewrite(self._store, HEARTBEAT, self._me, one_more)
 
@@ -104,54 +101,46 @@ class Heartbeats:
                 self._store.remove(record)
 
 
-class Claims:
-    """Takes tasks away from owners that are dead."""
+def take_from(store: Store, dead: str, heir: str) -> list[Task]:
+    """Free all tasks that a dead owner holds; return them as they were held. Twice changes nothing."""
+    tasks = Tasks(store)
+    held = [*tasks.find("owner", dead), *tasks.find("asks", dead)]
+    freed = [task for task in held if _free(store, task, dead, heir)]
 
-    def __init__(self, store: Store) -> None:
-        self._tasks = Tasks(store)
-        self._runs = Runs(store)
-        self._state = QueueState(store)
+    def inherited(task: Task) -> Task:
+        is_untold = task.state is TaskState.BLOCKED and task.owner == dead and not task.is_told
+        return replace(task, owner=heir) if is_untold else task
 
-    def take_from(self, dead: str, heir: str) -> list[Task]:
-        """Free all that a dead owner holds; return it as it was held. To do it twice changes nothing."""
-        held = [*self._tasks.find("owner", dead), *self._tasks.find("asks", dead)]
-        freed = [task for task in held if self._free(task, dead, heir)]
+    def without_host(task: Task) -> Task:
+        after = task.lose_host(dead)
+        is_to_wait = after is not task and after.waits_for_base
+        return replace(after, reason=_why_it_waits(after, dead)) if is_to_wait else after
 
-        def inherited(task: Task) -> Task:
-            is_untold = task.state is TaskState.BLOCKED and task.owner == dead and not task.is_told
-            return replace(task, owner=heir) if is_untold else task
+    for task in tasks.find("untold", dead):  # somebody must tell a person of it
+        tasks.update(task.id, inherited)
+    for task in tasks.find("stands", dead):
+        tasks.update(task.id, without_host)
+    QueueState(store).change_ledger(lambda ledger: ledger.without_host(dead))
+    return freed
 
-        def without_host(task: Task) -> Task:
-            after = task.lose_host(dead)
-            is_to_wait = after is not task and after.waits_for_base
-            return replace(after, reason=_why_it_waits(after, dead)) if is_to_wait else after
 
-        for task in self._tasks.find("untold", dead):  # somebody must tell a person of it
-            self._tasks.update(task.id, inherited)
-        for task in self._tasks.find("stands", dead):
-            self._tasks.update(task.id, without_host)
-        self._state.change_ledger(lambda ledger: ledger.without_host(dead))
-        return freed
+def _free(store: Store, task: Task, dead: str, heir: str) -> bool:
+    """Free a task and its reservation; what its run has cost as far as anybody knows is spent."""
+    was_ours = False
 
-    def _free(self, task: Task, dead: str, heir: str) -> bool:
-        """Free a task and its reservation; what its run has cost as far as anybody knows is spent."""
-        was_ours = False
+    def freed(newest: Task) -> Task:
+        nonlocal was_ours
+        was_ours = newest.claim == task.claim and newest.owner == dead
+        return _without_owner(newest, dead, heir) if was_ours else newest
 
-        def freed(newest: Task) -> Task:
-            nonlocal was_ours
-            was_ours = newest.claim == task.claim and newest.owner == dead
-            return _without_owner(newest, dead, heir) if was_ours else newest
-
-        why = f"{dead} has not been heard of for too long"
-        self._tasks.update_noted(task.id, freed, "taken over", why, by=heir)
-        if not was_ours:
-            return False
-        run = self._runs.peek(task.run) if task.run else None
-        cost = max(0.0, (run.usage.cost_usd or 0.0) - task.run_usd) if run else 0.0
-        day = day_of(time.time())
-        self._state.change_ledger(lambda ledger: ledger.settle(task.id, dead, cost, day))
-        log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
-        return True
+    why = f"{dead} has not been heard of for too long"
+    Tasks(store).update_noted(task.id, freed, "taken over", why, by=heir)
+    if not was_ours:
+        return False
+    cost, day = max(0.0, cost_of(Runs(store).of_task(task)) - task.run_usd), day_of(time.time())
+    QueueState(store).change_ledger(lambda ledger: ledger.settle(task.id, dead, cost, day))
+    log.warning("task.taken_over", extra={"task_id": task.id, "dead": dead, "token": task.token})
+    return True
 
 
 def _why_it_waits(task: Task, dead: str) -> str:
@@ -162,10 +151,7 @@ def _why_it_waits(task: Task, dead: str) -> str:
 
 
 def _without_owner(task: Task, dead: str, heir: str) -> Task:
-    """Return a task of a dead owner as it goes on elsewhere, with a higher token.
-
-    From what was pushed or, where nothing was, from the commit that it was given.
-    """
+    """Return a task of a dead owner as it goes on elsewhere: from what was pushed, or what it was given."""
     kept = replace(task.lose_host(dead), base_host="", restarts=task.restarts + 1, run_usd=0.0)
     if task.state is TaskState.BLOCKED:
         # Its question stands; who hears the answer starts it afresh.

@@ -9,9 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -24,7 +22,7 @@ from fleet.domain.task_prompts import PLAN, read_plan
 from fleet.domain.turn import Story
 from fleet.domain.usage import Usage
 from fleet.engine.clock import Clock
-from fleet.engine.log import RunLog
+from fleet.engine.log import RunLog, Threads
 from fleet.engine.tmux import Tmux
 from fleet.errors import FleetError
 from fleet.files.untrusted import read_plain
@@ -49,16 +47,6 @@ DEFAULT_GRACE_SECONDS = 10.0
 TASK_COMMANDS = ("fleet task close", "fleet task comment", "fleet ask", "fleet show")
 RUN_FILE = "run.json"  # in a run's folder: its record, for the day that the store is damaged
 RETRY_SECONDS = 2.0  # until the next look at what failed for a reason that passes
-
-
-class Threads(ThreadPoolExecutor):
-    """Threads for calls that would hold the event loop up."""
-
-    async def run(
-        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Answer:
-        call = partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self, call)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +172,11 @@ class EngineContext:
         self._logs.pop(run_id, None)
         self.nudges.pop(run_id, None)
 
-    async def note(self, run: Run) -> Run:
+    async def note(self, run: Run) -> None:
         """Write a run's record into its folder, too."""
         text = json.dumps(encode_item(run), ensure_ascii=False)
         path = f"{self.member.run_folder(run.id)}/{RUN_FILE}"
         await self.member.transport.write(path, f"{text}\n".encode(errors="backslashreplace"))
-        return run
 
     async def read(
         self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs

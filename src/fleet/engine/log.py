@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
-from fleet.domain.event import Event, EventKind, Json
+from fleet.domain.event import Event, EventKind, Json, count_in
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.domain.turn import Story
@@ -21,15 +21,22 @@ from fleet.records.runs import Runs, decode_event, encode_event
 CHUNK = 1 << 20
 LONGEST_LINE = 16 << 20  # what is longer is skipped in the log; it stays in the raw output
 Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
 Body: TypeAlias = Mapping[str, Json]  # an event as it is stored
 
 
-class LineReader:
-    """Reads whole lines of a growing file in bounded memory, and turns them into events.
+class Threads(ThreadPoolExecutor):
+    """Threads for calls that would hold the event loop up."""
 
-    `offset` is the end of the last line that was read whole: from there a new reader goes on.
-    `end` is how far the file itself was read.
-    """
+    async def run(
+        self, function: Callable[Arguments, Answer], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Answer:
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self, call)
+
+
+class LineReader:
+    """Reads whole lines of a growing file in bounded memory, and turns them into events."""
 
     def __init__(
         self, transport: Transport, path: str, offset: int, read_line: Callable[[bytes], Sequence[Event]]
@@ -39,8 +46,8 @@ class LineReader:
         self._read_line = read_line
         self._rest: list[bytes] = []  # pieces of a line whose end is not written yet
         self._rest_size = 0
-        self.offset = offset
-        self.end = offset
+        self.offset = offset  # the end of the last line that was read whole: a new reader goes on there
+        self.end = offset  # how far the file itself was read
         self.is_behind = False  # there was more to read than was read
         self._is_in_middle = False  # of a line whose beginning was skipped
 
@@ -93,15 +100,11 @@ class Position:
 
 @dataclass(slots=True)
 class RunLog:
-    """The story so far, and how far each turn's raw output was read into it.
-
-    Events and read positions are written in one append, so a crash can neither lose an event
-    nor store it twice: reading goes on where the last stored event ended.
-    """
+    """The story so far and how far output was read, in one append: no event can be lost or stored twice."""
 
     runs: Runs
     run_id: RunId
-    thread: Executor
+    threads: Threads
     last: int = 0
     turn: int = 0
     opened: int = 0  # the turn that the process was started for; it may have been sent more since
@@ -110,8 +113,8 @@ class RunLog:
     position: Position = Position()
 
     @classmethod
-    async def open(cls, runs: Runs, run_id: RunId, thread: Executor) -> RunLog:
-        log = cls(runs, run_id, thread)
+    async def open(cls, runs: Runs, run_id: RunId, threads: Threads) -> RunLog:
+        log = cls(runs, run_id, threads)
         await log._catch_up()
         return log
 
@@ -133,7 +136,7 @@ class RunLog:
 
     async def _write(self, bodies: Sequence[Body], write: Callable[[], Answer]) -> Answer:
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(self.thread, write)
+            answer = await self.threads.run(write)
         except Stale:
             await self._catch_up()
             raise
@@ -148,28 +151,25 @@ class RunLog:
         hooks: dict[str, Json] = {"hooks": position.hooks} if position.hooks else {}
         bodies: list[Body] = []
         for event in events:
-            turn = _int(event.data.get("turn")) if event.kind is EventKind.TURN_START else self.turn
+            turn = count_in(event.data.get("turn")) if event.kind is EventKind.TURN_START else self.turn
             bodies.append(encode_event(event, at=now, turn=turn, offset=position.out) | hooks)
         return bodies
 
     async def _catch_up(self) -> None:
         """Take in what is stored and not known here yet, a page at a time."""
-        loop = asyncio.get_running_loop()
-        while page := await loop.run_in_executor(
-            self.thread, partial(self.runs.event_page, self.run_id, after=self.last)
-        ):
+        while page := await self.threads.run(self.runs.event_page, self.run_id, after=self.last):
             for number, body in page:
                 self._take(number, body)
 
     def _take(self, number: int, body: Body) -> None:
         self.last, event = number, decode_event(body)
         if event.kind is EventKind.TURN_START:
-            self.turn = _int(event.data.get("turn"))
+            self.turn = count_in(event.data.get("turn"))
             if _opens_process(event):
                 self.position, self.opened = Position(), self.turn
                 self.is_opening_pasted = event.data.get("pasted") is True
         else:
-            self.position = Position(out=_int(body.get("offset")), hooks=_int(body.get("hooks")))
+            self.position = Position(out=count_in(body.get("offset")), hooks=count_in(body.get("hooks")))
         self.story = self.story.take(event)
 
 
@@ -179,10 +179,7 @@ def _opens_process(event: Event) -> bool:
 
 
 def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> list[Event]:
-    """Bound what one look adds to the log: facts stay, a flood of words is cut to its end.
-
-    Every byte stays in the raw output; the log says how much of it is told only there.
-    """
+    """Bound what one look adds to the log: facts stay, and of a flood of words its end, with a note."""
     chatter = {EventKind.SAID, EventKind.THOUGHT, EventKind.NOTE}
     kept: list[Event] = []
     words = lines = 0
@@ -197,7 +194,3 @@ def shorten(events: Sequence[Event], most: int, most_text: int = 64 << 10) -> li
     if dropped:
         kept.insert(0, Event(kind=EventKind.NOTE, text=f"{dropped} more lines are in the raw output only"))
     return kept
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0

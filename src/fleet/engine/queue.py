@@ -15,7 +15,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,7 +28,7 @@ from fleet.engine.admission import AdmissionControl, CoderPauses
 from fleet.engine.attempts import Attempts
 from fleet.engine.clock import Waits
 from fleet.engine.context import RETRY_SECONDS, EngineContext
-from fleet.engine.reconcilers import Isolation
+from fleet.engine.reconcilers import Isolation, Pass
 from fleet.engine.room import is_no_room
 from fleet.engine.task_files import TaskFiles, tell_answers
 from fleet.errors import Fenced, FleetError, NotFound
@@ -38,14 +38,6 @@ log = logging.getLogger(__name__)
 DISK_SECONDS = 30.0  # between two looks at a full disk
 Room: TypeAlias = tuple[str, str, str]  # a coder, a project and a batch, which have limits of their own
 PAGE = 100  # ready tasks of one priority that are looked at together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePass:
-    """What is left after a pass over the queue."""
-
-    is_busy: bool  # tasks are under way, or wait for something that will come
-    next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody wakes us
 
 
 class Queue:
@@ -65,7 +57,7 @@ class Queue:
         self._is_first_look = True
         self._next_at: float | None = None  # when, on the monotonic clock, something is due
 
-    def look(self) -> QueuePass:
+    def look(self) -> Pass:
         """Do all that can be done now. Blocks for a while: call it in a thread."""
         self._context.clock.now()  # seen now and then, so that it is noticed when the clock is set back
         self._pauses.read()
@@ -101,7 +93,7 @@ class Queue:
             self._look_in(DISK_SECONDS)
         if self._isolation.was_changed:
             self._look_in(RETRY_SECONDS)
-        return QueuePass(is_busy=self._is_busy(active), next_at=self._next_at)
+        return Pass(is_busy=self._is_busy(active), next_at=self._next_at)
 
     def holds_any(self) -> bool:
         """Whether a task counts on this host: it is under way here, or waits for a person."""

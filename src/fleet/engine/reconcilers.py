@@ -46,11 +46,12 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What one pass over all reconcilers found."""
+    """What one pass over the queue, or over all reconcilers, found."""
 
-    is_busy: bool  # something is under way
-    has_moved: bool  # it is worth to look again at once
+    is_busy: bool  # something is under way, or waits for what will come
+    has_moved: bool = False  # it is worth to look again at once
     was_changed: bool = False  # by somebody else, under our hands: it is worth to look again soon
+    next_at: float | None = None  # when, on the monotonic clock, another look is due though nobody wakes us
 
 
 class Reconcilers:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from fleet.domain.event import EventKind, Json
+from fleet.domain.event import EventKind, Json, count_in
 from fleet.domain.ids import RunId
 from fleet.domain.process import Phase
 from fleet.domain.rebuilding import Remains, Trace, newest, rebuild
@@ -110,8 +110,6 @@ class Rebuilder:
             return rebuild(bare, replace(remains, turn=0, has_folder=False), now=now)
         return None
 
-    # what is left of runs
-
     async def _remains(self, run_id: RunId, trace: Trace | None) -> Remains:
         folder = self._home / "runs" / run_id
         turn, process, session, result = 0, None, "", None
@@ -129,13 +127,11 @@ class Rebuilder:
             turn=turn,
             process=process,
             result=result,
-            settled=max((_int(event.get("turn")) for event in events), default=0),
+            settled=max((count_in(event.get("turn")) for event in events), default=0),
             session=session,
             has_folder=folder.is_dir(),
             trace=trace,
         )
-
-    # writing
 
     def _write(self, run: Run, *, is_new: bool) -> None:
         folder = self._home / "runs" / run.id
@@ -155,18 +151,16 @@ class Rebuilder:
         stored = list(self._runs.events(run.id))
         last = stored[-1][0] if stored else 0
         bodies = [body for _, body in stored]
-        more = [event for event in _read_events(folder) if _int(event.get("seq")) > last]
+        more = [event for event in _read_events(folder) if count_in(event.get("seq")) > last]
         bodies += [{name: event[name] for name in event if name != "seq"} for event in more]
         opened = 0  # the last turn that a process of its own was started for
         for data in _data_of(bodies, EventKind.TURN_START):
-            opened = _int(data.get("turn")) if data.get("fresh") is not False else opened
+            opened = count_in(data.get("turn")) if data.get("fresh") is not False else opened
         if run.is_live and (turn := max(_turns(folder), default=0)) > opened:
             opening = turn_start(turn, _read_text(folder / f"turn-{turn}" / "prompt"), fresh=True)
             bodies.append(encode_event(opening, at=time.time(), turn=turn, offset=0))
         if fresh := bodies[len(stored) :]:
             self._runs.append(run.id, fresh, expect=last)
-
-    # tasks
 
     def _hold_tasks(self, runs: Iterable[Run]) -> bool:
         """Give tasks back the runs that they have lost, and start none before a person has looked."""
@@ -242,7 +236,3 @@ def _read_text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _int(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -17,12 +17,13 @@ from functools import partial
 from fleet.domain.ids import RunId
 from fleet.domain.run import Mode, Run, Wanted
 from fleet.engine import stale_folders
-from fleet.engine.claims import Claims, Heartbeats, home_id_of, take_name
-from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext, Threads
+from fleet.engine.claims import Heartbeats, home_id_of, take_from, take_name
+from fleet.engine.context import RETRY_SECONDS, RUN_FILE, EngineContext
 from fleet.engine.gates import Bench
 from fleet.engine.jobs import Jobs
+from fleet.engine.log import Threads
 from fleet.engine.notices import Notices
-from fleet.engine.queue import Queue, QueuePass
+from fleet.engine.queue import Queue
 from fleet.engine.reconcilers import Pass, Reconcilers
 from fleet.engine.supervisor_link import DRAIN, STOP, HomeSupervisorLink
 from fleet.errors import FleetError
@@ -42,7 +43,7 @@ class Supervisor:
         self._context = context
         self._queue = Queue(context)
         self._reconcilers = Reconcilers(context)
-        self._last_pass = Pass(is_busy=False, has_moved=False)
+        self._last_pass = Pass(is_busy=False)
         self._bench = Bench(context)
         self._jobs = Jobs(context)
         self._notices = Notices(context)
@@ -50,7 +51,7 @@ class Supervisor:
         self._sharing: list[asyncio.Task[None]] = []  # what goes on because other hosts share the work
         self._telling: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[None] | None = None
-        self._last_queue_pass = QueuePass(is_busy=False)
+        self._last_queue_pass = Pass(is_busy=False)
         self._link = link
         self._fifo = fifo  # of the link, open since before this program was loaded
         self._idle_seconds = idle_seconds
@@ -134,11 +135,9 @@ class Supervisor:
             patience = min(patience, max(0.0, self._last_queue_pass.next_at - time.monotonic()) + 0.01)
         if self._idle_seconds is not None:
             patience = min(patience, max(0.1, self._idle_seconds))
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._woken.wait()
-        except TimeoutError:
-            pass
 
     async def _look(self) -> None:
         """Keep a job going for every run that has work, and pass on what is newly wanted."""
@@ -220,11 +219,11 @@ class Supervisor:
 
     async def _keep_beating(self) -> None:
         """Say that this host lives, and take over from those that do not."""
-        claims, host = Claims(self._context.store), self._context.host
+        store, host = self._context.store, self._context.host
 
         def beat() -> bool:
             self._beats.beat()
-            taken = [claims.take_from(dead, host) for dead in self._beats.dead()]
+            taken = [take_from(store, dead, host) for dead in self._beats.dead()]
             return any(taken)
 
         while True:

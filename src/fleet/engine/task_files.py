@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from fleet.domain.event import count_in
 from fleet.domain.ids import TaskId
 from fleet.domain.question import Question, QuestionState, first_line, read_blocks
 from fleet.domain.task import Task
@@ -41,8 +42,7 @@ class TaskFiles:
         for name in NAMES:
             text, key = read_plain(self._folder_of(task_id) / name)[-LONGEST:], f"{task_id}/{name}"
             kept = self._store.get(ARTIFACT, key) or Record(kind=ARTIFACT, key=key, body={})
-            last_token = kept.body.get("token", 0)
-            is_newer = isinstance(last_token, int) and last_token > token
+            is_newer = count_in(kept.body.get("token")) > token
             if not text or kept.body.get("text") == text or is_newer:
                 continue
             try:
