@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fleet.ports.store import Store
@@ -13,7 +12,6 @@ from fleet.work.registry import find_work
 
 if TYPE_CHECKING:
     from fleet.domain.spawn import Spawn
-    from fleet.records.spawns import Spawns
 
 LONGEST_LINE = 50  # of what asked for what; a loop in it is not followed
 
@@ -23,13 +21,6 @@ class Lineage:
         self._store = store
         self._runs = Runs(store)
         self._tasks = Tasks(store)
-
-    @cached_property
-    def _spawns(self) -> Spawns:
-        # When something comes from elsewhere: most commands never ask.
-        from fleet.records.spawns import Spawns
-
-        return Spawns(self._store)
 
     def runs_behind(self, name: str) -> Iterator[str]:
         """Yield the runs whose agents asked for something, the nearest first."""
@@ -47,26 +38,28 @@ class Lineage:
 
     def spawn_behind(self, name: str) -> Spawn | None:
         """Return the spawn that something comes from, directly or as a part; None for what a person began."""
-        for _ in range(LONGEST_LINE):
-            origin, whole = self._origin_of(name)
-            if origin:
-                return self._spawns.peek(origin)
-            if not whole:
-                break
-            name = whole
-        return None
+        origin = next((origin for origin, _ in self._line_of(name) if origin), "")
+        if not origin:
+            return None
+        from fleet.records.spawns import Spawns  # most commands never ask
+
+        return Spawns(self._store).peek(origin)
 
     def wholes_of(self, name: str) -> Iterator[str]:
-        """Yield what something is a part of, the nearest first: its task, that one's race, say, and on."""
-        for _ in range(LONGEST_LINE):
-            name = self._origin_of(name)[1]
-            if not name:
-                return
-            yield name
+        """What something is a part of, the nearest first: its task, that one's race, say, and on."""
+        return (whole for _, whole in self._line_of(name) if whole)
 
     def is_part_of(self, name: str, wholes: Collection[str]) -> bool:
         """Whether something, or what it is a part of, is among those that are named."""
         return any(one in wholes for one in (name, *self.wholes_of(name)))
+
+    def _line_of(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the origin of something, that of what it is a part of, and on."""
+        for _ in range(LONGEST_LINE):
+            origin, name = self._origin_of(name)
+            yield origin, name
+            if not name:
+                return
 
     def _origin_of(self, name: str) -> tuple[str, str]:
         """Return the spawn that something names itself, and what it is a part of."""
