@@ -18,7 +18,7 @@ import termios
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from fleet.errors import Conflict, SupervisorSilent
 from fleet.files.private import make_private
@@ -31,6 +31,7 @@ LOADING_SECONDS = 60  # the longest that a supervisor takes from being asked for
 WAKE = b"k"
 STOP = b"s"
 DRAIN = b"d"
+Word: TypeAlias = Literal["up", "draining", "drained", "stopped"]  # of a supervisor, on itself
 
 # What marks a process as one of an agent's. The supervisor must never carry it, or stopping the
 # agent that happened to start it would end the supervisor too.
@@ -53,10 +54,7 @@ class HomeSupervisorLink:
     # from outside
 
     def wake(self, patience_seconds: float = HEARD_SECONDS) -> None:
-        """Make the supervisor look at the store now; start one if none runs.
-
-        One that was just killed keeps its FIFO open for a moment, and will never read it.
-        """
+        """One that was just killed keeps its FIFO open for a moment, and will never read it."""
         if not self._send(WAKE, patience_seconds):
             self.start_in_background()
 
@@ -111,10 +109,14 @@ class HomeSupervisorLink:
 
     def is_drained(self) -> bool:
         """Whether the last supervisor has left because it was told to start nothing more."""
+        return self.holder() is None and bool(self._said_at("drained"))
+
+    def _said_at(self, word: Word) -> float:
+        """When the last supervisor marked itself so; 0 if it did not."""
         try:
-            return self.holder() is None and bool(json.loads(self.lock_path.read_bytes()).get("drained"))
-        except (OSError, ValueError, AttributeError):  # nobody was there, or has signed
-            return False
+            return float(json.loads(self.lock_path.read_bytes()).get(word, 0))
+        except (OSError, ValueError, AttributeError, TypeError):  # nobody was there, or has signed
+            return 0.0
 
     def wait_until_open(self, timeout_seconds: float = 20) -> None:
         message = f"no supervisor came up within {timeout_seconds:.0f} s"
@@ -189,12 +191,17 @@ class HomeSupervisorLink:
         make_private(self.lock_path.parent)
         lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + patience_seconds
-        while not _is_locked(lock):
-            if self.is_open() or time.monotonic() > deadline:
-                os.close(lock)
-                raise Conflict("a supervisor already works for this home", hint="see `fleet run --status`")
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if self.is_open() or time.monotonic() > deadline:
+                    os.close(lock)
+                    hint = "see `fleet run --status`"
+                    raise Conflict("a supervisor already works for this home", hint=hint) from None
             time.sleep(0.02)
-        if asked_at and 0 < self._stopped_at() - asked_at < LOADING_SECONDS:
+        if asked_at and 0 < self._said_at("stopped") - asked_at < LOADING_SECONDS:
             os.close(lock)
             raise Conflict("the supervisor was stopped meanwhile", hint="start it with `fleet run`")
         note = {"pid": os.getpid(), "since": time.time(), "background": is_background, "version": version}
@@ -202,14 +209,7 @@ class HomeSupervisorLink:
         os.pwrite(lock, json.dumps(note).encode(), 0)
         return lock
 
-    def _stopped_at(self) -> float:
-        """When the last supervisor was told to stop; 0 if it was not."""
-        try:
-            return float(json.loads(self.lock_path.read_bytes()).get("stopped", 0))
-        except (OSError, ValueError, AttributeError, TypeError):  # nobody was there, or has signed
-            return 0.0
-
-    def mark(self, word: Literal["up", "draining", "drained", "stopped"]) -> None:
+    def mark(self, word: Word) -> None:
         """Add to the note in the lock how its holder stands, since now. Of one write, nobody reads a half.
 
         After a drained one, whoever only looks is not to start another.
@@ -224,15 +224,6 @@ class HomeSupervisorLink:
             os.mkfifo(self.fifo_path, 0o600)
         # Read and write: with a writer of our own the pipe never reports end-of-file.
         return os.open(self.fifo_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _is_locked(file: int) -> bool:
-    """Take the lock on a file, unless somebody has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_heard(fifo: int, patience_seconds: float) -> bool:
