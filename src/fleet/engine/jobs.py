@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -39,7 +39,9 @@ class Jobs:
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
-        self._rush = _Rush()
+        self._starting = 0  # how many agents are being started just now
+        self._all_up = asyncio.Event()
+        self._all_up.set()
         self._going: dict[RunId, asyncio.Task[None]] = {}
         self._waiting: set[RunId] = set()  # for room on a disk, as their records say
         self._reported: dict[RunId, str] = {}  # what was last logged of a job that cannot be done for now
@@ -49,10 +51,7 @@ class Jobs:
         return bool(self._going)
 
     def ensure(self, run: Run) -> None:
-        """See to it that the run's next job is under way, and under way once.
-
-        Of a run that was read a while ago the job may be done: then its number is too low, and does nothing.
-        """
+        """Have the run's next job under way, once; one that is done by now has too low a number to start."""
         kind = run.next_job
         if kind is None or run.id in self._going:
             return
@@ -90,23 +89,31 @@ class Jobs:
         try:
             if await self._patiently(run, partial(self._start, run, job)):
                 await self._patiently(run, partial(follow, self._context, run))
-        except StoreUnusable:
-            raise  # that passes, and is not the run's failure
-        except Exception as error:  # whatever else went wrong, the run ends with a result
-            failure = _told(run, error)
+        except Exception as error:  # whatever went wrong, the run ends with a result
+            failure = _reason_of(error, run)
         try:
             await self._settle(run, job, failure)
-        except StoreUnusable:
-            raise
         except Exception as error:  # a gate that cannot be asked, say: without it, then
-            await self._settle(run, job, _told(run, error))
+            await self._settle(run, job, _reason_of(error, run))
 
     async def _start(self, run: RunId, job: int) -> bool:
         """Prepare and launch; tell whether there is an agent to follow."""
-        with self._rush.one_more():
+        self._starting += 1
+        self._all_up.clear()
+        try:
             is_up = await steps.prepare(self._context, run, job) and await steps.launch(self._context, run)
-        await self._rush.until_over()
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._all_up.set()
+        await self._until_all_up()
         return is_up
+
+    async def _until_all_up(self) -> None:
+        """Many agents may be started at once: whatever else is to be done can wait until all are up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_RUSH_SECONDS):
+                await self._all_up.wait()
 
     async def _settle(self, run: RunId, job: int, failure: str) -> None:
         await self._patiently(run, partial(settlement.settle, self._context, run, job, failure))
@@ -115,20 +122,18 @@ class Jobs:
         self, change: Callable[[EngineContext, RunId, int], Awaitable[None]], run: RunId, job: int
     ) -> None:
         await asyncio.sleep(0)  # agents come first, also those whose jobs are begun in the same look
-        await self._rush.until_over()
+        await self._until_all_up()
         try:
             await self._patiently(run, partial(change, self._context, run, job))
-        except StoreUnusable:
-            raise
         except Exception as error:  # the run stays as it was, and says why
-            await self._patiently(run, partial(steps.give_up, self._context, run, job, _told(run, error)))
+            reason = _reason_of(error, run)
+            await self._patiently(run, partial(steps.give_up, self._context, run, job, reason))
 
     async def _patiently(self, run: RunId, part: Part[Answer]) -> Answer:
         """Do a part of a job; wait for a shared database that is away, and for room on a full disk.
 
-        The agents work on meanwhile. A write whose answer was lost may have been kept all the same; the next
-        one then finds the log longer than it thought. Parts ask what is already so, so looking again is the
-        cure for all of these.
+        A write whose answer was lost may have been kept: the log is longer than the next one thinks. Parts
+        ask what is already so, so looking again is the cure for all of these.
         """
         pause = RETRY_SECONDS
         while True:
@@ -171,32 +176,10 @@ class Jobs:
                 return
 
 
-def _told(run: RunId, error: Exception) -> str:
+def _reason_of(error: Exception, run: RunId) -> str:
+    """Put a run's failure into words; raise what is none, and passes: that the store cannot be used."""
+    if isinstance(error, StoreUnusable):
+        raise error
     if not isinstance(error, FleetError):
         log.exception("job.crashed", extra={"run_id": run}, exc_info=error)
     return steps.reason_of(error)
-
-
-class _Rush:
-    """Many agents that are started at once: whatever else is to be done can wait until all are up."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._is_over = asyncio.Event()
-        self._is_over.set()
-
-    @contextmanager
-    def one_more(self) -> Generator[None]:
-        self._number += 1
-        self._is_over.clear()
-        try:
-            yield
-        finally:
-            self._number -= 1
-            if not self._number:
-                self._is_over.set()
-
-    async def until_over(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_RUSH_SECONDS):
-                await self._is_over.wait()
