@@ -53,6 +53,7 @@ INLINE = "[[scenario:"
 PASTE_BEGINS, PASTE_ENDS = b"\x1b[200~", b"\x1b[201~"
 OPTIONS = ("session", "resume", "scenario", "role", "model", "hook", "prompt", "tui")
 WRITING = ("edit", "append", "delete", "commit")
+TO_HOOK = ("ready", "session", "prompted", "needs_approval", "asked", "limit", "turn_end")  # events
 MODES = {"edit": "w", "append": "a"}  # in which steps open the file that they write to
 TELLING = {"think": "thought", "ask": "asked", "deny": "denied", "retry": "retry"}  # steps that only tell
 FAILING: dict[str, Step] = {  # steps that only end the turn, and what they say of the failure
@@ -364,10 +365,7 @@ def run(argv: list[str], data: bytes = b"") -> int:
 
 
 def spawn(kind: str, pid_file: str, seconds: float) -> None:
-    """Start a helper that outlives its step: in our group, in a session of its own, or deaf to SIGTERM.
-
-    It is as it is to be, and has written its pid down, before the next step.
-    """
+    """Start a helper in our group, in a session of its own or deaf to SIGTERM; it is up when this returns."""
     ready, done = os.pipe()
     if os.fork() != 0:
         os.close(done)
@@ -454,9 +452,10 @@ def run_headless(options: dict[str, str]) -> int:
 class Terminal:
     """Keyboard and screen: raw, with bracketed paste, so that a pasted prompt arrives byte for byte."""
 
-    def __init__(self) -> None:
+    def __init__(self, hook: list[str]) -> None:
         import termios
 
+        self.hook = hook
         self.termios = termios
         self.saved = termios.tcgetattr(0)
         raw = termios.tcgetattr(0)
@@ -521,41 +520,31 @@ class Terminal:
         text, _, self.waiting = text.partition(PASTE_ENDS)
         return text
 
-
-class Screen:
-    """Tells a person on the screen, and fleet through its hook."""
-
-    TOLD = ("ready", "session", "prompted", "needs_approval", "asked", "limit", "turn_end")
-
-    def __init__(self, terminal: Terminal, hook: list[str]) -> None:
-        self.terminal = terminal
-        self.hook = hook
-
     def tell(self, event: Step) -> None:
+        """Tell a person on the screen, and fleet through its hook."""
         if event["event"] not in ("ready", "prompted"):
-            self.terminal.show(f"{event['event']}: {event.get('text') or event.get('summary') or ''}")
-        if self.hook and event["event"] in self.TOLD:
+            self.show(f"{event['event']}: {event.get('text') or event.get('summary') or ''}")
+        if self.hook and event["event"] in TO_HOOK:
             run(self.hook, json.dumps(event).encode())
 
     def approve(self) -> bool:
-        self.terminal.show("Do you allow it? (y/n)")
-        return self.terminal.key() == b"y"
+        self.show("Do you allow it? (y/n)")
+        return self.key() == b"y"
 
 
 def run_tui(options: dict[str, str]) -> int:
-    session, terminal = open_session(options), Terminal()
-    screen = Screen(terminal, json.loads(options["hook"] or "[]"))
-    player = Player(session, options["role"], screen.tell, screen.approve)
+    session, terminal = open_session(options), Terminal(json.loads(options["hook"] or "[]"))
+    player = Player(session, options["role"], terminal.tell, terminal.approve)
     try:
-        screen.tell({"event": "session", "session": session.name, "model": options["model"]})
+        terminal.tell({"event": "session", "session": session.name, "model": options["model"]})
         prompt = options["prompt"].encode("utf-8", "surrogateescape")
         if not prompt:
-            screen.tell({"event": "ready"})
+            terminal.tell({"event": "ready"})
             prompt = terminal.prompt()
         while prompt is not None and prompt != b"/exit":
             text = prompt.decode("utf-8", "surrogateescape")
             if text:
-                screen.tell({"event": "prompted", "text": text})
+                terminal.tell({"event": "prompted", "text": text})
                 play_turn(player, text, options["scenario"])
             prompt = terminal.prompt()
     finally:
