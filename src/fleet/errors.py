@@ -37,6 +37,8 @@ A message is one sentence with the values in it; a hint is the next command to t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 
 class Next:
     """A follow-up: an operation and its arguments, which each front end spells in its own syntax."""
@@ -58,14 +60,11 @@ class Next:
         return hash(self.op)
 
 
-class Argument:
+class Argument(NamedTuple):
     """An input of an operation, which each front end spells in its own syntax: `--update-checkout`."""
 
-    __slots__ = ("name", "op")
-
-    def __init__(self, op: str, name: str) -> None:
-        self.op = op
-        self.name = name
+    op: str
+    name: str
 
 
 HintPart = str | Next | Argument

@@ -19,13 +19,8 @@ GATE_SAID_NO = """Your work was checked, and a gate said no:
 
 {said}
 
-Make it pass, then close the task {id} again: run `fleet task close {id} --reason "<one line>"`."""
-
-GATE_ASKS_AGAIN = """Your work was checked, and a gate said no:
-
-{said}
-
-Make it pass."""
+Make it pass{then}."""
+THEN_CLOSE = ', then close the task {id} again: run `fleet task close {id} --reason "<one line>"`'
 
 JUST_OVER_SECONDS, BREATH_SECONDS = 60.0, 2.0
 
@@ -138,25 +133,15 @@ def _park(task: Task, ending: Ending, patience: Patience) -> Decision:
     until = _end_of_limit(ending, patience, task.limits)
     is_stated = until == ending.resets_at
     reason = ending.result.reason or "rate limit"
+    parked = Decision(step=Step.RESTART, reason=reason, holds_coder_until=until, is_stated=is_stated)
     if ending.has_fallback:
-        return Decision(step=Step.RESTART, reason=reason, holds_coder_until=until, is_stated=is_stated)
+        return parked
     prompt = GO_ON.format(why="a limit of your provider, which is over now")
-    parked = Decision(
-        step=Step.PROMPT,
-        prompt=prompt,
-        reason=reason,
-        not_before=until,
-        holds_coder_until=until,
-        is_stated=is_stated,
-    )
-    return _resume(ending, parked)
+    return _resume(ending, replace(parked, step=Step.PROMPT, prompt=prompt, not_before=until))
 
 
 def _end_of_limit(ending: Ending, patience: Patience, before: int) -> float:
-    """Return when a limit is over: as stated, and ever later if what was stated was not true before.
-
-    One that is just over may be stated by a clock that is ahead of ours.
-    """
+    """Return when a limit is over: as stated, by a clock that may be ahead, or later if that proved wrong."""
     now, stated = ending.now, ending.resets_at or 0.0
     breath = BREATH_SECONDS * 2 ** min(before, 20)
     least = now + min(patience.limit_pause_seconds, breath) if before else 0.0
@@ -180,7 +165,7 @@ def _after_failure(task: Task, ending: Ending, patience: Patience) -> Decision:
         return Decision(step=Step.BLOCK, reason=f"{how}: {result.reason}", is_failure=True)
     later = ending.now + patience.pause(failures)
     if result.cause is Cause.GATE and ending.can_resume:
-        words = GATE_ASKS_AGAIN if task.ends_with_turn else GATE_SAID_NO
-        prompt = words.format(id=task.id, said=result.reason)
+        then = "" if task.ends_with_turn else THEN_CLOSE.format(id=task.id)
+        prompt = GATE_SAID_NO.format(said=result.reason, then=then)
         return Decision(step=Step.PROMPT, prompt=prompt, is_failure=True, reason=result.reason)
     return Decision(step=Step.RESTART, reason=result.reason, not_before=later, is_failure=True)

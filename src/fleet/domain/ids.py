@@ -42,8 +42,7 @@ def new_batch_id() -> BatchId:
 
 
 def new_task_id(now: float) -> TaskId:
-    """Return a fresh id of 12 characters; ids of later seconds sort after earlier ones."""
-    return TaskId(f"t-{_base32(int(now), 7)}{_random(3)}")
+    return TaskId(new_work_id("t-", now))
 
 
 def new_question_id(now: float) -> QuestionId:
@@ -52,10 +51,7 @@ def new_question_id(now: float) -> QuestionId:
 
 
 def new_work_id(prefix: str, now: float) -> str:
-    """Return a fresh id for work made of several tasks, of 12 characters with the prefix of its kind.
-
-    Ids of later seconds sort after earlier ones.
-    """
+    """Return a fresh id of 10 characters after the prefix of a kind; those of later seconds sort last."""
     return f"{prefix}{_base32(int(now), 7)}{_random(3)}"
 
 

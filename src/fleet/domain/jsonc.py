@@ -1,7 +1,4 @@
-"""Changing one member in a JSON text, comments allowed, and nothing else in it: no byte that is not ours.
-
-What is added is added in one piece, so that taking that piece out again gives the text that was there before.
-"""
+"""Changing one member of a JSON text, comments allowed: added in one piece, it can be taken out exactly."""
 
 from __future__ import annotations
 
@@ -143,9 +140,6 @@ def value_at(text: str, path: Sequence[str]) -> Json | Missing:
     return MISSING if node is None else node.value
 
 
-# adding
-
-
 def added(text: str, path: Sequence[str], value: Json) -> tuple[int, str]:
     """Return where a piece of text has to go so that a path that is not there has a value, and that piece."""
     node = parse(text)
@@ -199,9 +193,6 @@ class _Style:
     def _member(self, name: str, value: Json, inner: str) -> str:
         written = json.dumps(value, ensure_ascii=False, indent=self.unit)
         return f"{json.dumps(name)}: " + written.replace("\n", self.newline + inner)
-
-
-# taking out
 
 
 def without(text: str, path: Sequence[str], *, made: int) -> str:

@@ -36,9 +36,6 @@ class Phase(StrEnum):
     NEVER = "never"  # settled: it did not start and will not
 
 
-ENDED_PHASES = frozenset({Phase.EXITED, Phase.LOST, Phase.NEVER})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProcess:
     """One look at a turn's process."""
@@ -51,4 +48,4 @@ class AgentProcess:
 
     @property
     def has_ended(self) -> bool:
-        return self.phase in ENDED_PHASES
+        return self.phase in (Phase.EXITED, Phase.LOST, Phase.NEVER)

@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 import shlex
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -241,12 +242,11 @@ def _test_flag(change: Change, old: str, new: str) -> Flag | None:
 
 def _repeats_definition(old: str, new: str) -> bool:
     """Tell whether a definition stands in the new text more often than in the old one."""
-
-    def definitions(text: str) -> list[str]:
-        return [found[0].strip() for line in text.splitlines() if (found := _DEFINITION.match(line))]
-
-    before, after = definitions(old), definitions(new)
-    return any(after.count(name) > before.count(name) for name in set(before))
+    before, after = (
+        Counter(found[0].strip() for line in text.splitlines() if (found := _DEFINITION.match(line)))
+        for text in (old, new)
+    )
+    return any(after[name] > number for name, number in before.items())
 
 
 def is_beside_tests(path: str, old: str, new: str) -> bool:

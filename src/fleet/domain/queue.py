@@ -221,10 +221,7 @@ def _ask_spawn(ledger: Ledger, reservation: Reservation) -> Refusal | None:
 
 
 def in_order(ready: Iterable[Task], now: float, ageing_seconds: float) -> Sequence[Task]:
-    """Return ready tasks as they are to start: by priority, then by age.
-
-    A waiting task gains one priority in the ageing seconds; 0: never.
-    """
+    """Return ready tasks by priority, then age; the ageing seconds are worth one priority, 0 never."""
 
     def rank(task: Task) -> float:
         return task.priority - ((now - task.created_at) / ageing_seconds if ageing_seconds else 0.0)

@@ -165,10 +165,7 @@ class Run:
     job: int = 1  # numbers the engine's durable jobs for this run, so that none is done twice
 
     def become(self, state: RunState, *, now: float, reason: str | None = None) -> Run:
-        """Return the run in another state; raise `IllegalTransition` if that cannot follow.
-
-        Without a reason, one that was given for the same state stays.
-        """
+        """Return the run in a state, or raise `IllegalTransition`; in the same one, None keeps its reason."""
         if state == self.state:
             return self if reason is None else replace(self, state_reason=reason)
         if state not in MAY_BECOME[self.state]:

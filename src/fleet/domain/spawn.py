@@ -100,10 +100,7 @@ def left_of(run: Run) -> float:
 
 
 def share_of(run: Run, wanted_usd: float) -> float:
-    """Return how much of its budget a run hands on to what it starts: what is wanted, or half of the rest.
-
-    One without a budget hands on what is wanted; 0 is no limit. Raises `OverLimit` if too little is left.
-    """
+    """Return what a run hands on of its budget: what is wanted, or half of the rest. Raises `OverLimit`."""
     if not run.budget_usd:
         return wanted_usd
     left = left_of(run)
@@ -184,10 +181,7 @@ def check_access(caller: Caller, access: Access) -> None:
 
 
 def check_repository(caller: Caller, project: str, *, kept_places: Iterable[str] = ()) -> None:
-    """Raise `Refused` if work may not be started in a repository. All paths are without links.
-
-    An agent can make repositories in the places that are kept for agents: it may not work in those.
-    """
+    """Refuse work in a repository that is not allowed or that an agent can have made. No path has links."""
     own = caller.run.project if caller.run else ""
     if not caller.is_bounded or project == own:
         return

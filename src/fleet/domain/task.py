@@ -186,10 +186,7 @@ class Task:
     # what those do that it is a part of
 
     def ask_more(self, number: int, prompt: str, *, anew: str, owner: str, given: int) -> Task:
-        """Return it, at rest, under way again: its run is asked for more, for the Nth time; once each.
-
-        `anew` is what a fresh agent is told, should this one not come to an end.
-        """
+        """Return it, at rest, asked for more in its run, for the Nth time; `anew` is for a fresh agent."""
         if self.asks >= number or not self.is_at_rest:
             return self
         again = replace(self.go_on(prompt, given=given), owner=owner, description=anew)

@@ -73,10 +73,7 @@ class Trial:
         return self.attempt < MOST_ATTEMPTS
 
     def begin_anew(self) -> Trial:
-        """Return the trial after a command was lost, with its machine say, before it had said anything.
-
-        The others are run again, too: what they left behind for it may be lost as well.
-        """
+        """Return the trial after a lost command. All run again: what others left for it may be lost, too."""
         return replace(self, attempt=self.attempt + 1, answers=())
 
     def verdict_of(self, answer: Answer) -> str:
