@@ -31,10 +31,7 @@ class AdmissionControl:
         self._lineage = Lineage(context.store)
 
     def enter(self, task: Task, coder: str, *, anyway: bool = False) -> Refusal | None:
-        """Count a task among those under way, or return why it cannot be. To do it twice is to do it once.
-
-        One whose agent was prompted by a person is counted anyway, be there room or not.
-        """
+        """Count a task among those under way, once, or return why not; `anyway`: be there room or not."""
         is_asked_for = bool(task.origin or task.part_of)  # by an agent, it may be
         spawn = self._lineage.spawn_behind(task.id) if is_asked_for else None
         parents = self.parents_of(task) if spawn else set[str]()
@@ -77,10 +74,7 @@ class AdmissionControl:
         self._state.change_ledger(lambda ledger: ledger.release(task_id, self._context.host))
 
     def settle_up(self, task: Task, run: Run) -> int:
-        """Drop the reservation and book the cost, both in one write: a kill cannot book it twice.
-
-        Return how often in a row agents of this coder have crashed by now.
-        """
+        """Replace the reservation by the cost, in one write; return how often in a row its coder crashed."""
         cost, host = cost_of(run) - task.run_usd, self._context.host
         cause = run.result.cause if run.result else Cause.NONE
 
@@ -93,10 +87,7 @@ class AdmissionControl:
         return self._state.change_ledger(settled).crashes.get(task.coder_used, 0)
 
     def drop_stale(self) -> None:
-        """Free the reservations of this host that no held task has.
-
-        A person has closed it, somebody else has taken it, or this host was killed between two writes.
-        """
+        """Free this host's reservations without a held task: it was closed or taken, or we were killed."""
         for name, reservation in self._state.ledger().running.items():
             if reservation.host != self._context.host:
                 continue
@@ -128,10 +119,7 @@ def cost_of(run: Run | None) -> float:
 
 
 class CoderPauses:
-    """Pauses of coders, after a limit of their provider or because their agents crash.
-
-    They are as they were when this look at the queue began, with what it added.
-    """
+    """Pauses of coders, after a limit or crashes: as they were when this look began, with what it added."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context

@@ -1,7 +1,4 @@
-"""Attempts at tasks: each has a run that is made once and prompted once per turn, through any kill.
-
-When its agent's turn has ended, the attempt is judged, and the outcome is one write to the task.
-"""
+"""Attempts at tasks: a run made once, prompted once per turn and judged in one write, through any kill."""
 
 from __future__ import annotations
 
@@ -94,11 +91,7 @@ class Attempts:
         )
 
     def _foundation(self, task: Task) -> Task:
-        """Return the task whose work a run begins from: its own so far, or that of what it waited for.
-
-        That need not be merged yet. Of several, one must have all the others' work in it; else the agent
-        is told of their branches, and puts them together.
-        """
+        """Return the task a run goes on from: itself, or a dependency that has the work of all others."""
         if task.base:
             return task
         contains = self._context.member.repositories.contains
@@ -211,10 +204,7 @@ class Attempts:
             self._pauses.put(task.coder_used, None, f"its agents crashed {crashes} times in a row")
 
     def hold(self, task: Task, run: Run) -> None:
-        """Let a task wait, without a slot, until a person has looked at what changed outside its workspace.
-
-        It is not judged before: that needs no slot.
-        """
+        """Have a task wait, unjudged and without a slot, for a person to look at what changed outside."""
         reason = f"held: {run.held} (fleet boundary show {quote(run.branch)})"
         cost, now = cost_of(run), self._context.clock.wall()
         self._settle_up(task, run)

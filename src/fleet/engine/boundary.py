@@ -163,7 +163,6 @@ class _Authors:
         self._repositories = context.member.repositories
         self._run = run
         self._before = before
-        self._since = before.at
         worktrees = {**before.worktrees, **after.worktrees}
         self._worktrees = {owner: name for name, (owner, _) in worktrees.items()}
         # Branches that it made in an earlier turn.
@@ -184,7 +183,7 @@ class _Authors:
         # A side branch of another agent that was not at rest: a commit that it made has come or gone.
         for owner, worktree in self._worktrees.items():
             other = self._runs.peek(RunId(owner)) if owner and owner != self._run.id else None
-            is_at_work = other is not None and not _was_at_rest(other, self._since)
+            is_at_work = other is not None and not _was_at_rest(other, self._before.at)
             if is_at_work and self._boundary.was_made_in(self._run.project, worktree, new or old):
                 return True
         return False
@@ -201,7 +200,7 @@ class _Authors:
         """Whether another run, or fleet for it, made its branch what it is now."""
         if new and new == (other.result.head if other.result else ""):
             return True
-        if _was_at_rest(other, self._since):
+        if _was_at_rest(other, self._before.at):
             return False
         if not new:  # fleet deletes a branch when its run is removed, or after that
             return other.is_removed or other.has_work
@@ -211,12 +210,12 @@ class _Authors:
         if worktree and self._boundary.was_made_in(other.project, worktree, new):
             return True
         # Its worktree is gone with its log; it was still at work when the turn began.
-        return other.is_removed and (other.removed_at or 0.0) > self._since
+        return other.is_removed and (other.removed_at or 0.0) > self._before.at
 
     def is_agents_stash(self, commit: str) -> bool:
         branch = self._boundary.stashed_on(self._run.project, commit)
         runs = self._runs_on(branch)
-        return branch == self._run.branch or any(not _was_at_rest(one, self._since) for one in runs)
+        return branch == self._run.branch or any(not _was_at_rest(one, self._before.at) for one in runs)
 
     def _is_fleets_own(self, ref: str, old: str, new: str) -> bool:
         _, _, kind, *rest = ref.split("/")
@@ -226,11 +225,11 @@ class _Authors:
         if kind == "before":  # a person restores something, and what that replaces is kept as well
             return bool(new) and self._repositories.contains(self._run.project, old, new)
         # Fleet moves and deletes the others' when a workspace is removed or brought back.
-        return other.id != self._run.id and not _was_at_rest(other, self._since)
+        return other.id != self._run.id and not _was_at_rest(other, self._before.at)
 
     def is_at_rest(self, run: str) -> bool:
         other = self._runs.peek(RunId(run)) if run != self._run.id else None
-        return other is not None and _was_at_rest(other, self._since)
+        return other is not None and _was_at_rest(other, self._before.at)
 
     def explain_file(self, name: str, old: Content, new: Content) -> tuple[str, str, bool]:
         is_config = name.endswith(("/config", "/config.worktree", "gitconfig"))

@@ -37,11 +37,7 @@ def make(run_id: str) -> str:
 
 
 def hurry() -> None:
-    """Let whoever enters a group within the next moments do so at once.
-
-    The kernel makes the first who does wait, for some 10 ms, and those right after it not. So we are the
-    first, and enter the group that we are in.
-    """
+    """Enter our own group: the kernel makes the first who enters any wait some 10 ms, the next ones not."""
     for group in _groups_of_self() if _parent() else ():
         with contextlib.suppress(OSError):
             (group / "cgroup.procs").write_text(str(os.getpid()))

@@ -34,10 +34,7 @@ class Waits:
         self._seen: dict[str, tuple[Wait, float]] = {}  # each, and its end on the monotonic clock
 
     def left(self, key: str, wait: Wait) -> float:
-        """Return how many seconds are left of a wait; 0 if it is over.
-
-        The wall clock may end it early only where a provider named the end, and can never prolong it.
-        """
+        """Return the seconds left of a wait. The wall clock never prolongs it, and ends only a stated one."""
         wall, monotonic = self._clock.wall(), self._clock.monotonic()
         seen, ends_at = self._seen.get(key, (None, 0.0))
         if seen != wait:

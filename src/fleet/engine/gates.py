@@ -1,7 +1,4 @@
-"""Gates: commands that decide whether what an agent did is good. The engine runs them, not the agent.
-
-A run's own are asked in its workspace. A trial asks in a clean checkout, and records what each said.
-"""
+"""Gates, which the engine asks in a run's workspace, and trials, which run commands in a clean checkout."""
 
 from __future__ import annotations
 

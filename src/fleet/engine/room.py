@@ -33,10 +33,7 @@ def is_no_room(problem: BaseException) -> bool:
 
 
 def full_disk_behind(problem: Exception, folders: Iterable[str]) -> FullDisk | None:
-    """Return the disk for want of whose room something failed; None if it failed for another reason.
-
-    A full disk of the store is not meant: nothing can be written down then, so nothing is to be waited for.
-    """
+    """Return the full disk behind a failure, if any. Never for the store: no wait could be recorded."""
     if isinstance(problem, StoreUnusable):
         return None
     files = [error.filename for error in _causes(problem) if isinstance(error, OSError)]

@@ -38,11 +38,9 @@ async def settle(context: EngineContext, run_id: RunId, job: int, failure: str =
     if run.job > job:
         return  # done before
     turn = (await context.log(run_id)).opened if run.is_underway else 0
-
-    def failed(run: Run) -> Run:
-        return replace(run, state_reason=failure) if failure else run
-
-    run = await context.become(run_id, RunState.SETTLING, also=failed)
+    run = await context.become(
+        run_id, RunState.SETTLING, also=lambda run: replace(run, state_reason=failure) if failure else run
+    )
     why_failed = run.state_reason  # also from before it was cut off
     process = await _end_processes(context, run, turn)
     run = await boundary.check(context, run, turn)
@@ -141,10 +139,7 @@ async def _past_blanks(context: EngineContext, run: Run, turn: int) -> int:
 
 
 async def _session_after(context: EngineContext, run: Run, story: Story, verdict: Verdict) -> str:
-    """Return the session to go on in: as the CLI named it or, after a good turn, as it was told to.
-
-    A turn after which a gate said no was one, too.
-    """
+    """Return the session to go on in: as the CLI named it or, after a good turn or a gate, was told to."""
     known = story.session or run.session
     is_good = verdict.status in (RunState.COMPLETED, RunState.COMPLETED_NO_CHANGES)
     if not is_good and verdict.cause is not Cause.GATE:
@@ -180,10 +175,7 @@ async def _end_processes(context: EngineContext, run: Run, turn: int) -> AgentPr
 
 
 async def _collect(context: EngineContext, run: Run) -> tuple[Changes, str]:
-    """Save what was left uncommitted; return what was done, or why git cannot tell.
-
-    What was written is in the workspace all the same: better to say so than to try for ever.
-    """
+    """Save what was left uncommitted; return what was done, or why git cannot tell: never try for ever."""
     nothing = Changes(diff=run.diff)
     if not run.has_workspace:
         return nothing, ""
@@ -221,14 +213,11 @@ async def _judge(
 
 
 async def _push(context: EngineContext, run: Run, has_commits: bool) -> str:
-    """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone.
-
-    The ref names the token: a host that lost its task meanwhile writes over nobody's work.
-    """
+    """Push a task's work to where other hosts find it; return the ref, or "" if it is here alone."""
     remote = context.settings_for(run.project).tasks_push_to
     if run.task is None or not remote or not has_commits or run.is_shared:
         return ""
-    ref = f"refs/fleet/tasks/{run.task}/{run.token}"
+    ref = f"refs/fleet/tasks/{run.task}/{run.token}"  # a host that lost its task writes over nobody's work
     publish = context.member.repositories.publish
     try:
         await context.git_threads.run(publish, run.project, remote, f"refs/heads/{run.branch}", ref)

@@ -44,10 +44,7 @@ def delete(context: EngineContext) -> None:
 
 
 def _stale(context: EngineContext) -> Iterator[Path]:
-    """Yield folders of trials and of inputs that nobody needs.
-
-    What the store does not know is kept: it may be known, and under way, in another store of the same home.
-    """
+    """Yield folders of ended trials and closed tasks; an unknown one may be another store's of this home."""
     for folder in _folders(context.home / "trials"):
         if (trial := context.trials.peek(folder.name)) is not None and trial.has_ended:
             yield folder

@@ -1,8 +1,4 @@
-"""The idempotent parts that jobs are made of. Each may be cut off anywhere and done again.
-
-A part asks what is already so, and does the rest: a workspace that stands is not made again, an
-agent that was started is attached to, a result that is recorded stays.
-"""
+"""The idempotent parts that jobs are made of: each asks what is already so, and does the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -123,9 +119,14 @@ def _with_screen(context: EngineContext, run: Run) -> Run:
 async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
     """Run the project's setup commands once, their output kept; a failing one fails the run."""
     folder = setup_folder(context, run)
+    script = "\n".join(
+        f"printf '$ %s\\n' {quoted}\n"
+        f"sh -c {quoted} || {{ code=$?; printf 'fleet-setup: %s\\n' {quoted} >&2; exit $code; }}"
+        for quoted in map(shlex.quote, settings.setup_commands)
+    )
     await context.member.shim.start(
         folder,
-        argv=("sh", "-c", _setup_script(settings.setup_commands)),
+        argv=("sh", "-c", script),
         env=agent_environment(context, run),
         cwd=run.workspace,
         marker=run.id,
@@ -140,15 +141,6 @@ async def _set_up(context: EngineContext, run: Run, settings: Settings) -> None:
 def setup_folder(context: EngineContext, run: Run) -> str:
     """Each job has a setup of its own: one that failed can be tried again with the next prompt."""
     return str(context.member.run_folder(run.id) / f"setup-{run.job}")
-
-
-def _setup_script(commands: Sequence[str]) -> str:
-    """Chain the commands; the one that fails is named on stderr, the last thing there."""
-    return "\n".join(
-        f"printf '$ %s\\n' {quoted}\n"
-        f"sh -c {quoted} || {{ code=$?; printf 'fleet-setup: %s\\n' {quoted} >&2; exit $code; }}"
-        for quoted in map(shlex.quote, commands)
-    )
 
 
 async def launch(context: EngineContext, run_id: RunId) -> bool:

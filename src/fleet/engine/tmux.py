@@ -1,8 +1,4 @@
-"""An agent's own screen: one tmux server per run, so that no run can disturb another.
-
-A server of its own also gives each agent the environment of now, not that of whenever a shared
-server was first started, and it ends with its only session.
-"""
+"""An agent's own screen: a tmux server per run, with the environment of now, that no other run disturbs."""
 
 from __future__ import annotations
 

@@ -46,10 +46,7 @@ class Boundary(Protocol):
         ...
 
     def keep(self, project: str, run: str, before: Guarded, found: Sequence[Outside]) -> list[Outside]:
-        """Keep the old values of changes; return these with where that is.
-
-        Commits are kept under a ref; files of configuration in the home, readable by its owner alone.
-        """
+        """Keep the old values: commits under a ref, files in the home, for its owner alone. Return where."""
         ...
 
     def restore(self, project: str, run: str, found: Outside) -> None:

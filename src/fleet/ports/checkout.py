@@ -9,16 +9,10 @@ from fleet.domain.trial import Patch
 
 
 class Checkouts(Protocol):
-    """All calls block (use a thread) and may be repeated.
-
-    A checkout is a repository of its own: whatever is done in it, also with git, reaches no other.
-    """
+    """All calls block, and may be repeated. What is done in a checkout, also with git, reaches no other."""
 
     def make(self, repository: str, commit: str, path: str, *, patches: Sequence[Patch] = ()) -> None:
-        """Make a checkout of a commit, with some of its paths as they are in other commits.
-
-        Does nothing where it stands. Raises `GitFailed` for a commit that is not there.
-        """
+        """Make a checkout of a commit, unless it stands, with some paths as in others. Raises `GitFailed`."""
         ...
 
     def lock(self, path: str) -> None:

@@ -27,9 +27,5 @@ class PullRequest:
 
 class Forge(Protocol):
     def ensure_request(self, draft: Draft) -> PullRequest:
-        """Return the open pull request of a branch; open one if there is none.
-
-        Blocks. Raises `Unavailable` where it cannot be reached or does not let us in, `Failed` where it
-        refuses.
-        """
+        """Return the open pull request of a branch, or open one. Blocks. Raises `Unavailable` or `Failed`."""
         ...

@@ -46,8 +46,5 @@ class History(Protocol):
         ...
 
     def restore(self, repository: str, parent: str, source: str, paths: Sequence[str], message: str) -> str:
-        """Return a commit upon another that has some paths just as a third one has them, or has none of them.
-
-        As with `write`, the same call gives the same commit.
-        """
+        """As `write`, with some paths just as a third commit has them, or has none of them."""
         ...

@@ -37,19 +37,13 @@ class Merging(Protocol):
         ...
 
     def forecast(self, repository: str, pairs: Sequence[tuple[str, str]]) -> list[Clash | None]:
-        """Return what `git merge` would say to each pair: what is in the way, or None for a clean merge.
-
-        The first of a pair is what is checked out, the second what is merged into it.
-        """
+        """Return why `git merge` would not merge the second of each pair into the first; None: it would."""
         ...
 
     def protected_changes(
         self, repository: str, ours: str, theirs: str, gates: Sequence[str]
     ) -> tuple[str, ...]:
-        """Return what a commit changes, since it left another, of what decides how work is judged.
-
-        That is fleet's own settings, files that the gates name, and the configuration of CI and of tests.
-        """
+        """Return what a commit changes, since it left another, of settings, gate files, CI or test setup."""
         ...
 
     def tip(self, repository: str, ref: str) -> str:
@@ -86,10 +80,7 @@ class Merging(Protocol):
         ...
 
     def push(self, repository: str, remote: str, branch: str) -> None:
-        """Push a branch to the branch of that name, never over what others have pushed.
-
-        Raises `Conflict` if they have, `GitFailed` if it cannot be done.
-        """
+        """Push a branch; raises `Conflict` if others have pushed to it, `GitFailed` if it cannot be done."""
         ...
 
     def leftover_markers(self, repository: str, commit: str, *, since: Sequence[str]) -> tuple[str, ...]:

@@ -38,10 +38,7 @@ class Repositories(Protocol):
         ...
 
     def diff_text(self, place: Place, *, stat: bool = False) -> str:
-        """Return all that the run changed since its base, uncommitted and untracked files included.
-
-        Works for a removed workspace too, from its branch and its snapshot.
-        """
+        """Return all that a run changed since its base, untracked files too; also of a removed workspace."""
         ...
 
     def find_remains(self, place: Place) -> Remains:
@@ -65,10 +62,7 @@ class Repositories(Protocol):
         ...
 
     def drop_branch(self, folder: str, branch: str, tip: str) -> None:
-        """Delete a branch that still points to a commit, unless a working tree has it checked out.
-
-        Raises `Conflict` if one has, and `GitFailed`.
-        """
+        """Delete a branch that still points to a commit. Raises `Conflict` (checked out) or `GitFailed`."""
         ...
 
     def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:

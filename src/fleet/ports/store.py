@@ -60,10 +60,7 @@ class Store(Protocol):
     def find(
         self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
     ) -> Sequence[Record]:
-        """Return the records of a kind in the order of their keys, those past `after`.
-
-        With a `field`, only those whose field of that name has that value.
-        """
+        """Return a kind's records past `after`, by key; with a `field`, those whose field has that value."""
         ...
 
     def append(self, stream: str, events: Iterable[Mapping[str, Json]], *, expect: int | None = None) -> int:

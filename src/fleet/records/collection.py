@@ -97,10 +97,7 @@ class Collection(Generic[Item]):
         stream: str = "",
         events: Sequence[Mapping[str, Json]] = (),
     ) -> Item:
-        """Apply a pure change to the newest version of an item, however many others write to it.
-
-        What there is to tell of the change goes to a stream in the same write.
-        """
+        """Apply a pure change to the newest version of an item; its events are in the same write."""
         return self._update(key, change, stream, lambda before, after: events if after != before else ())
 
     def _update(

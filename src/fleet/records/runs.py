@@ -65,8 +65,6 @@ class Runs(Collection[Run]):
         if held.body.get("run") != run.id:
             self._store.put(replace(held, body={"run": run.id, "at": time.time()}))
 
-    # events
-
     def change(
         self,
         run_id: RunId,

@@ -65,10 +65,7 @@ class Tasks(Collection[Task]):
     def update_held(
         self, task_id: TaskId, claim: Claim, change: Callable[[Task], Task], kind: str, text: str
     ) -> Task:
-        """Change a task as its holder, and note it in its log: both or neither.
-
-        Raises `Fenced` if somebody else holds it by now, or nobody does.
-        """
+        """Change a task as its holder and note it, both or neither; raise `Fenced` if it is so no more."""
 
         def fenced(task: Task) -> Task:
             if task.claim != claim or task.state is not TaskState.IN_PROGRESS:
@@ -76,8 +73,6 @@ class Tasks(Collection[Task]):
             return change(task)
 
         return self.update_noted(task_id, fenced, kind, text)
-
-    # dependencies
 
     def link(self, task_id: TaskId, dep: TaskId) -> None:
         """Note that one task waits for another. To note it twice is to note it once."""
@@ -93,8 +88,6 @@ class Tasks(Collection[Task]):
     def dependents(self, dep: TaskId) -> list[TaskId]:
         """Return the tasks that wait, or waited, for another one."""
         return [TaskId(str(record.body["task"])) for record in find_all(self._store, DEP, "on", dep)]
-
-    # its log
 
     def note(self, task_id: TaskId, kind: str, text: str, *, by: str = "") -> None:
         self._store.append(_stream(task_id), [_entry(kind, text, by)])
@@ -179,8 +172,6 @@ class QueueState:
         rewrite(self._store, STATE, LEDGER, changed)
         return new
 
-    # holds
-
     def holds(self) -> dict[str, Hold]:
         records = self._store.find(HOLD)
         return {record.key: _decode_hold(record) for record in records}
@@ -229,8 +220,6 @@ class QueueState:
                 continue
             self.change_ledger(lambda ledger: ledger.count_end(coder, is_crash=False))
             return True
-
-    # pausing
 
     def pause(self, reason: str) -> None:
         rewrite(self._store, STATE, PAUSE, lambda _: {"reason": reason, "at": time.time()})

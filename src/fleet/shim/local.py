@@ -1,7 +1,4 @@
-"""The shim on this machine: started without a detour, and who is left of a run is seen without it.
-
-To start a process takes longer than all else that is done to start an agent: each that is not needed counts.
-"""
+"""The shim on this machine, with no process that is not needed: they take longest when an agent starts."""
 
 from __future__ import annotations
 
