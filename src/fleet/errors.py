@@ -92,10 +92,6 @@ class FleetError(Exception):
             for part in self.hint_parts
         )
 
-    @hint.setter
-    def hint(self, text: str) -> None:
-        self.hint_parts = (text,)
-
 
 class Failed(FleetError):
     exit_code = 1

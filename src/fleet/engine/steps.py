@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -44,7 +43,7 @@ async def prepare(context: EngineContext, run_id: RunId, job: int) -> bool:
     if run.wanted is not Wanted.RUN:
         return False
     settings = context.settings_for(run.project)
-    free = shutil.disk_usage(context.home).free >> 20
+    free = context.member.free_mb()
     if free < settings.limits_min_free_mb:
         raise DiskFull(str(context.home), free, settings.limits_min_free_mb)
     await context.note(run)
