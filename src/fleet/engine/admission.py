@@ -92,7 +92,7 @@ class AdmissionControl:
             if reservation.host != self._context.host:
                 continue
             task = self._tasks.peek(name)
-            run = self._context.runs.peek(task.run) if task and task.run else None
+            run = self._context.runs.of_task(task)
             if run is not None and run.host != self._context.host:
                 run = None
             is_held = task and task.state is TaskState.IN_PROGRESS and task.owner == self._context.host

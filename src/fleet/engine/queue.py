@@ -167,7 +167,7 @@ class Queue:
 
     def _advance(self, task: Task) -> None:
         """Bring a held task one step further, if there is one."""
-        run = self._context.runs.peek(task.run) if task.run else None
+        run = self._context.runs.of_task(task)
         if run is not None and run.prompts >= task.turn and not self._attempts.is_given(task, run):
             task = self._attempts.renumber(task, run)
         if run is not None and run.prompts >= task.turn:
@@ -358,7 +358,7 @@ class Queue:
         answers = self._files.unheard(task)
         if task.question not in {question.id for question in answers}:
             return
-        run = self._context.runs.peek(task.run) if task.run else None
+        run = self._context.runs.of_task(task)
         goes_on = run is not None and self._context.can_resume(run)
         told, given = tell_answers(answers), run.prompts if run else 0
 

@@ -51,7 +51,7 @@ def _stale(context: EngineContext) -> Iterator[Path]:
     for folder in _folders(context.home / "inputs"):
         task = context.tasks.peek(folder.name)
         if task is not None and task.state is TaskState.CLOSED:
-            run = context.runs.peek(task.run) if task.run else None
+            run = context.runs.of_task(task)
             if run is None or not run.has_work:
                 yield folder
 
