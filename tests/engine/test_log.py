@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ from fleet.domain.event import Event, EventKind
 from fleet.domain.ids import RunId
 from fleet.domain.run import Run
 from fleet.engine.follow import turn_start
-from fleet.engine.log import Position, RunLog, shorten
+from fleet.engine.log import Position, RunLog, Threads, shorten
 from fleet.errors import Stale
 from fleet.records.runs import Runs
 
@@ -26,7 +25,7 @@ def said(text: str) -> Event:
 def test_a_log_opened_again_knows_the_story_and_the_position() -> None:
     async def play() -> None:
         runs = Runs(MemoryStore())
-        with ThreadPoolExecutor(1) as thread:
+        with Threads(1) as thread:
             first = await RunLog.open(runs, RUN, thread)
             await first.add(turn_start(1, "go", fresh=True), Event(kind=EventKind.STATE, text="running"))
             await first.add(said("one"), position=Position(out=10, hooks=3))
@@ -41,7 +40,7 @@ def test_a_log_opened_again_knows_the_story_and_the_position() -> None:
 def test_a_new_process_is_read_from_its_beginning_and_a_pasted_prompt_from_where_it_was() -> None:
     async def play() -> None:
         runs = Runs(MemoryStore())
-        with ThreadPoolExecutor(1) as thread:
+        with Threads(1) as thread:
             log = await RunLog.open(runs, RUN, thread)
             await log.add(turn_start(1, "go", fresh=True))
             await log.add(said("one"), position=Position(out=10))
@@ -62,7 +61,7 @@ def test_a_record_changes_with_what_is_told_of_it_and_not_for_a_writer_who_is_be
         def become(said: str) -> Callable[[Run], Run]:
             return lambda run: replace(run, said=said)
 
-        with ThreadPoolExecutor(1) as thread:
+        with Threads(1) as thread:
             one, other = await RunLog.open(runs, RUN, thread), await RunLog.open(runs, RUN, thread)
             changed = await one.change(become("first"), lambda before, after: [said(after.said)])
             assert changed.said == runs.get(RUN).said == "first"
@@ -80,7 +79,7 @@ def test_a_record_changes_with_what_is_told_of_it_and_not_for_a_writer_who_is_be
 def test_of_two_writers_the_one_behind_is_refused_and_catches_up() -> None:
     async def play() -> None:
         runs = Runs(MemoryStore())
-        with ThreadPoolExecutor(1) as thread:
+        with Threads(1) as thread:
             one, other = await RunLog.open(runs, RUN, thread), await RunLog.open(runs, RUN, thread)
             await one.add(said("first"))
             with pytest.raises(Stale):
