@@ -9,7 +9,7 @@ import pytest
 
 from fleet.interfaces import shell_syntax
 from fleet.interfaces.cli.main import cli
-from fleet.interfaces.mcp.operations import tool_for
+from fleet.interfaces.mcp.sets import tool_for
 from fleet.operations.reading import read
 from fleet.operations.registry import all_operations
 from fleet.operations.spec import Field, Next, Operation, Shape

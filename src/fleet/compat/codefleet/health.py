@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleet.compat.codefleet.tools import tool
 from fleet.domain.event import Json
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
-from fleet.interfaces.mcp.operations import tools_for
+from fleet.interfaces.mcp.sets import tools_for
 from fleet.interfaces.mcp.tool import Answer, Call
 from fleet.operations.fields import flag, string, strings, table
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleet.domain.event import Json
-from fleet.interfaces.mcp.operations import SHORT
+from fleet.interfaces.mcp.sets import SHORT
 from fleet.interfaces.mcp.tool import Answer, Call, Fields, Tool
 from fleet.operations.fields import integer, objects, string, strings
 

@@ -12,7 +12,7 @@ from fleet.domain.event import Json
 from fleet.domain.prompt_task import OVER
 from fleet.domain.spawn import Access
 from fleet.interfaces.mcp.hints import RELEASING, hint_here
-from fleet.interfaces.mcp.operations import SHORT
+from fleet.interfaces.mcp.sets import SHORT
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
 from fleet.operations.common import UsageCount
 from fleet.operations.fields import flag, integer, number, string, strings, table

@@ -82,7 +82,7 @@ def _newest(fleet: Fleet) -> list[tuple[Run, str | None]]:
 def _read(uri: str, fleet: Fleet) -> tuple[str, str]:
     from fleet.compat.codefleet.workers import result_of
     from fleet.domain.spawn import Caller
-    from fleet.interfaces.mcp.operations import line_of
+    from fleet.interfaces.mcp.sets import line_of
     from fleet.operations.call import Call
     from fleet.operations.runs import ListRuns, ReadDiff, ReadLog, ShowRun, find_run
 
