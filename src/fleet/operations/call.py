@@ -35,11 +35,7 @@ class Call:
         return self.caller.run.id if self.caller.run else ""
 
     def is_agent_of(self, task: Task) -> bool:
-        """Whether the agent that works on a task calls.
-
-        Raises `Fenced` for an agent of an earlier attempt at it, and `Refused` for one that has neither the
-        task nor started it.
-        """
+        """Whether the agent of a task calls; `Fenced` for one of an earlier attempt, `Refused` for others."""
         run = self.caller.run
         if run is None or task.run == run.id:
             return run is not None

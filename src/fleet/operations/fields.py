@@ -16,10 +16,7 @@ UNITS = ("id", "ref", "seconds", "usd")  # last words of names that say what a v
 
 
 class Field:
-    """One input of an operation, or one value of an output.
-
-    Front ends read what they need of it; a declaration sets what differs from these defaults.
-    """
+    """An input of an operation, or a value of an output; declarations set what differs from the defaults."""
 
     name: str = ""
     kind: str = "string"  # the function below that makes it; `texts_by_name` makes a table

@@ -74,10 +74,7 @@ def hash_of(content: bytes | None) -> str:
 
 
 def plan_edit(piece: Piece, known: ConfigEdit | None, kept: KeptCopies) -> Change:
-    """Return what has to be done so that a piece is in its file. Raises `InvalidInput` for a broken file.
-
-    What somebody else has put there stays, and so does what is ours but was changed by somebody else.
-    """
+    """Return how a piece gets into its file, unless others have one there; `InvalidInput` if it is broken."""
     content = read_content(piece.file)
     found = _found(piece, content)
     named = (*(known.clients if known else ()), *piece.clients)

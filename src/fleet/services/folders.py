@@ -92,10 +92,7 @@ def is_for_agents(home: Path, folder: str) -> bool:
 
 
 def require_own_repository(runs: Runs, folder: str, project: str) -> None:
-    """Raise `Conflict` if a workspace was made to lead to another repository than the one it was made from.
-
-    A repository that an agent has inside its workspace is one of its own.
-    """
+    """Raise `Conflict` if a workspace leads to a repository that is neither its own nor inside of it."""
     run = run_at(runs, folder) if may_be_workspace(os.path.realpath(folder)) else None
     if run is None or project == run.project:
         return

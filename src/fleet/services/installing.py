@@ -48,11 +48,7 @@ class Installer:
     def install(
         self, clients: Sequence[str], scope: Scope, skills: Sequence[str], *, is_dry: bool = False
     ) -> list[Change]:
-        """Register the server, and write the skills; return what was done, file by file.
-
-        A file that has it all is not touched. Raises `InvalidInput` for a broken file, `Unavailable` for one
-        that cannot be written, before anything is.
-        """
+        """Register the server and write the skills; what cannot be written is told before any file is."""
         chosen = self._chosen(clients)
         project = self._project(scope)
         with self._locked(is_dry):

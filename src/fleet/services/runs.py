@@ -201,10 +201,7 @@ class RunService:
         return (shown or found)[-1]
 
     def matching(self, patterns: Sequence[str], *, batch: str = "", folder: str = ".") -> list[Run]:
-        """Return the shown runs whose branch matches a glob, or that are named by their id or batch.
-
-        Inside a repository a glob means its own runs, be there any or none; elsewhere those of all.
-        """
+        """Return the runs of an id or batch, or whose branch matches a glob; in a repository only its own."""
         shown = self.list()
         project = _project_of(folder, shown)
         return [

@@ -458,10 +458,7 @@ def _cleaned(run: Run) -> Run:
 
 
 def _waiting_for(task: Task, seen: Collection[TaskId], is_open: Collection[TaskId]) -> Task:
-    """Return a task that waits for those of the dependencies just seen that are open; others stay.
-
-    One that has been started is not made to wait again.
-    """
+    """Return a task that waits for those just seen that are open, unless it has started; others stay."""
     is_to_start = task.state is TaskState.OPEN
     unmet = tuple(
         dep

@@ -1,8 +1,4 @@
-"""The `fleet` command: finds a command by name, runs it, and puts errors into words and exit codes.
-
-The names and one-line helps of all commands stand in a table here, so that `fleet --help` and a
-typing error load no command at all, and each command loads itself alone.
-"""
+"""The `fleet` command: finds commands in a table, loads the one called, words errors and exit codes."""
 
 from __future__ import annotations
 

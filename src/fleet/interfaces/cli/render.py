@@ -1,8 +1,4 @@
-"""Text for people: tables, ages, colours. The only module of the command line that prints.
-
-Results go to stdout, talk goes to stderr. Tables are drawn by hand, because loading a library for
-them takes longer than everything else `fleet list` does.
-"""
+"""Text for people, the only module that prints. Tables are drawn by hand: a library takes longer to load."""
 
 from __future__ import annotations
 

@@ -135,10 +135,7 @@ class ToolCall:
             raise
 
     def _with_needs(self, call: Call, answer: Answer) -> Answer:
-        """Return an answer with what keeps it until a person does something; and note whether that is so.
-
-        An agent can do nothing about it: it goes on waiting.
-        """
+        """Return an answer with what holds it until a person acts, and note that; an agent waits on."""
         names = _named_in(answer)
         hold = hint_here(call.fleet.prompt_tasks.hold_on(names), RELEASING)
         self._needs_person = call.caller.run is None and (
