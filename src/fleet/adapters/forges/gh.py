@@ -21,10 +21,8 @@ class GhForge:
             return PullRequest(branch=draft.branch, url=url, is_new=True)
         if url := self._open_request(draft):  # somebody else has just opened it
             return PullRequest(branch=draft.branch, url=url, is_new=False)
-        raise Failed(
-            f"`gh pr create` opened no pull request for {draft.branch!r}: {_last_line(done.stderr)}",
-            hint="run `gh auth status`, or `gh pr create` by hand to see more",
-        )
+        problem = f"`gh pr create` opened no pull request for {draft.branch!r}: {_last_line(done.stderr)}"
+        raise Failed(problem, hint="run `gh auth status`, or `gh pr create` by hand to see more")
 
     def _open_request(self, draft: Draft) -> str:
         asked = ("pr", "list", f"--head={draft.branch}", f"--base={draft.into}", "--state=open")

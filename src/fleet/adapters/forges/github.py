@@ -34,10 +34,8 @@ class GithubForge:
     def ensure_request(self, draft: Draft) -> PullRequest:
         remote = _REMOTE.match(draft.remote_url)
         if not remote:
-            raise InvalidInput(
-                "the remote is no repository of a forge: its URL has no owner and name",
-                hint="name another one with `fleet config set merge.remote NAME`",
-            )
+            problem = "the remote is no repository of a forge: its URL has no owner and name"
+            raise InvalidInput(problem, hint="name another one with `fleet config set merge.remote NAME`")
         owner, name = remote[1], remote[2]
         path = f"/repos/{urllib.parse.quote(owner)}/{urllib.parse.quote(name)}/pulls"
         asked = {"head": f"{owner}:{draft.branch}", "base": draft.into, "state": "open"}

@@ -344,20 +344,16 @@ class PostgresStore(SqlStore):
     def _check_server(self, connection: _Connection) -> None:
         if connection.info.server_version < OLDEST_SERVER * 10_000:
             found = connection.info.server_version // 10_000
-            raise StoreUnusable(
-                f"{self._place} is on PostgreSQL {found}, and fleet needs {OLDEST_SERVER} or newer",
-                hint="upgrade the server, or name another in database.url",
-            )
+            problem = f"{self._place} is on PostgreSQL {found}, and fleet needs {OLDEST_SERVER} or newer"
+            raise StoreUnusable(problem, hint="upgrade the server, or name another in database.url")
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             hint = "make another database with `createdb --encoding=UTF8 --template=template0 NAME`"
             raise StoreUnusable(f"{self._place} holds text as {encoding}, and fleet needs UTF8", hint=hint)
 
     def _damaged(self, reason: str) -> StoreUnusable:
-        return StoreUnusable(
-            f"{self._place} holds a record that is damaged ({reason}); nothing was changed in it",
-            hint="restore a backup of its schema `fleet`",
-        )
+        problem = f"{self._place} holds a record that is damaged ({reason}); nothing was changed in it"
+        return StoreUnusable(problem, hint="restore a backup of its schema `fleet`")
 
     @contextmanager
     def _in_our_words(self) -> Generator[None]:

@@ -99,11 +99,8 @@ def recall(git_dir: Path) -> Mapping[str, Copied]:
     except (ValueError, RecursionError) as exc:
         log.warning("workspace.copies_forgotten", extra={"git_dir": str(git_dir), "reason": str(exc)})
         return {}
-    return {
-        name: file
-        for name, file in copied.items()
-        if folders.is_inside(name) and ".git" not in name.split("/")
-    }
+    names = [name for name in copied if folders.is_inside(name) and ".git" not in name.split("/")]
+    return {name: copied[name] for name in names}
 
 
 def without_copies(git_dir: Path, workspace: Path, names: Collection[str]) -> list[str]:
@@ -143,11 +140,8 @@ def _size(path: Path) -> int:
 
 def find_outdated(repository: Path, workspace: Path, repeated: Mapping[str, str]) -> list[str]:
     """Return those files that the user's file, of which they are a copy, would not give back any more."""
-    return [
-        name
-        for name, source in repeated.items()
-        if not folders.are_equal(workspace / name, repository / source)
-    ]
+    pairs = ((name, workspace / name, repository / source) for name, source in repeated.items())
+    return [name for name, copy, original in pairs if not folders.are_equal(copy, original)]
 
 
 def find_unchanged(repository: Path, workspace: Path, copied: Mapping[str, Copied]) -> set[str]:
@@ -200,7 +194,5 @@ def _refuse_escape(root: Path, path: Path, name: str) -> None:
 
 
 def _leaves(name: str) -> InvalidInput:
-    return InvalidInput(
-        f"{name!r} cannot be copied into a workspace: it leads out of the repository",
-        hint="name files relative to the repository's top folder",
-    )
+    problem = f"{name!r} cannot be copied into a workspace: it leads out of the repository"
+    return InvalidInput(problem, hint="name files relative to the repository's top folder")

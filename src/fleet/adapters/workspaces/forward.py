@@ -63,10 +63,8 @@ def free_tree(folder: Path, common: Path) -> None:
 
 def _refuse_changed(tree: _Tree, ref: str, commit: str, *, before: str) -> None:
     if tree.is_changed(since=before):
-        raise Conflict(
-            f"{tree.folder} has changes that are not committed, and {ref} is checked out in it",
-            hint=f"commit them or put them aside with `git stash` in {tree.folder}",
-        )
+        problem = f"{tree.folder} has changes that are not committed, and {ref} is checked out in it"
+        raise Conflict(problem, hint=f"commit them or put them aside with `git stash` in {tree.folder}")
     if unknown := tree.in_the_way(before, commit):
         named = ", ".join(map(repr, unknown[:_MOST_NAMED]))
         more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""

@@ -96,10 +96,8 @@ class UserCheckout:
     def make(self, place: Place, *, copy: Sequence[str]) -> None:
         """Make sure that what will be found changed was changed by the agent."""
         if git("status", "--porcelain", "--untracked-files=normal", cwd=place.repository).strip():
-            raise Conflict(
-                f"{place.repository} has changes that are not committed, and an agent was to work there",
-                hint="commit them or put them aside, then have the stage done again",
-            )
+            problem = f"{place.repository} has changes that are not committed, and an agent was to work there"
+            raise Conflict(problem, hint="commit them or put them aside, then have the stage done again")
         if git("rev-parse", "HEAD", cwd=place.repository).decode().strip() != place.base_sha:
             raise Conflict(f"{place.repository} was moved to another commit meanwhile", hint="try again")
 

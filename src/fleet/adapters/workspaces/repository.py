@@ -155,10 +155,8 @@ def _ask(folder: str, base_ref: str) -> list[str]:
 
 def _refuse_reftable(common: str) -> None:
     if Path(common, "reftable").is_dir():
-        raise UnusableRepository(
-            f"the repository {common!r} keeps its refs as reftable, which fleet cannot use",
-            hint="run `git refs migrate --ref-format=files`",
-        )
+        problem = f"the repository {common!r} keeps its refs as reftable, which fleet cannot use"
+        raise UnusableRepository(problem, hint="run `git refs migrate --ref-format=files`")
 
 
 def _main_of(git_dir: str) -> str:

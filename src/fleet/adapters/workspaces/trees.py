@@ -220,10 +220,8 @@ class TreeWriter:
             tree = self._stage(add=wrong, delete=[*wrong, *found.gone])
             found = self._compare(tree)
         name = next(iter((*found.unequal, *found.gone)))
-        raise Failed(
-            f"{str(self.site.path)!r} cannot be saved: {name!r} cannot be read back from the repository",
-            hint=f"nothing was removed; run `git -C {self.site.place.repository} fsck`",
-        )
+        problem = f"{str(self.site.path)!r} cannot be saved: {name!r} cannot be read back from the repository"
+        raise Failed(problem, hint=f"nothing was removed; run `git -C {self.site.place.repository} fsck`")
 
     def _compare(self, tree: str) -> Comparison:
         skipped = {*self.seen.aside, *self.filtered, *self.absent}

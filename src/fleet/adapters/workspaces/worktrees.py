@@ -218,10 +218,8 @@ def claim_branch(site: Site, tip: str) -> None:
             problem = f"branch {site.place.branch!r} cannot be made: {exc.reason}"
             raise BranchTaken(problem, hint="choose another name") from exc
         if branch.checked_out_at:
-            raise Conflict(
-                f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}",
-                hint="switch that checkout to another branch",
-            ) from exc
+            problem = f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}"
+            raise Conflict(problem, hint="switch that checkout to another branch") from exc
 
 
 class Branch(NamedTuple):
