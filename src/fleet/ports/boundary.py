@@ -35,15 +35,12 @@ class Boundary(Protocol):
     def content(self, path: str) -> Content: ...
     def pin(self, place: Place, taken: Guarded) -> None:
         """Run a workspace's filters as they are configured in a state, unless that was said before."""
-        ...
 
     def unpin(self, place: Place) -> None:
         """Run filters for a workspace as they are configured, again."""
-        ...
 
     def put_back(self, project: str, found: Outside) -> None:
         """Point a recovery ref to where it pointed before."""
-        ...
 
     def keep(self, project: str, run: str, before: Guarded, found: Sequence[Outside]) -> list[Outside]:
         """Keep the old values: commits under a ref, files in the home, for its owner alone. Return where."""
@@ -51,8 +48,6 @@ class Boundary(Protocol):
 
     def restore(self, project: str, run: str, found: Outside) -> None:
         """Bring the old value back; what is there now is kept as well. Raises `Conflict`."""
-        ...
 
     def forget(self, run: str) -> None:
         """Delete what is kept in the home of a run's changes."""
-        ...

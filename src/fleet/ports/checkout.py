@@ -13,12 +13,9 @@ class Checkouts(Protocol):
 
     def make(self, repository: str, commit: str, path: str, *, patches: Sequence[Patch] = ()) -> None:
         """Make a checkout of a commit, unless it stands, with some paths as in others. Raises `GitFailed`."""
-        ...
 
     def lock(self, path: str) -> None:
         """Take away the right to write to it: it is there to be looked at."""
-        ...
 
     def discard(self, path: str) -> None:
         """Remove it. Nothing in it is anybody's work."""
-        ...

@@ -69,11 +69,9 @@ class Merging(Protocol):
         locked as git itself does it until the ref has moved, and taken back if that cannot be moved; cut off
         in between, the next call finishes it.
         """
-        ...
 
     def unlock(self, repository: str, ref: str) -> None:
         """Free the working tree that a landing on a branch has locked when it was killed, if there is one."""
-        ...
 
     def remote_url(self, repository: str, remote: str) -> str:
         """Return where a remote is; "" if there is none of that name."""
@@ -81,7 +79,6 @@ class Merging(Protocol):
 
     def push(self, repository: str, remote: str, branch: str) -> None:
         """Push a branch; raises `Conflict` if others have pushed to it, `GitFailed` if it cannot be done."""
-        ...
 
     def leftover_markers(self, repository: str, commit: str, *, since: Sequence[str]) -> tuple[str, ...]:
         """Return the paths in which a commit has conflict markers that none of the others has."""

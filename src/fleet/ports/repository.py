@@ -51,7 +51,6 @@ class Repositories(Protocol):
         Its recovery ref must lead to the commit `sha`, if one is given. Raises `NotFound` if it does not,
         `UnusableRepository` (none there any more) or `GitFailed` (an object that cannot be read).
         """
-        ...
 
     def kept_names(self, place: Place) -> tuple[str, ...]:
         """Return the files of a removed workspace that its snapshot cannot hold and that lie in `.kept`."""
@@ -63,12 +62,9 @@ class Repositories(Protocol):
 
     def drop_branch(self, folder: str, branch: str, tip: str) -> None:
         """Delete a branch that still points to a commit. Raises `Conflict` (checked out) or `GitFailed`."""
-        ...
 
     def publish(self, folder: str, remote: str, commit: str, ref: str) -> None:
         """Push a commit to a ref of a remote that nobody else writes to. Raises `GitFailed`."""
-        ...
 
     def obtain(self, folder: str, remote: str, ref: str) -> None:
         """Fetch what another host published there. Raises `GitFailed`."""
-        ...

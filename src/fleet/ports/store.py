@@ -55,7 +55,6 @@ class Store(Protocol):
 
     def remove(self, record: Record) -> None:
         """Delete the record if nobody has changed it since it was read; else raise `Stale`."""
-        ...
 
     def find(
         self, kind: str, field: str = "", value: str = "", *, after: str = "", limit: int = 10_000
@@ -83,7 +82,6 @@ class Store(Protocol):
 
     def checkpoint(self) -> None:
         """Bring all that was written to where it stays. For stores that have files, when nobody writes."""
-        ...
 
     def close(self) -> None: ...
 

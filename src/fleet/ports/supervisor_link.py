@@ -33,11 +33,9 @@ class SupervisorLink(Protocol):
 
     def ensure_up(self) -> None:
         """Start a supervisor if none runs, and wait until one is past its start."""
-        ...
 
     def wake(self) -> None:
         """Make the supervisor look at the store now; start one if none runs. It does not wait for more."""
-        ...
 
     def stop(self) -> bool:
         """Ask the supervisor to end; agents run on. Return whether there was one."""

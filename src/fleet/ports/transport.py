@@ -29,7 +29,6 @@ class Transport(Protocol):
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
         """Put a file in place whole, replacing an older one; missing folders are made (0700)."""
-        ...
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Return up to `limit` bytes of a file from `offset`; b"" past its end or when it is not there."""
@@ -47,6 +46,5 @@ class Transport(Protocol):
 
         It is a hint: it may return early, and says nothing of what happened.
         """
-        ...
 
     async def close(self) -> None: ...

@@ -57,7 +57,6 @@ class Workspaces(Protocol):
         `copy` are the project's credential files; what `.worktreeinclude` names is copied too.
         Does nothing where the workspace already stands. Raises `BranchTaken` if the branch exists.
         """
-        ...
 
     def git_folders(self, place: Place) -> tuple[str, ...]:
         """Return the repository's git folder and the workspace's own, if they are outside of it."""
@@ -87,4 +86,3 @@ class Workspaces(Protocol):
 
     def restore(self, place: Place, ref: str) -> None:
         """Bring a removed workspace back as it was: files, modes, untracked ones too, and its branch."""
-        ...
