@@ -68,10 +68,6 @@ class Trial:
         is_whole = len(self.answers) == len(self.commands) * self.times
         return self.state is TrialState.ENDED and is_whole and all(one.is_yes for one in self.answers)
 
-    @property
-    def may_begin_anew(self) -> bool:
-        return self.attempt < MOST_ATTEMPTS
-
     def begin_anew(self) -> Trial:
         """Return the trial after a lost command. All run again: what others left for it may be lost, too."""
         return replace(self, attempt=self.attempt + 1, answers=())

@@ -35,8 +35,6 @@ class Attempts:
         self._pauses = pauses
         self._files = files
 
-    # runs are made and prompted
-
     def make(self, task: Task) -> None:
         if task.is_shared:  # by one agent at a time; another's end brings the next look
             others = self._context.runs.find("project", task.project)
@@ -154,8 +152,6 @@ class Attempts:
             return replace(newest, turn=max(run.prompts, newest.turn) + 1)
 
         return self._tasks.update(task.id, renumbered)
-
-    # ended turns are judged
 
     def conclude(self, task: Task, run: Run) -> Task:
         """Judge how a turn ended, and act on it; return the task as it is then."""

@@ -119,8 +119,6 @@ class EngineContext:
         """Whether other hosts work on the same store, which is not on this one then."""
         return self.wishes is not None
 
-    # records
-
     async def get(self, run_id: RunId) -> Run:
         return await self.read(self.runs.get, run_id)
 
@@ -185,8 +183,6 @@ class EngineContext:
         if self.is_sharing:
             return await self.store_threads.run(function, *args, **kwargs)
         return function(*args, **kwargs)
-
-    # places and programs
 
     def inputs_folder(self, task_id: TaskId) -> Path:
         """Return where a task's agent finds what it is to read and must not change."""

@@ -15,7 +15,7 @@ from fleet.domain.cause import Cause
 from fleet.domain.ids import TrialId, derived_run_id
 from fleet.domain.process import AgentProcess
 from fleet.domain.run import Run, Wanted
-from fleet.domain.trial import Answer, Trial, TrialState
+from fleet.domain.trial import MOST_ATTEMPTS, Answer, Trial, TrialState
 from fleet.domain.turn import Verdict
 from fleet.engine.context import RETRY_SECONDS, EngineContext
 from fleet.engine.follow import await_end, wait_for_change
@@ -175,7 +175,7 @@ async def _ask(
     await _start_gate(context, folder, command, env=environment, cwd=cwd, marker=marker)
     process = await _until_ended(context, trial, folder)
     said = await _end_gate(context, folder)
-    if process.has_ended and process.code is None and trial.may_begin_anew:
+    if process.has_ended and process.code is None and trial.attempt < MOST_ATTEMPTS:
         log.warning("trial.lost", extra={"trial_id": trial.id, "command": command, "reason": process.reason})
         return None
     seconds = round(time.monotonic() - began, 3)

@@ -173,8 +173,7 @@ class QueueState:
         return new
 
     def holds(self) -> dict[str, Hold]:
-        records = self._store.find(HOLD)
-        return {record.key: _decode_hold(record) for record in records}
+        return {record.key: _decode_hold(record) for record in self._store.find(HOLD)}
 
     def move_hold(self, seen: Hold, wait: Wait) -> Hold:
         """Give a hold another wait, unless it is not any more as it was seen; return it as it is then."""
