@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from fleet.operations import fields
 from fleet.operations.common import DiffCount, UsageCount
-from fleet.operations.fields import (
-    choice,
-    flag,
-    integer,
-    moment,
-    number,
-    shape,
-    shapes,
-    string,
-    strings,
-    table,
-)
+from fleet.operations.fields import choice, flag, integer, moment, number, shape, shapes, string, strings
 from fleet.operations.spec import Shape, iso_time
 
 TYPE_CHECKING = False
@@ -244,7 +234,7 @@ class LogRow(Shape):
 class EventRow(LogRow):
     """An entry of a run's log, as it was recorded."""
 
-    data: Mapping[str, Any] = table()
+    data: Mapping[str, Any] = fields.table()
 
     @classmethod
     def of(cls, entry: LogEntry, /, **computed: Any) -> Self:

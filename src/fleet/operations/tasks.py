@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from fleet.operations import fields
 from fleet.operations.common import ListAll
-from fleet.operations.fields import (
-    choice,
-    flag,
-    integer,
-    json,
-    moment,
-    number,
-    shape,
-    shapes,
-    string,
-    strings,
-)
+from fleet.operations.fields import choice, flag, integer, moment, number, shape, shapes, string, strings
 from fleet.operations.questions import QuestionView
 from fleet.operations.spec import Next, Operation, Shape, iso_time
 
@@ -224,7 +214,7 @@ class TaskFile(Shape):
 class ImportedTasks(Shape):
     added: tuple[str, ...] = strings()
     present: tuple[str, ...] = strings("They were here already, and stay as they are.")
-    renamed: dict[str, str] = json("Ids that another task has here, and the ids given instead.")
+    renamed: dict[str, str] = fields.json("Ids that another task has here, and the ids given instead.")
 
 
 # creating and changing

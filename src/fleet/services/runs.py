@@ -9,22 +9,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleet import errors
 from fleet.domain.batch import Wish
 from fleet.domain.event import Json
 from fleet.domain.ids import BatchId, RunId, new_batch_id, new_run_id
 from fleet.domain.run import Mode, Role, Run, RunState, Wanted, WorkspaceState
-from fleet.errors import (
-    BranchTaken,
-    CoderMissing,
-    Conflict,
-    FleetError,
-    InvalidInput,
-    Next,
-    NotFound,
-    Stale,
-    UnusableRepository,
-    WorkspaceGone,
-)
+from fleet.errors import BranchTaken, Conflict, FleetError, InvalidInput, Next, NotFound, Stale
 from fleet.ports.store import Record
 from fleet.ports.workspace import Place, Remains
 from fleet.records.runs import BRANCH, Runs, branch_key
@@ -171,7 +161,7 @@ class RunService:
             hint = f"use mode {' or '.join(sorted(facts.modes))}"
             raise InvalidInput(f"coder {facts.name!r} cannot run in {wanted} mode", hint=hint)
         if wanted == Mode.TMUX and not is_installed("tmux"):
-            raise CoderMissing("tmux mode", "tmux", "apt-get install tmux")
+            raise errors.CoderMissing("tmux mode", "tmux", "apt-get install tmux")
         return Mode(wanted)
 
     # finding
@@ -225,7 +215,7 @@ class RunService:
         is_here = run.host in ("", self._fleet.host) and not run.is_shared
         is_made = run.has_ended and run.workspace_state is WorkspaceState.READY
         if is_here and is_made and not os.path.isdir(run.workspace):  # noqa: PTH112  of any name
-            raise WorkspaceGone(run.branch, run.workspace)  # it was deleted by hand
+            raise errors.WorkspaceGone(run.branch, run.workspace)  # it was deleted by hand
         return self._change_with_prompt(run, text, _with_prompt)
 
     def _change_with_prompt(self, run: Run, text: str, change: Callable[[Run, int], Run]) -> Run:
@@ -310,7 +300,7 @@ class RunService:
         """Whether there is a branch of a name in the repository of a folder."""
         try:
             self._fleet.repositories.inspect(folder, f"refs/heads/{name}", ())
-        except (NotFound, UnusableRepository):
+        except (NotFound, errors.UnusableRepository):
             return False
         return True
 

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 
 FILES = ops.ReadTask.fields["what"].choices
 OTHER_WORDS = {
-    "add": "create",
-    "new": "create",
-    "update": "edit",
-    "delete": "close",
-    "remove": "close",
-    "rm": "close",
-    "ls": "list",
+    **dict.fromkeys(("add", "new"), "create"),
+    **dict.fromkeys(("delete", "remove", "rm"), "close"),
+    **{"update": "edit", "ls": "list"},
 }
 DEEPEST = 30  # levels of a tree that fit on a screen
 

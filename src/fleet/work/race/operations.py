@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
+from fleet.operations import fields
 from fleet.operations.common import CancelWork, DiffCount, ListWork, OfWork, ShowWork, WorkStart, WorkView
-from fleet.operations.fields import (
-    choice,
-    flag,
-    integer,
-    json,
-    moment,
-    number,
-    shape,
-    shapes,
-    string,
-    strings,
-    work_id,
-)
+from fleet.operations.fields import choice, flag, integer, moment, shape, shapes, string, strings, work_id
 from fleet.operations.spec import Next, Shape
 
 TYPE_CHECKING = False
@@ -62,8 +51,8 @@ class GateRow(Shape):
     command: str = string()
     say: str = choice(("yes", "no", "flaky", "no tests", "as before"))
     reason: str = string()
-    codes: tuple[int | None, ...] = json("Exit codes; null where it took too long.")
-    seconds: float = number()
+    codes: tuple[int | None, ...] = fields.json("Exit codes; null where it took too long.")
+    seconds: float = fields.number()
     tests: TestCount | None = shape(TestCount)
 
 
