@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
+from fleet.operations import run_shapes
 from fleet.operations.common import InRepository
 from fleet.operations.fields import choice, flag, integer, string, strings
-from fleet.operations.run_shapes import (
-    DiffPage,
-    EventRow,
-    LoadRow,
-    LogPage,
-    LogRow,
-    RemovedRun,
-    RunLine,
-    RunView,
-)
+from fleet.operations.run_shapes import DiffPage, EventRow, LogPage, LogRow, RemovedRun, RunLine, RunView
 from fleet.operations.spec import Next, Operation
 
 TYPE_CHECKING = False
@@ -214,7 +206,7 @@ class ListRuns(
             return [RunLine.of_record(one, loads.get(one.key)) for one in records], []
         found = {str(run.id): run for run in call.fleet.runs.list(everything=self.all)}
         return [
-            RunView.of_call(call, found[one.key], load=LoadRow.of_usage(loads.get(one.key)))
+            RunView.of_call(call, found[one.key], load=run_shapes.LoadRow.of_usage(loads.get(one.key)))
             for one in records
             if one.key in found
         ], []
