@@ -48,11 +48,8 @@ def ancestry_of(pid: int, proc: str = PROC) -> Ancestry:
 
 
 def live_agents(run_folder: Path, recorded: ProcessId | None, proc: str = PROC) -> tuple[Process, ...]:
-    """Return the agent of a run that is up on this machine, if there is one.
-
-    It is taken from the run's record, else from what the shim wrote down before the agent's first
-    instruction: an agent may call before its record says that it is there.
-    """
+    """Return the agent of a run that is up on this machine, if there is one."""
+    # Also as the shim has noted it: an agent may call before its record says that it is there.
     boot = boot_id(proc)
     for one in (recorded, *_noted_by_shims(run_folder)):
         stat = stat_of(one.pid, proc) if one and one.boot == boot else None

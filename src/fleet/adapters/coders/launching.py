@@ -40,11 +40,9 @@ def fits_argument(prompt: str) -> bool:
 def demand_argument(prompt: str, coder: str) -> str:
     """Return the prompt for argv; raise `InvalidInput` where it cannot be handed over that way."""
     if not fits_argument(prompt):
-        raise InvalidInput(
-            f"the prompt is too long for an argument of {coder}: {len(prompt.encode())} bytes, "
-            f"at most {LONGEST_ARGUMENT}",
-            hint="put the text into a file of the workspace and name it in the prompt",
-        )
+        size = f"{len(prompt.encode())} bytes, at most {LONGEST_ARGUMENT}"
+        hint = "put the text into a file of the workspace and name it in the prompt"
+        raise InvalidInput(f"the prompt is too long for an argument of {coder}: {size}", hint=hint)
     return prompt
 
 

@@ -157,11 +157,9 @@ class SqlStore(TextStore):
 
     def _check_not_newer(self, schema: int) -> None:
         if schema > self._newest_schema:
-            raise StoreUnusable(
-                f"{self._place} was written by a newer fleet"
-                f" (schema {schema}, this one knows {self._newest_schema})",
-                hint="update with `uv tool upgrade fleet` or `pip install --upgrade fleet`",
-            )
+            versions = f"(schema {schema}, this one knows {self._newest_schema})"
+            hint = "update with `uv tool upgrade fleet` or `pip install --upgrade fleet`"
+            raise StoreUnusable(f"{self._place} was written by a newer fleet {versions}", hint=hint)
 
 
 def check_names(*names: str) -> None:

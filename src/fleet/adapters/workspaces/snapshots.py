@@ -386,10 +386,7 @@ def _parents(site: Site, known: _Known, index: str, tree: str) -> list[str]:
 def _not_reached(
     site: Site, git_dir: Path | None, reached: list[str]
 ) -> tuple[list[str], list[CommitObject]]:
-    """Return the commits that lead to all others made in a workspace which are not reached already.
-
-    And those that cannot be anybody's parents: git cannot follow them to the run's base.
-    """
+    """Return the heads of what was made in a workspace and is not reached already; and commits cut off."""
     # git forgets the worktrees inside of it, and what their HEADs lead to, when they are moved away with it.
     own = [*([git_dir] if git_dir else ()), *worktrees.worktrees_inside(site)]
     made = [sha for folder in own for sha in commits.commits_made_in(folder)]
@@ -398,6 +395,7 @@ def _not_reached(
     except GitFailed as exc:
         if not is_loss(exc):
             raise
+    # Some cannot be anybody's parents: git cannot follow them to the run's base.
     whole = [sha for sha in made if mending.has_history(site, sha)]
     rest = commits.read_commits(site.common, {}, *(sha for sha in made if sha not in whole))
     return commits.unreachable_heads(site.common, whole, reached), [commit for commit in rest if commit]

@@ -121,10 +121,7 @@ def open_folders(workspace: Path, opened: Opened) -> None:
 
 
 def survey(workspace: Path, ignored: Collection[str], copied: Collection[str], opened: Opened) -> Survey:
-    """Walk a workspace. `ignored` is as git lists it, `copied` are files that are not the agent's.
-
-    What cannot be read is made readable, and its mode before noted in `opened`.
-    """
+    """Walk a workspace, made readable. `ignored` is as git lists it, `copied` are files not the agent's."""
     walk = _Walk(workspace=workspace, ignored=ignored, copied=copied, opened=opened)
     waiting = [("", _Kind.GITS)]
     while waiting:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from fleet.adapters.workspaces import folders, indexes, recovery, survey
 from fleet.adapters.workspaces.command import git, joined, stream_git
@@ -29,14 +29,8 @@ _TRIES = 4
 
 # What tells that a file was not touched since it was compared: inode, size, mtime and ctime.
 Stamp = tuple[int, int, int, int]
-
-
-class _Pending(NamedTuple):
-    """A file whose content is still to be compared with its object."""
-
-    name: str
-    sha: str
-    state: os.stat_result
+# A file whose content is still to be compared with its object: name, object and state.
+_Pending = tuple[str, str, os.stat_result]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,15 +72,15 @@ def compare(
         elif entry is None or not _is_same_kind(entry, state):
             found.unequal.append(name)
         else:
-            pending.append(_Pending(name, entry.sha, state))
+            pending.append((name, entry.sha, state))
     for _ in range(_MOST_UNREADABLE + 1):
         done = _compare_contents(common, root, pending, found, env)
         if done == len(pending):
             return found
         # git ends at an object that it cannot read.
-        found.unequal.append(pending[done].name)
+        found.unequal.append(pending[done][0])
         pending = pending[done + 1 :]
-    found.unequal += [one.name for one in pending]
+    found.unequal += [name for name, _, _ in pending]
     return found
 
 
@@ -136,7 +130,7 @@ def _compare_contents(
     if not pending:
         return 0
     with tempfile.TemporaryFile() as wanted:
-        wanted.write("".join(f"{one.sha}\n" for one in pending).encode())
+        wanted.write("".join(f"{sha}\n" for _, sha, _ in pending).encode())
         wanted.seek(0)
         process = stream_git("cat-file", "--batch", "--buffer", cwd=common, env=env, stdin=wanted)
         with process:
