@@ -3,6 +3,7 @@
     FleetError                      exit code
     ├── Failed                      1    the work itself went wrong
     │   ├── GitFailed
+    │   │   └── GitKilled
     │   ├── SetupFailed
     │   └── LaunchFailed
     ├── InvalidInput                2    correct the input and call again
@@ -126,6 +127,10 @@ class GitFailed(Failed):
         hint = "run `fleet doctor`, or the command by hand to see more"
         super().__init__(f"`git {command}` failed: {reason}", hint=hint)
         self.reason = reason
+
+
+class GitKilled(GitFailed):
+    """A signal ended it, so its lock files may be left."""
 
 
 class SetupFailed(Failed):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleet.adapters.workspaces.repository import GitRepositories
-from fleet.errors import FleetError
+from fleet.errors import FleetError, GitKilled
 from fleet.ports.workspace import Place
 from tests.contracts.workspace_fixtures import Ground, fingerprint, git, make_repository, mess_up
 from tests.lossless import faults
@@ -404,6 +404,35 @@ class TestRemovalsThatWereCutOff:
         lock.touch()
         ground.workspaces.restore(place, ref)
         assert (workspace / "readme.md").exists()
+
+    def test_by_the_death_of_git_leave_no_lock_behind(
+        self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where a file grows too large, or memory is short: git has no time to unlock anything."""
+        place, _ = ground.make()
+        dead, programs = ground.repository / ".git", tmp_path / "programs"
+        programs.mkdir()
+        (programs / "git").write_text(
+            f"""#!/bin/sh
+            case "$* " in
+            *"update-ref --stdin "*) [ -e {programs}/died ] || {{
+                cd {dead}
+                touch {programs}/died packed-refs.lock packed-refs.new refs/heads/{place.branch}.lock
+                kill -KILL $$
+            }};;
+            esac
+            exec {shutil.which("git")} "$@"
+            """
+        )
+        (programs / "git").chmod(0o755)
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+            with pytest.raises(GitKilled, match="ended by signal 9"):
+                ground.workspaces.remove(place, delete_branch=True)
+        assert (programs / "died").exists()
+        ref = ground.workspaces.remove(place, delete_branch=True)
+        assert place.branch not in git(ground.repository, "branch")
+        ground.workspaces.restore(place, ref)
 
     def test_of_a_workspace_whose_marks_the_agent_deleted_save_all_of_it(self, ground: Ground) -> None:
         place, workspace = ground.make()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TypedDict, Unpack
 
 from fleet.adapters.workspaces.locks import held_locks, vary
-from fleet.errors import GitFailed, NoRoom, Unavailable
+from fleet.errors import GitFailed, GitKilled, NoRoom, Unavailable
 
 # No hook and no daemon of the user's repository may start because of us, and nothing may be
 # packed away in the background while a lock of ours is inherited by git.
@@ -101,7 +101,7 @@ def run_git(
     if re.search(_DISK_FULL, said):
         raise NoRoom(f"`git {_spell(args)}` found the disk full: {said}", hint="run `fleet clean`")
     if code < 0:
-        said = f"{said} (ended by signal {-code})".strip()
+        raise GitKilled(_spell(args), f"{said} (ended by signal {-code})".strip())
     raise GitFailed(_spell(args), said or f"exit code {code}")
 
 

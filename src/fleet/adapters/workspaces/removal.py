@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from fleet.adapters.workspaces import folders, locks, recovery, refs, snapshots, trees, uncommitted_work
 from fleet.adapters.workspaces.command import git, git_patiently
 from fleet.adapters.workspaces.worktrees import Site, forget, look_up_branch
-from fleet.errors import Conflict, FleetError, GitFailed, NotFound
+from fleet.errors import Conflict, FleetError, GitFailed, GitKilled, NotFound
 from fleet.ports.workspace import Remains
 
 log = logging.getLogger(__name__)
 
 _TRIES = 3
+_PACKED_DRAFT = "packed-refs.new"  # written under packed-refs.lock; git does not replace one that is there
 
 
 def remove(site: Site, *, delete_branch: bool) -> str:
@@ -108,14 +111,11 @@ def _finish(site: Site, saved: snapshots.Manifest | None, *, delete_branch: bool
 
 def _delete_refs(site: Site, *, delete_branch: bool) -> None:
     """Delete our own ref, and the branch if asked for; by a note of it, others unlock what a kill leaves."""
-    intent = site.common / "fleet" / "deleting"
+    intent = _intent(site)
     with locks.hold(site.repository_lock):
-        if intent.exists():  # by one who held the lock that we hold, and is dead
-            begun = intent.stat().st_mtime_ns
-            for lock in (site.common / f"{name}.lock" for name in folders.read_text(intent).splitlines()):
-                if lock.exists() and lock.stat().st_mtime_ns >= begun:
-                    folders.remove_file(lock)
-        locks.break_abandoned(locks.lock_of(site.common / "packed-refs"))
+        _break_locks(site)  # of one who held the lock that we hold, and is dead
+        for left in ("packed-refs.lock", _PACKED_DRAFT):
+            locks.break_abandoned(site.common / left)
         folders.write_whole(intent, f"{site.base_ref}\n{site.branch_ref}\npacked-refs", durable=False)
         try:
             if delete_branch:
@@ -126,6 +126,31 @@ def _delete_refs(site: Site, *, delete_branch: bool) -> None:
             folders.remove_file(intent)
 
 
+def _intent(site: Site) -> Path:
+    """The file that names the refs whose deletion has begun."""
+    return site.common / "fleet" / "deleting"
+
+
+def _break_locks(site: Site) -> None:
+    """Remove what git left locked since a deletion began. Call it only when that git has ended."""
+    intent = _intent(site)
+    if not intent.exists():
+        return
+    begun = intent.stat().st_mtime_ns
+    names = [f"{name}.lock" for name in folders.read_text(intent).splitlines()]
+    for left in (site.common / name for name in (*names, _PACKED_DRAFT)):
+        if left.exists() and left.stat().st_mtime_ns >= begun:
+            folders.remove_file(left)
+
+
+def _delete_with(run_git: Callable[..., bytes], site: Site, wish: str) -> None:
+    try:
+        run_git("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+    except GitKilled:
+        _break_locks(site)
+        raise
+
+
 def _delete_base_refs(site: Site) -> None:
     """Delete our own ref, and those that others could not delete; what fails is left for the next removal."""
     waiting = list(site.undeleted.parent.glob(f"*{site.undeleted.suffix}"))
@@ -134,7 +159,7 @@ def _delete_base_refs(site: Site) -> None:
     base = site.base_ref.removesuffix(site.place.run)
     wish = "".join(f"delete {base}{run}\n" for run in {site.place.run, *(mark.stem for mark in waiting)})
     try:
-        git("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        _delete_with(git, site, wish)
     except FleetError as exc:
         log.warning("workspace.base_kept", extra={"run_id": site.place.run, "reason": exc.message})
         with suppress(OSError):
@@ -155,7 +180,7 @@ def _delete_branch(site: Site) -> None:
         why = "moved since it was saved"
     else:
         wish = f"delete {site.branch_ref} {branch.tip}\n"
-        git_patiently("update-ref", "--stdin", cwd=site.common, input=os.fsencode(wish))
+        _delete_with(git_patiently, site, wish)
         return
     log.warning("workspace.branch_kept", extra={"branch": site.place.branch, "reason": why})
 
