@@ -135,7 +135,7 @@ def _example_of(shape: type[Shape]) -> Shape:
     for name, field in shape.fields.items():
         values[name] = {
             "string": field.choices[0] if field.choices else "text",
-            "moment": "2026-01-01T00:00:00Z",
+            "moment": 1_767_225_600.0,
             "integer": 1,
             "number": 1.5,
             "flag": True,

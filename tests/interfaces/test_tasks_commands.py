@@ -282,7 +282,7 @@ def test_show_tags_what_is_inherited_and_names_the_next_command(queue: System) -
     assert "model     the coder's own (default)\n" in shown.stdout
     assert "waits for the queue, which is paused\n" in shown.stdout
     assert shown.stdout.endswith("\n\n  many\n  lines\n")
-    assert shown.stderr == "next: `fleet resume`\n"
+    assert shown.stderr.endswith("next: `fleet resume`\n")
     own = create(queue, "own", "--coder", "codex", "--tier", "premium")
     shown = queue.fleet("show", own)
     assert "coder     codex\n" in shown.stdout

@@ -19,7 +19,7 @@ class RelayView(WorkView):
     prompt: str = string(key=True)
     runners: int = integer()
     needs_person: bool = flag()
-    created_at: str | None = moment()
+    created_at: float | None = moment()
 
     @property
     def is_settled(self) -> bool:

@@ -18,10 +18,10 @@ class QuestionView(Shape):
     text: str = string()
     options: tuple[str, ...] = strings()
     state: str = choice(("pending", "answered", "cancelled"), key=True)
-    asked_at: str | None = moment()
+    asked_at: float | None = moment()
     answer: str | None = string(optional=True)
     answered_by: str | None = string(optional=True)
-    answered_at: str | None = moment()
+    answered_at: float | None = moment()
 
 
 class AnsweredQuestion(QuestionView):

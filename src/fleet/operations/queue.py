@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.operations.fields import flag, integer, moment, shapes, string, strings
-from fleet.operations.spec import Next, Operation, Shape, iso_time
+from fleet.operations.spec import Next, Operation, Shape
 from fleet.operations.tasks import Hold, QueuedTask
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ class UnderwayTask(QueuedTask):
     """A task that an agent works on."""
 
     events: int = integer()
-    last_event_at: str | None = moment()
+    last_event_at: float | None = moment()
     context_tokens: int = integer("The fullest that the agent's context has been.")
     is_held: bool = flag()
 
@@ -30,7 +30,7 @@ class UnderwayTask(QueuedTask):
             task,
             refusal=None,
             events=events,
-            last_event_at=iso_time(last_at),
+            last_event_at=last_at,
             context_tokens=max(task.peak_context, run.context_tokens if run else 0),
         )
 

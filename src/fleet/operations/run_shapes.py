@@ -89,14 +89,14 @@ class RunLine(Shape):
     coder: str = string(key=True)
     model: str = string()
     state: str = choice(STATES, key=True)
-    state_since: str | None = moment()
+    state_since: float | None = moment()
     state_reason: str = string(key=True)
     waits_for: str | None = string("What the supervisor needs before it can go on.", optional=True)
     has_work: bool = flag("Whether the supervisor still has something to do for it.")
     host: str = string()
     workspace: str | None = string(optional=True)
     workspace_state: str = choice(("none", "made", "ready", "removed"))
-    started_at: str | None = moment()
+    started_at: float | None = moment()
     usage: UsageCount = shape(UsageCount, key=True)
     diff: DiffCount = shape(DiffCount, key=True)
     said: str = string(key=True)
@@ -120,14 +120,14 @@ class RunLine(Shape):
                 "coder": body["coder"],
                 "model": get("model", ""),
                 "state": get("state", "queued"),
-                "state_since": iso_time(get("state_since")),
+                "state_since": get("state_since") or None,
                 "state_reason": get("state_reason", ""),
                 "waits_for": get("waits_for") or None,
                 "has_work": "work" in record.fields,
                 "host": get("host", ""),
                 "workspace": get("workspace") or None,
                 "workspace_state": get("workspace_state", "none"),
-                "started_at": iso_time(get("started_at")),
+                "started_at": get("started_at") or None,
                 "usage": UsageCount.of_complete(tokens),
                 "diff": DiffCount.of_complete(_NO_DIFF | get("diff", _NOTHING)),
                 "said": get("said", ""),
@@ -173,9 +173,9 @@ class RunView(RunLine):
     role: str = choice(("doer", "reviewer"))
     is_at_rest: bool = flag(key=True)
     has_screen: bool = flag("Whether `fleet attach` can show its screen now.")
-    created_at: str | None = moment()
-    ended_at: str | None = moment()
-    removed_at: str | None = moment()
+    created_at: float | None = moment()
+    ended_at: float | None = moment()
+    removed_at: float | None = moment()
     base_ref: str = string()
     base_sha: str = string()
     saved_ref: str | None = string(optional=True)
@@ -225,7 +225,7 @@ class LogRow(Shape):
     """An entry of a run's log, in words."""
 
     number: int = integer()
-    at: str | None = moment()
+    at: float | None = moment()
     turn: int = integer()
     kind: str = string()
     text: str = string()

@@ -147,7 +147,7 @@ class RunDoctor(OfProject, op="doctor.show", items="checks", tool="list_checks",
 class SupervisorStatus(Shape):
     is_up: bool = flag("Its process is there.", default=False, key=True)
     pid: int | None = integer(optional=True, default=None)
-    since: str | None = moment(key=True, default=None)
+    since: float | None = moment(key=True, default=None)
     is_background: bool | None = flag(optional=True, default=None)
     is_ready: bool = flag("It is past its start.", default=False)
     version: str | None = string(optional=True, default=None)

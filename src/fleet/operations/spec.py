@@ -75,7 +75,10 @@ class Declared:
 
 
 class Shape(Declared):
-    """An output, or a part of one. Times are UTC in ISO 8601; unknown is null; no field is ever missing."""
+    """An output, or a part of one. No field is ever missing; unknown is null.
+
+    Moments are seconds since the epoch; as JSON they are UTC in ISO 8601.
+    """
 
     @property
     def is_settled(self) -> bool:
@@ -91,8 +94,8 @@ class Shape(Declared):
     def of(cls, source: Any, /, **computed: Any) -> Self:
         """Make one from the attributes that its fields name, and from what was computed.
 
-        Moments become text, enums and ids their text, tuples stay, blank optional values become None,
-        and values with a shape of their own are made with its `of`.
+        Enums and ids become text, tuples stay, blank optional values and moments of 0 become None, and
+        values with a shape of their own are made with its `of`.
         """
         for name, field in cls.fields.items():
             if name not in computed and (field.is_required or hasattr(source, field.of or name)):
@@ -108,10 +111,13 @@ class Shape(Declared):
 
     def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:
         """Return it as JSON; `spell` says how a front end has follow-ups within it."""
-        return {
-            name: json_of(getattr(self, name), spell) if field.kind in _NESTED else getattr(self, name)
-            for name, field in type(self).fields.items()
-        }
+        body: dict[str, Json] = {}
+        for name, field in type(self).fields.items():
+            value = getattr(self, name)
+            if field.kind == "moment":
+                value = iso_time(value)
+            body[name] = json_of(value, spell) if field.kind in _NESTED else value
+        return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
@@ -126,7 +132,7 @@ _NESTED = frozenset({"strings", "shape", "shapes", "table", "json", "next"})
 def _converted(field: Field, value: Any) -> Any:
     match field.kind:
         case "moment":
-            return iso_time(value)
+            return value or None
         case "string":
             return None if value is None or (field.optional and not value) else str(value)
         case "strings":
@@ -152,6 +158,8 @@ def json_of(value: Any, spell: Callable[[Next], Json] | None = None) -> Any:
 
 def _from_json(field: Field, value: Any) -> Any:
     match field.kind:
+        case "moment":
+            return _seconds_of(value) if value else None
         case "strings":
             return tuple(value or ())
         case "shape":
@@ -174,11 +182,11 @@ def iso_time(seconds: float | None) -> str | None:
         return None
 
 
-def seconds_of(moment: str | None) -> float:
-    """Return the time that `iso_time` wrote; 0 for "not yet"."""
+def _seconds_of(moment: str) -> float:
+    """Return the time that `iso_time` wrote."""
     from datetime import datetime
 
-    return datetime.fromisoformat(moment).timestamp() if moment else 0.0
+    return datetime.fromisoformat(moment).timestamp()
 
 
 class Meta:

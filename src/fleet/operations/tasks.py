@@ -6,7 +6,7 @@ from fleet.operations import fields
 from fleet.operations.common import ListAll
 from fleet.operations.fields import choice, flag, integer, moment, number, shape, shapes, string, strings
 from fleet.operations.questions import QuestionView
-from fleet.operations.spec import Next, Operation, Shape, iso_time
+from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class PortableTask(Shape):
     batch: str | None = string(optional=True)
     needs: tuple[str, ...] = strings()
     budget_usd: float | None = number()
-    created_at: str | None = moment()
-    closed_at: str | None = moment()
+    created_at: float | None = moment()
+    closed_at: float | None = moment()
     close_reason: str | None = string()
 
 
@@ -51,9 +51,9 @@ class TaskView(PortableTask):
     project: str = string()
     unmet: tuple[str, ...] = strings(key=True)
     is_ready: bool = flag(key=True)
-    updated_at: str | None = moment()
-    started_at: str | None = moment()
-    not_before: str | None = moment()
+    updated_at: float | None = moment()
+    started_at: float | None = moment()
+    not_before: float | None = moment()
     host: str | None = string(optional=True)
     run: str | None = string(optional=True, key=True)
     branch: str | None = string(optional=True, key=True)
@@ -124,7 +124,7 @@ class Hold(Shape):
     """A coder that no tasks are started with."""
 
     coder: str = string()
-    until: str | None = moment("Null: until a person resumes it.")
+    until: float | None = moment("Null: until a person resumes it.")
     reason: str = string()
 
 
@@ -139,7 +139,7 @@ class Neighbour(Shape):
 class LogEntry(Shape):
     """An entry of a task's log."""
 
-    at: str | None = moment()
+    at: float | None = moment()
     kind: str | None = string()
     text: str | None = string()
     by: str | None = string()
@@ -147,14 +147,14 @@ class LogEntry(Shape):
     @classmethod
     def of_note(cls, entry: Mapping[str, Any]) -> LogEntry:
         at = entry.get("at")
-        when = iso_time(at) if isinstance(at, int | float) else None
+        when = at if isinstance(at, int | float) else None
         return cls(at=when, **{name: entry.get(name) for name in ("kind", "text", "by")})
 
 
 class TaskDetail(TaskView):
     """All about one task."""
 
-    state_since: str | None = moment()
+    state_since: float | None = moment()
     effective: Choice = shape(Choice)
     run_state: str | None = string(optional=True)
     dependents: tuple[str, ...] = strings()
@@ -184,7 +184,7 @@ class TaskDetail(TaskView):
         unmet = (tasks.peek(dep) for dep in task.unmet)
         return cls.of(
             task,
-            state_since=iso_time(state_since(task, log)),
+            state_since=state_since(task, log),
             effective=Choice.of(effective),
             run_state=str(run.state) if run else None,
             run_host=run.host if run else None,

@@ -13,7 +13,7 @@ from fleet.domain.spawn import Access
 from fleet.errors import InvalidInput
 from fleet.interfaces.mcp.tool import REPO, Answer, Call
 from fleet.operations.fields import choice, flag, integer, number, objects, string, strings, texts_by_name
-from fleet.operations.spec import seconds_of
+from fleet.operations.spec import iso_time
 from fleet.work.workflow import operations as ops
 
 WORKFLOW = {"workflow_id": string("id or name")}
@@ -192,8 +192,8 @@ def _workflow(one: ops.WorkflowView) -> Answer:
             }
             for stage in one.stages
         ],
-        "created_at": one.created_at,
-        "completed_at": one.ended_at,
+        "created_at": iso_time(one.created_at),
+        "completed_at": iso_time(one.ended_at),
         "error_message": one.reason if state == "failed" else None,
         "elapsed": elapsed,
         "progress": f"{done}/{total}",
@@ -206,8 +206,8 @@ def _state(one: ops.WorkflowView) -> str:
     return one.state if is_begun or one.state != "running" else "pending"
 
 
-def _elapsed(start: str | None, end: str | None) -> str:
-    return age((seconds_of(end) or time.time()) - seconds_of(start))
+def _elapsed(start: float | None, end: float | None) -> str:
+    return age((end or time.time()) - (start or 0))
 
 
 def _stage_result(stage: ops.StageRow) -> dict[str, Json]:

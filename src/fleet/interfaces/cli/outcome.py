@@ -18,7 +18,6 @@ from fleet.interfaces.cli.live import progress, why
 from fleet.operations.common import DiffCount
 from fleet.operations.run_shapes import EventRow, OutsideRow, RunLine, RunView
 from fleet.operations.runs import ListRuns, ReadDiff, ReadLog, ShowRun
-from fleet.operations.spec import seconds_of
 
 if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
@@ -115,7 +114,7 @@ def _show_entry(entry: EventRow, *, as_json: bool) -> None:
         return
     lines = render.printable_lines(entry.in_words(render.date)) or [""]
     colour = _LOG_COLOURS.get(entry.kind, "dim")
-    at = render.paint(render.clock(seconds_of(entry.at)), "dim")
+    at = render.paint(render.clock(entry.at or 0), "dim")
     render.out(f"{at}  {render.paint(f'{entry.kind:13}{lines[0]}', colour)}")
     for line in lines[1:]:
         render.out(_MARGIN + render.paint(line, colour))

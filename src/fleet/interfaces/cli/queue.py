@@ -16,7 +16,7 @@ from fleet.interfaces.cli.common import flag, leaving
 from fleet.interfaces.shell_syntax import shell_command
 from fleet.operations import questions as question_ops
 from fleet.operations import queue as ops
-from fleet.operations.spec import Next, seconds_of
+from fleet.operations.spec import Next
 from fleet.operations.tasks import Hold, ListReadyTasks, QueuedTask, ShowTask, TaskDetail
 
 STATE_COLOURS = {"open": "", "in_progress": "cyan", "blocked": "yellow", "closed": "green"}
@@ -37,7 +37,7 @@ _READY = render.Table[QueuedTask](
 _UNDERWAY = render.Table[ops.UnderwayTask](
     {
         "id": lambda task: task.id,
-        "started": lambda task: render.clock(seconds_of(task.started_at)) if task.started_at else "",
+        "started": lambda task: render.clock(task.started_at) if task.started_at else "",
         "elapsed": lambda task: render.age_since(task.started_at),
         "idle": lambda task: render.age_since(task.last_event_at),
         "context": lambda task: render.count(task.context_tokens) if task.context_tokens else "",
@@ -93,8 +93,8 @@ def _hold_line(hold: Hold) -> str:
     return f"{hold.coder} is paused{render.because(hold.reason)}{until} (`fleet resume {hold.coder}`)"
 
 
-def _date(moment: str | None) -> str:
-    return render.date(seconds_of(moment)) if moment else ""
+def _date(moment: float | None) -> str:
+    return render.date(moment) if moment else ""
 
 
 # what is in progress
@@ -191,7 +191,7 @@ def _show_task(task: TaskDetail) -> None:
 
 def _waits(task: TaskDetail) -> list[str]:
     """Return why an open task has not started."""
-    is_early = task.not_before is not None and seconds_of(task.not_before) > time.time()
+    is_early = task.not_before is not None and task.not_before > time.time()
     if task.state == "in_progress" and is_early:
         return [f"{_date(task.not_before)} (`fleet resume {task.effective.coder}` goes on now)"]
     if task.state != "open":

@@ -258,13 +258,9 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
-def age_since(start: str | None, end: str | None = None) -> str:
-    """Return the time from a moment, as JSON has it, to another or to now; "" if there is none."""
-    from fleet.operations.spec import seconds_of
-
-    if not start:
-        return ""
-    return age((seconds_of(end) if end else time.time()) - seconds_of(start))
+def age_since(start: float | None, end: float | None = None) -> str:
+    """Return the time from a moment to another or to now; "" if there is none."""
+    return age((end or time.time()) - start) if start else ""
 
 
 def megabytes(size: int) -> str:

@@ -61,7 +61,6 @@ def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) 
 def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
     from fleet.interfaces.cli.commands import Session
     from fleet.operations.setup import SupervisorStatus
-    from fleet.operations.spec import seconds_of
 
     with opened() as fleet:
         status: SupervisorStatus = Session(fleet).ask(operation())
@@ -74,7 +73,7 @@ def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
         word = "draining, up" if status.is_draining else "up" if status.is_ready else "coming up"
         since = ""
         if status.since:  # it has signed
-            began = render.date(seconds_of(status.since))
+            began = render.date(status.since)
             since = f" for {render.age_since(status.since)} (since {began})"
         render.out(f"{word}{since}, pid {status.pid}, {kind}, fleet {status.version}")
         if status.is_draining:

@@ -14,7 +14,6 @@ from fleet.interfaces.cli.commands import Session, View, by_hand, command
 from fleet.interfaces.cli.common import completing, json_option, opened
 from fleet.interfaces.cli.queue import STATE_COLOURS, obstacles
 from fleet.operations import tasks as ops
-from fleet.operations.spec import seconds_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -220,7 +219,7 @@ def _show_file(file: ops.TaskFile) -> None:
             render.out_bytes(file.text.encode())
         return
     for entry in file.entries:
-        when = render.date(seconds_of(entry.at)) if entry.at else ""
+        when = render.date(entry.at) if entry.at else ""
         who = f" ({render.printable(entry.by)})" if entry.by else ""
         first, *more = render.printable_lines(entry.text or "") or [""]
         render.out(f"{render.paint(when, 'dim')}  {entry.kind!s:13}{first}{who}")

@@ -76,8 +76,8 @@ class PairView(ReviewedView):
     question: str | None = string("The question that one of its agents asks.", optional=True)
     decided_by: str | None = string(optional=True)
     part_of: str | None = string(optional=True)
-    created_at: str | None = moment()
-    ended_at: str | None = moment()
+    created_at: float | None = moment()
+    ended_at: float | None = moment()
 
     @classmethod
     def of_work(cls, work: Pair, call: Call) -> Self:

@@ -31,8 +31,8 @@ class RaceLine(WorkView):
     prompt: str = string(key=True)
     project: str = string(key=True)
     size: int = integer()
-    created_at: str | None = moment()
-    ended_at: str | None = moment()
+    created_at: float | None = moment()
+    ended_at: float | None = moment()
 
     @property
     def is_settled(self) -> bool:

@@ -71,8 +71,8 @@ class SprintView(ReviewedView):
     has_work: bool = flag("Whether the supervisor has something left to do for it, clean-up included.")
     question: str | None = string("The question that one of its agents asks.", optional=True)
     part_of: str | None = string(optional=True)
-    created_at: str | None = moment()
-    ended_at: str | None = moment()
+    created_at: float | None = moment()
+    ended_at: float | None = moment()
 
     @classmethod
     def of_work(cls, work: Sprint, call: Call) -> Self:

@@ -50,7 +50,7 @@ class TrainLine(WorkView):
     into: str = string(of="target", key=True)
     gates: tuple[str, ...] = strings()
     update_checkout: bool = flag(of="with_checkout")
-    created_at: str | None = moment()
+    created_at: float | None = moment()
     testing: tuple[str, ...] = strings("Branches that are being tested together.")
     flaky: tuple[str, ...] = strings("Commits whose gates failed first and passed then.")
     branches: tuple[TrainBranch, ...] = shapes(TrainBranch)

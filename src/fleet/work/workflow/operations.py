@@ -17,7 +17,7 @@ from fleet.operations.fields import (
     table,
     texts_by_name,
 )
-from fleet.operations.spec import Next, Operation, Shape, iso_time
+from fleet.operations.spec import Next, Operation, Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class StageRow(Shape):
     items: tuple[str, ...] = strings()
     tasks: tuple[str, ...] = strings()
     task_states: tuple[StageTask, ...] = shapes(StageTask, "Of a stage that is running.")
-    started_at: str | None = moment()
-    ended_at: str | None = moment()
+    started_at: float | None = moment()
+    ended_at: float | None = moment()
     results: tuple[OutcomeRow, ...] = shapes(OutcomeRow)
 
     @property
@@ -108,8 +108,8 @@ class WorkflowView(WorkView):
     task_prompt: str = string()
     variables: Mapping[str, Json] = table()
     parent: str | None = string(optional=True)
-    created_at: str | None = moment()
-    ended_at: str | None = moment()
+    created_at: float | None = moment()
+    ended_at: float | None = moment()
     cost_usd: float = number()
     warnings: tuple[str, ...] = strings("Work of stages that is in no result.")
     stages: tuple[StageRow, ...] = shapes(StageRow)
@@ -411,7 +411,7 @@ class StageNote(Shape):
     tried: int = integer("In JSON: try.")
     round: int = integer()
     branch: str = string()
-    at: str | None = moment()
+    at: float | None = moment()
     kind: str | None = string()
     text: str | None = string()
     by: str | None = string()
@@ -422,7 +422,7 @@ class StageNote(Shape):
         return cls.of(
             entry,
             stage=workflow.stages[entry.index].name,
-            at=iso_time(at) if isinstance(at, int | float) else None,
+            at=at if isinstance(at, int | float) else None,
             **{name: entry.note.get(name) for name in ("kind", "text", "by")},
         )
 
