@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.adapters.workspaces.boundary import GitBoundary
 from fleet.adapters.workspaces.repository import GitRepositories
-from fleet.errors import FleetError, GitKilled
+from fleet.domain.boundary import Guarded, Outside, OutsideKind
+from fleet.errors import Conflict, FleetError, GitFailed, GitKilled
 from fleet.ports.workspace import Place
 from tests.contracts.workspace_fixtures import Ground, fingerprint, git, make_repository, mess_up
 from tests.lossless import faults
@@ -35,6 +37,30 @@ def comes_back(ground: Ground, place: Place, workspace: Path) -> None:
     assert not workspace.exists()
     ground.workspaces.restore(place, SAVED)
     assert fingerprint(workspace) == before
+
+
+def path_with_git(
+    folder: Path, *, before: dict[str, str] | None = None, after: dict[str, str] | None = None
+) -> str:
+    """Return a PATH whose git does something else before or after its first call with certain words."""
+    real, programs = shutil.which("git"), folder / "programs"
+    programs.mkdir()
+
+    def cases(deeds: dict[str, str] | None) -> str:
+        once = f"[ -e {programs}/done ] || {{ touch {programs}/done;"
+        return "".join(f' *" {words} "*) {once} {deed}; }};;' for words, deed in (deeds or {}).items())
+
+    (programs / "git").write_text(
+        f"""#!/bin/sh
+        case " $* " in {cases(before)} esac
+        {real} "$@"
+        code=$?
+        case " $* " in {cases(after)} esac
+        exit $code
+        """
+    )
+    (programs / "git").chmod(0o755)
+    return f"{programs}:{os.environ['PATH']}"
 
 
 def contents(ground: Ground, ref: str) -> set[str]:
@@ -410,29 +436,31 @@ class TestRemovalsThatWereCutOff:
     ) -> None:
         """As where a file grows too large, or memory is short: git has no time to unlock anything."""
         place, _ = ground.make()
-        dead, programs = ground.repository / ".git", tmp_path / "programs"
-        programs.mkdir()
-        (programs / "git").write_text(
-            f"""#!/bin/sh
-            case "$* " in
-            *"update-ref --stdin "*) [ -e {programs}/died ] || {{
-                cd {dead}
-                touch {programs}/died packed-refs.lock packed-refs.new refs/heads/{place.branch}.lock
-                kill -KILL $$
-            }};;
-            esac
-            exec {shutil.which("git")} "$@"
-            """
-        )
-        (programs / "git").chmod(0o755)
+        locked = f"packed-refs.lock packed-refs.new refs/heads/{place.branch}.lock"
+        die = f"cd {ground.repository}/.git; touch {locked}; kill -KILL $$"
         with monkeypatch.context() as patch:
-            patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+            patch.setenv("PATH", path_with_git(tmp_path, before={"update-ref --stdin": die}))
             with pytest.raises(GitKilled, match="ended by signal 9"):
                 ground.workspaces.remove(place, delete_branch=True)
-        assert (programs / "died").exists()
         ref = ground.workspaces.remove(place, delete_branch=True)
         assert place.branch not in git(ground.repository, "branch")
         ground.workspaces.restore(place, ref)
+
+    def test_are_not_undone_onto_a_branch_that_somebody_makes_meanwhile(
+        self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place, workspace = ground.make()
+        (workspace / "work.txt").write_text("work\n")
+        ref = ground.workspaces.remove(place, delete_branch=True)
+        # As after a removal that could not delete it: it calls the branch this run's.
+        git(ground.repository, "update-ref", f"refs/fleet/base/{place.run}", place.base_sha)
+        theirs = git(ground.repository, "commit-tree", "-m", "theirs", f"{place.base_sha}^{{tree}}")
+        take = f"{shutil.which('git')} -C {ground.repository} branch {place.branch} {theirs}"
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", path_with_git(tmp_path, before={"update-ref --stdin": take}))
+            with pytest.raises(Conflict, match="has moved since"):
+                ground.workspaces.restore(place, ref)
+        assert git(ground.repository, "rev-parse", place.branch) == theirs
 
     def test_of_a_workspace_whose_marks_the_agent_deleted_save_all_of_it(self, ground: Ground) -> None:
         place, workspace = ground.make()
@@ -937,3 +965,61 @@ class TestWhatIsLeftOfARemovedWorkspace:
         git(ground.repository, "update-ref", "-d", SAVED)
         (kept / "saved").unlink()
         assert GitRepositories().find_remains(place).snapshot == ""
+
+
+class TestFilesOutsideOfAWorkspace:
+    def test_are_put_back_only_once_what_they_hold_is_kept(
+        self, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = ground.repository / "readme.md"
+        file.write_text("precious\n")
+        changed = Outside(kind=OutsideKind.CHECKOUT, name="readme.md", old="as committed", new="changed")
+        prune = f"{shutil.which('git')} -C {ground.repository} prune --expire=now"
+        boundary = GitBoundary(tmp_path / "home")
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", path_with_git(tmp_path, after={"hash-object -w --stdin": prune}))
+            with pytest.raises(GitFailed):
+                boundary.restore(str(ground.repository), "run", changed)
+        assert file.read_text() == "precious\n"
+        boundary.restore(str(ground.repository), "run", changed)
+        assert file.read_text() != "precious\n"
+        assert git(ground.repository, "show", "refs/fleet/before/run:checkout/readme.md") == "precious"
+
+    def test_and_refs_with_more_than_a_commit_in_them_keep_what_they_named(
+        self, ground: Ground, tmp_path: Path
+    ) -> None:
+        base = git(ground.repository, "rev-parse", "HEAD")
+        lonely = git(ground.repository, "commit-tree", "-m", "lonely", f"{base}^{{tree}}")
+        values = {"odd": f"{base}\nmore\nlines", "lonely": lonely}
+        found = [
+            Outside(kind=OutsideKind.REF, name=f"refs/heads/{name}", old=old, new="")
+            for name, old in values.items()
+        ]
+        boundary = GitBoundary(tmp_path / "home")
+        boundary.keep(str(ground.repository), "run", Guarded(at=0.0, refs={}, commit=base), found)
+        assert lonely in git(ground.repository, "rev-list", "refs/fleet/before/run").split()
+
+
+def test_the_git_that_runs_is_never_one_of_the_workspace(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, workspace = ground.make()
+    (workspace / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/hijacked\n")
+    (workspace / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+    comes_back(ground, place, workspace)
+    assert not (tmp_path / "hijacked").exists()
+
+
+def test_a_large_copy_that_was_changed_at_the_same_size_and_time_is_kept(ground: Ground) -> None:
+    (ground.repository / "big.env").write_bytes(b"k" * 9_000_000)
+    place = ground.place()
+    ground.workspaces.make(place, copy=["big.env"])
+    file = Path(place.path, "big.env")
+    ground.workspaces.save(place)
+    before = file.stat()
+    file.write_bytes(b"AGENT" + b"k" * (9_000_000 - 5))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    ref = ground.workspaces.remove(place)
+    ground.workspaces.restore(place, ref)
+    assert file.read_bytes()[:5] == b"AGENT"

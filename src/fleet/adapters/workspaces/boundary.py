@@ -353,8 +353,12 @@ def _write_kept(
     before = refs.read_ref(common, ref)
     lines = [f"100644 {indexes.write_blob(common, data)}\t{name}" for name, data in (blobs or {}).items()]
     tree = indexes.edit_tree(common, {}, lines, base=before)  # so that all of it is in the last tree
-    wanted = (f"{sha}^{{commit}}" for sha in dict.fromkeys(parents) if sha)
+    named = (refs.SHA.match(value) for value in dict.fromkeys(parents))  # an agent may have written more
+    wanted = (f"{sha[0]}^{{commit}}" for sha in named if sha)
     found = [one.sha for one in commits.read_commits(common, {}, *wanted) if one]
     commit = commits.write_commit(common, tree, [*found, *filter(None, [before])], f"fleet: {what}")
     commits.point(common, {}, ref, to=commit, before=before, why=f"fleet: {what}")
+    for name, data in (blobs or {}).items():  # a prune beside us may have deleted it before the ref was there
+        if git("cat-file", "blob", f"{commit}:{name}", cwd=common) != data:
+            raise GitFailed("cat-file", f"{name!r} of {ref} is not what was written")
     return commit

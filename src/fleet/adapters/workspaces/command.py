@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, TypedDict, Unpack
 
@@ -123,7 +124,7 @@ def _start(
     inherited = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
     try:
         return subprocess.Popen(
-            ("git", *_ALWAYS, *args),
+            (_program(os.environ.get("PATH", os.defpath)), *_ALWAYS, *args),
             cwd=cwd,
             env={**inherited, **_FORCED, **(env or {})},
             stdin=stdin,
@@ -136,7 +137,21 @@ def _start(
     except FileNotFoundError as exc:
         if not Path(cwd).is_dir():
             raise GitFailed("…", f"{os.fspath(cwd)} is not there any more") from exc
-        raise Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`") from exc
+        raise _no_git() from exc
+
+
+@cache
+def _program(path: str) -> str:
+    """Return where git is on a PATH; in no folder relative to where it runs, which may be a workspace."""
+    for folder in path.split(os.pathsep):
+        file = f"{folder}/git"
+        if file.startswith("/") and os.access(file, os.X_OK):
+            return file
+    raise _no_git()
+
+
+def _no_git() -> Unavailable:
+    return Unavailable("git is not on PATH", hint="install git, then run `fleet doctor`")
 
 
 def git_patiently(*args: str, cwd: str | os.PathLike[str], **options: Unpack[_Options]) -> bytes:

@@ -71,6 +71,7 @@ def digest(path: str | Path) -> str:
 
 def are_equal(one: Path, other: Path, *, with_mode: bool = False) -> bool:
     """Tell whether two files are there and have the same bytes."""
+    filecmp.clear_cache()  # it goes by size and time, which a change can leave as they were
     try:
         has_mode = not with_mode or one.lstat().st_mode == other.lstat().st_mode
         return has_mode and filecmp.cmp(one, other, shallow=False)

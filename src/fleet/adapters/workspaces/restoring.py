@@ -14,7 +14,7 @@ from fleet.adapters.workspaces.command import git, joined, run_git
 from fleet.adapters.workspaces.commits import read_commits
 from fleet.adapters.workspaces.trees import raw_environment
 from fleet.adapters.workspaces.worktrees import Site
-from fleet.errors import Conflict, GitFailed, NotFound
+from fleet.errors import BranchTaken, Conflict, GitFailed, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -163,12 +163,22 @@ def _ready_branch(site: Site, manifest: snapshots.Manifest) -> None:
     """Make the branch again, or make sure that it is where it was; and call it ours."""
     branch = worktrees.look_up_branch(site)
     if branch and branch.tip not in (manifest.tip, manifest.commit):
-        hint = f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again"
-        raise Conflict(f"branch {site.place.branch!r} has moved since the workspace was removed", hint=hint)
+        raise _moved(site)
     if branch and branch.checked_out_at:
         hint = "switch that checkout to another branch, then run `fleet undo` again"
         raise Conflict(f"branch {site.place.branch!r} is checked out in {branch.checked_out_at!r}", hint=hint)
-    worktrees.claim_branch(site, "" if branch else manifest.tip)
+    try:
+        worktrees.claim_branch(site, "" if branch else manifest.tip)
+    except BranchTaken as taken:
+        hint = "rename or delete the branch in its place, then run `fleet undo` again"
+        raise Conflict(taken.message, hint=hint) from taken
+    if not branch and (made := worktrees.look_up_branch(site)) and made.tip != manifest.tip:
+        raise _moved(site)  # somebody else was faster
+
+
+def _moved(site: Site) -> Conflict:
+    hint = f"rename it with `git branch -m {site.place.branch} NEW-NAME`, then run `fleet undo` again"
+    return Conflict(f"branch {site.place.branch!r} has moved since the workspace was removed", hint=hint)
 
 
 def _bring_rest(site: Site, git_dir: Path, manifest: snapshots.Manifest) -> None:
