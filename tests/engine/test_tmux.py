@@ -74,6 +74,34 @@ def test_states_come_from_hooks(screen: System, tmp_path: Path) -> None:
     assert states_of(screen, run) == ["preparing", "running", "waiting", "running", "waiting"]
 
 
+def test_uncommitted_work_of_an_agent_that_waits_is_not_left_out_of_a_merge(screen: System) -> None:
+    screen.fleet("create", "work", "-p", scenario({"edit": {"path": "new", "content": "x"}}))
+    screen.wait_until("work", is_waiting)
+    merge = ("merge", "work", "--gate", "test -e new", "--update-checkout", "--wait")
+    refused = screen.fleet(*merge, code=4).stderr
+    assert "'work' (waiting) has uncommitted files: 'new'" in refused
+    assert "`fleet release work` ends its turn and commits them" in refused
+    screen.fleet("release", "work")
+    screen.wait_until("work", lambda run: run.has_ended and not run.has_work)
+    screen.fleet(*merge)
+    assert (screen.repository / "new").read_text() == "x"
+
+
+def test_a_merge_that_waited_for_an_agent_refuses_what_it_left_uncommitted(
+    screen: System, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    wait = {"wait_for": str(gate)}
+    screen.fleet("create", "work", "-p", scenario(wait, {"edit": {"path": "new", "content": "x"}}))
+    screen.wait_until("work", lambda run: run.state is RunState.RUNNING)
+    screen.fleet("merge", "work", "--no-gate", "--update-checkout")
+    gate.touch()
+    screen.wait_until("work", is_waiting)
+    told = screen.fleet("train", "wait", code=None).stdout
+    assert "its workspace has uncommitted files: 'new'" in told
+    assert not (screen.repository / "new").exists()
+
+
 def test_a_dialog_of_the_agents_is_shown_as_waiting_for_approval(screen: System) -> None:
     screen.fleet("create", "work", "-p", scenario({"approve": "run rm -rf"}, {"sleep": 60}))
     run = screen.wait_until("work", is_waiting)

@@ -27,6 +27,20 @@ def three(system: System) -> System:
     return system
 
 
+def test_what_somebody_edits_in_a_workspace_is_committed_before_it_is_merged(system: System) -> None:
+    edit = {"edit": {"path": "x", "content": "x"}}
+    system.fleet("create", "work", "-p", scenario(edit), "--wait")
+    workspace = Path(system.run("work").workspace)
+    (workspace / "by-hand").write_text("mine\n")
+    refused = system.fleet("merge", "work", "--no-gate", "--update-checkout", code=4).stderr
+    assert "has uncommitted files: 'by-hand'" in refused
+    assert f"commit or delete them in {workspace}" in refused
+    git(workspace, "add", "--all")
+    git(workspace, "commit", "-qm", "by hand")
+    system.fleet("merge", "work", "--no-gate", "--update-checkout", "--wait")
+    assert (system.repository / "by-hand").exists()
+
+
 # conflicts
 
 

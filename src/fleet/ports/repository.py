@@ -41,6 +41,10 @@ class Repositories(Protocol):
         """Return all that a run changed since its base, untracked files too; also of a removed workspace."""
         ...
 
+    def uncommitted(self, place: Place) -> tuple[str, ...]:
+        """Return the files in a workspace that are not committed; none if it is removed."""
+        ...
+
     def find_remains(self, place: Place) -> Remains:
         """Look what is there of a removed workspace; every object of its snapshot is read."""
         ...

@@ -57,6 +57,11 @@ class GitRepositories:
 
         return workspace_diff.diff_text(worktrees.site_of(place), stat=stat)
 
+    def uncommitted(self, place: Place) -> tuple[str, ...]:
+        from fleet.adapters.workspaces import uncommitted_work, worktrees
+
+        return uncommitted_work.find_uncommitted(worktrees.site_of(place))
+
     def find_remains(self, place: Place) -> Remains:
         from fleet.adapters.workspaces import removal, worktrees
 

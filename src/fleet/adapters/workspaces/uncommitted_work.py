@@ -67,8 +67,7 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
     if status.staged_only:
         # Committing what is on disk would leave nothing that leads to it.
         snapshots.save(site)
-    known = copying.recall(git_dir)
-    copied = {*known, *copying.find_repeated(site.path, (*status.untracked, *status.added), known)}
+    copied = _copied(site, git_dir, status)
     is_dirty, on_branch = bool(status.uncommitted() - copied), site.is_on_branch(git_dir)
     if on_branch and not is_dirty:
         return ""
@@ -86,6 +85,20 @@ def _save_uncommitted(site: Site, git_dir: Path, message: str) -> str:
         ref = snapshots.save(site)
         log.warning("workspace.left_branch", extra={"run_id": site.place.run, "saved_ref": ref})
     return ""
+
+
+def find_uncommitted(site: Site) -> tuple[str, ...]:
+    """Return the names of uncommitted files; changes nothing, so an agent may work there meanwhile."""
+    git_dir = site.git_dir() if site.has_folder() else None
+    if git_dir is None or not site.is_ours(git_dir):
+        return ()
+    status = read_status(site.path, environment(git_dir, site.path))
+    return tuple(sorted(status.uncommitted() - _copied(site, git_dir, status)))
+
+
+def _copied(site: Site, git_dir: Path, status: Status) -> set[str]:
+    known = copying.recall(git_dir)
+    return {*known, *copying.find_repeated(site.path, (*status.untracked, *status.added), known)}
 
 
 def _note_refused(git_dir: Path, names: Collection[str]) -> None:

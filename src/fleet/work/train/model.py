@@ -9,7 +9,7 @@ kept for it: nothing lands before it is back, and then it goes first (docs/adr/0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ from fleet.errors import Conflict, Next
 LAST_RETURN = 2  # how often a branch is sent back to its agent; then a person must look
 MOST_MOVES = 10  # how often in a row the target may be moved by others while it is being tested
 TRIES = 2  # of a red gate: what is green the second time is flaky, not broken
+MOST_NAMED = 3  # uncommitted files
 MOST_FILES = 40  # that are named to an agent
 
 IN_THE_WAY = """Your branch {branch} cannot be merged into {target}: both changed {files}.
@@ -33,6 +34,12 @@ SPOILS = """Your branch {branch} was merged into {target} to be tested, and the 
 
 Merge {target} into your branch (run `git merge {target}`), make that pass, and commit. Then end your turn;
 do not push, and do not touch {target}."""
+
+
+def uncommitted(names: Sequence[str]) -> str:
+    """Say which files are not committed, a few of them by name."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"uncommitted files: {', '.join(map(repr, names[:MOST_NAMED]))}{more}"
 
 
 class CarState(StrEnum):

@@ -17,6 +17,7 @@ from fleet.domain.task import Task, TaskState
 from fleet.domain.trial import Trial, TrialState
 from fleet.engine.steps import reason_of
 from fleet.errors import Conflict, FleetError, NotFound, OverLimit, Stale, Unavailable
+from fleet.ports.workspace import Place
 from fleet.work.spec import Reconciler
 from fleet.work.train import model as trains
 from fleet.work.train.model import Car, CarState, Joint, Look, Train, TrainState
@@ -98,6 +99,8 @@ class TrainReconciler(Reconciler[Train]):
             return Look(trouble=_bad_end(run))
         if run is not None and run.held:
             return Look(trouble=f"it is held: {run.held} (`fleet boundary show {run.branch}`)")
+        if run is not None and not car.source and (names := self._uncommitted(run)):
+            return Look(trouble=f"its workspace has {trains.uncommitted(names)}")
         # A batch means what its tasks came to, on whatever branch that is by now.
         head = run.branch if run and not car.is_named and not car.source else car.head
         tip = self._context.merging.tip(train.project, f"refs/heads/{head}")
@@ -109,6 +112,11 @@ class TrainReconciler(Reconciler[Train]):
             and run.host == self._context.host
             and (run.task is not None or self._can_hear(run)),
         )
+
+    def _uncommitted(self, run: Run) -> Sequence[str]:
+        if run.host != self._context.host or not run.has_workspace:
+            return ()
+        return self._context.member.repositories.uncommitted(Place.of(run))
 
     def _newest_run(self, car: Car) -> Run | None:
         """Return the run whose work a car is: of a task of a batch, the last attempt."""

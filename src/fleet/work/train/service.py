@@ -14,13 +14,14 @@ from fleet.domain.task import TaskState
 from fleet.errors import Argument, Conflict, FleetError, InvalidInput, Next, NotFound
 from fleet.ports.forge import Draft, PullRequest
 from fleet.ports.merging import Clash
+from fleet.ports.workspace import Place
 from fleet.records.lineage import Lineage
 from fleet.records.runs import Runs, branch_key
 from fleet.records.tasks import Tasks
 from fleet.services.boundary import refuse_held
 from fleet.services.folders import project_at, require_own_repository
 from fleet.services.work import Results, WorkService
-from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed
+from fleet.work.train.model import Car, Train, TrainState, cancelled, joined_by, resumed, uncommitted
 from fleet.work.train.records import Trains, line_key
 
 if TYPE_CHECKING:
@@ -156,11 +157,24 @@ class TrainService(WorkService[Train]):
             run = self._owner(project, branch)
             if run is not None:
                 refuse_held(run)
+                self._refuse_uncommitted(run)
             since = run.created_at if run else now + len(cars) / 1000
             cars.setdefault(
                 branch, Car(branch=branch, since=since, run=run.id if run else None, is_named=is_named)
             )
         return list(cars.values())
+
+    def _refuse_uncommitted(self, run: Run) -> None:
+        """Raise `Conflict` if the workspace of a branch has work that merging the branch would leave out.
+
+        The end of a turn that is still going on commits it, and trains wait for that.
+        """
+        is_here = run.host in ("", self._fleet.host) and run.has_workspace and run.is_at_rest
+        names = self._fleet.repositories.uncommitted(Place.of(run)) if is_here else ()
+        if names:
+            release = (Next("run.release", run=run.branch), " ends its turn and commits them")
+            hint = release if run.has_screen else (f"commit or delete them in {run.workspace}",)
+            raise Conflict(f"{run.branch!r} ({run.state}) has {uncommitted(names)}", hint=hint)
 
     def _with_protected(
         self, project: str, into: str, cars: Sequence[Car], gates: Sequence[str]
