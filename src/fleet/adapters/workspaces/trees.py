@@ -241,7 +241,8 @@ class TreeWriter:
 
     def _given_back(self, names: Collection[str]) -> set[str]:
         """Return those names of which git's filters make, of what is in the index, the bytes on disk."""
-        folder = folders.free_name(self.site.done.with_name(f"{self.site.place.run}.filtered.done"))
+        folder = self.site.trash.with_name(f"{self.site.place.run}.filtered")
+        folders.delete_tree(folder)  # of one that was killed
         command = ("checkout-index", "-z", "--stdin", f"--prefix={folder}/")
         try:
             git(*command, cwd=self.site.path, env=self.env, input=joined(names))
