@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,7 @@ def test_what_was_put_is_found_again_unchanged(store: Store) -> None:
         "numbers": [0, -1, 2**70, 1.5, 1e-300],
         "nested": {"empty": {}, "none": None, "yes": True, "list": [[], ""]},
     }
-    stored = store.put(replace(a_run(fields={"branch": "a/b", "empty": ""}), body=body))
+    stored = store.put(a_run(fields={"branch": "a/b", "empty": ""})._replace(body=body))
     found = store.get("run", "r1")
     assert found == stored
     assert found is not None
@@ -135,9 +134,9 @@ def test_what_there_is_to_tell_of_a_record_is_written_with_it_or_not_at_all(stor
     first = store.put(a_run(n=1), stream="log", events=[{"n": 2}, {"n": 3}])
     with pytest.raises(Stale):
         store.put(a_run(n=2), stream="log", events=[{"n": "never"}])
-    store.put(replace(first, body={"n": 2}), stream="log", events=[{"n": 4}])
+    store.put(first._replace(body={"n": 2}), stream="log", events=[{"n": 4}])
     with pytest.raises(Stale):
-        store.put(replace(first, body={"n": 3}), stream="log", events=[{"n": "never"}])
+        store.put(first._replace(body={"n": 3}), stream="log", events=[{"n": "never"}])
     assert store.append("log", [{"n": 5}]) == 5
     assert [body["n"] for _, body in store.read("log")] == [1, 2, 3, 4, 5]
 
@@ -152,7 +151,7 @@ def test_a_record_is_written_only_if_the_stream_that_tells_of_it_stands_where_it
     assert store.get("run", "r1") is None
     first = store.put(a_run(n=1), stream="log", events=[{"n": 2}], expect=1)
     with pytest.raises(Stale):
-        store.put(replace(first, body={"n": 2}), stream="log", events=[{"n": "never"}], expect=1)
+        store.put(first._replace(body={"n": 2}), stream="log", events=[{"n": "never"}], expect=1)
     with pytest.raises(Stale) as lost:
         store.put(a_run(n=3), stream="log", events=[{"n": "never"}], expect=2)
     assert lost.value.kind == "run"
@@ -197,10 +196,10 @@ def test_a_record_without_version_must_not_exist_yet(store: Store) -> None:
 
 def test_a_record_that_was_changed_since_is_not_overwritten(store: Store) -> None:
     first = store.put(a_run(n=1))
-    second = store.put(replace(first, body={"n": 2}))
+    second = store.put(first._replace(body={"n": 2}))
     assert second.version != first.version
     with pytest.raises(Stale):
-        store.put(replace(first, body={"n": 3}))
+        store.put(first._replace(body={"n": 3}))
     assert store.get("run", "r1") == second
 
 
@@ -218,8 +217,8 @@ def test_a_removed_record_is_gone_with_its_index(store: Store) -> None:
 
 def test_only_the_version_last_read_can_be_removed(store: Store) -> None:
     old = store.put(a_run(n=1))
-    new = store.put(replace(old, body={"n": 2}))
-    for stale in (old, replace(new, version=""), a_run("r2", version="1"), a_run("r2")):
+    new = store.put(old._replace(body={"n": 2}))
+    for stale in (old, new._replace(version=""), a_run("r2", version="1"), a_run("r2")):
         with pytest.raises(Stale):
             store.remove(stale)
     assert store.get("run", "r1") == new
@@ -266,7 +265,7 @@ def test_of_many_writers_of_one_version_exactly_one_wins(store: Store) -> None:
 
         def write(number: int, record: Record = record, winners: list[Record] = winners) -> None:
             with contextlib.suppress(Stale):
-                winners.append(store.put(replace(record, body={"by": number})))
+                winners.append(store.put(record._replace(body={"by": number})))
 
         in_threads(4, write)
         assert len(winners) == 1
@@ -312,10 +311,10 @@ def test_find_by_field_gives_only_what_has_that_value(store: Store) -> None:
 
 def test_the_index_moves_with_the_record(store: Store) -> None:
     record = store.put(a_run(fields={"state": "queued", "branch": "x"}))
-    record = store.put(replace(record, fields={"state": "running", "branch": "x"}))
+    record = store.put(record._replace(fields={"state": "running", "branch": "x"}))
     assert store.find("run", "state", "queued") == []
     assert store.find("run", "state", "running") == [record]
-    record = store.put(replace(record, fields={"branch": "x"}))
+    record = store.put(record._replace(fields={"branch": "x"}))
     assert store.find("run", "state", "running") == []
     assert store.find("run", "branch", "x") == [record]
 
@@ -507,7 +506,6 @@ def test_postgres_and_memory_cannot_be_told_apart() -> None:
 
 PREAMBLE = """
 import contextlib, os, signal, sys
-from dataclasses import replace
 from fleet.adapters.stores.sqlite import SqliteStore
 from fleet.errors import *
 from fleet.ports.store import Record
@@ -592,7 +590,7 @@ done = 0
 while done < 25:
     record = store.get("run", "r1")
     with contextlib.suppress(Stale):
-        store.put(replace(record, body={"n": record.body["n"] + 1}))
+        store.put(record._replace(body={"n": record.body["n"] + 1}))
         done += 1
 """
     in_processes(4, script, file)
@@ -627,7 +625,7 @@ record = store.get("run", "r1") or Record(kind="run", key="r1", body={"n": 0})
 while True:
     n = record.body["n"] + 1
     body = {"n": n, "text": str(n % 10) * 50_000}
-    record = store.put(replace(record, body=body, fields={"n": str(n), "parity": str(n % 2)}))
+    record = store.put(record._replace(body=body, fields={"n": str(n), "parity": str(n % 2)}))
     store.append("s", [{"n": n}, {"n": n}])
     print(n, flush=True)
 """
@@ -831,7 +829,7 @@ def test_the_log_of_changes_does_not_grow_without_bound(file: Path) -> None:
     with contextlib.closing(SqliteStore(file)) as store:
         record = store.put(a_run(text="x" * 30_000_000))
         for _ in range(300):
-            record = store.put(replace(record, body={"text": "y" * 100_000}))
+            record = store.put(record._replace(body={"text": "y" * 100_000}))
         assert file.with_name("fleet.db-wal").stat().st_size <= 17 << 20
     assert not file.with_name("fleet.db-wal").exists()
 
@@ -962,7 +960,7 @@ def test_data_of_the_first_schema_is_read_found_and_continued(file: Path) -> Non
         record = Record(kind="run", key="r1", body={"n": 1}, fields={"branch": "x"}, version="v")
         assert store.get("run", "r1") == record
         assert store.find("run", "branch", "x") == [record]
-        moved = store.put(replace(record, fields={"branch": "y"}))
+        moved = store.put(record._replace(fields={"branch": "y"}))
         assert store.find("run", "branch", "x") == []
         assert store.find("run", "branch", "y") == [moved]
         assert store.append("s", [{"n": 2}]) == 2

@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def write_and_crash(file: Path, writes: int = 6) -> None:
         record = store.get("run", "r0")
         for number in range(writes):
             assert record is not None
-            record = store.put(replace(record, body={"state": "completed", "n": number}))
+            record = store.put(record._replace(body={"state": "completed", "n": number}))
         file.parent.mkdir(parents=True, exist_ok=True)
         for path in sorted((file.parent / "live").iterdir()):
             if not path.name.endswith("-shm"):

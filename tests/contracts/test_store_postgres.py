@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import LiteralString
 from urllib.parse import quote
 
@@ -79,7 +78,7 @@ def test_a_store_whose_connections_were_ended_goes_on(store: PostgresStore, serv
     end_connections(server, url)
     assert store.get("run", "r1") == record
     end_connections(server, url)
-    record = store.put(replace(record, body={"n": 2}))
+    record = store.put(record._replace(body={"n": 2}))
     end_connections(server, url)
     assert store.append("s", [{}]) == 1
     end_connections(server, url)
@@ -97,7 +96,7 @@ def test_a_call_waits_for_a_server_that_is_being_restarted(
     restart = threading.Timer(0.5, server.start)
     restart.start()
     try:
-        assert store.put(replace(record, body={"n": 2})).version != record.version
+        assert store.put(record._replace(body={"n": 2})).version != record.version
     finally:
         restart.join()
     assert store.stamp() != stamp
@@ -200,7 +199,7 @@ store.put(Record(kind="run", key="r1", body={{}}, version={record.version!r}))
     writer = subprocess.Popen([sys.executable, "-c", script], env=os.environ | {"URL": url})
     try:
         os.waitid(os.P_PID, writer.pid, os.WSTOPPED | os.WNOWAIT)
-        assert took(lambda: store.put(replace(record, body={"n": 2}))) < CALL_SECONDS
+        assert took(lambda: store.put(record._replace(body={"n": 2}))) < CALL_SECONDS
     finally:
         writer.kill()
         writer.wait()
@@ -212,7 +211,7 @@ def test_reading_goes_on_while_somebody_writes(url: str, store: PostgresStore) -
         other.execute("UPDATE fleet.record SET body = '{}'")
         assert store.find("run") == [record]
         with pytest.raises(StoreUnusable, match="locked by another process") as caught:
-            store.put(replace(record, body={"n": 2}))
+            store.put(record._replace(body={"n": 2}))
         assert caught.value.hint == "try again"
 
 
@@ -342,7 +341,7 @@ def test_data_of_the_first_schema_is_read_found_and_continued(server: Server, ur
     with contextlib.closing(PostgresStore(url)) as store:
         record = Record(kind="run", key="r1", body={"n": 1}, fields={"branch": "x"}, version="v")
         assert store.find("run", "branch", "x") == [record]
-        moved = store.put(replace(record, fields={"branch": "y"}))
+        moved = store.put(record._replace(fields={"branch": "y"}))
         assert store.find("run", "branch", "x") == []
         assert store.find("run", "branch", "y") == [moved]
         assert store.append("s", [{"n": 2}]) == 2
@@ -440,7 +439,7 @@ def test_names_that_cannot_be_stored_are_not_found(store: PostgresStore) -> None
         assert store.find("run", "branch", name) == []
         assert store.read(name) == []
         with pytest.raises(Stale):
-            store.remove(replace(a_run(name), version="1"))
+            store.remove(a_run(name)._replace(version="1"))
 
 
 # Stamp

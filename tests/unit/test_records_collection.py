@@ -35,7 +35,7 @@ def test_what_somebody_else_wrote_is_read_anew() -> None:
     notes.add(Note(id="n", words=("one",)))
     record = store.get("note", "n")
     assert record is not None
-    store.put(replace(record, body={"id": "n", "words": ["another"]}))
+    store.put(record._replace(body={"id": "n", "words": ["another"]}))
     read = notes.get("n")
     assert read.words == ("another",)
     assert notes.find()[0] is read, "it is decoded once"

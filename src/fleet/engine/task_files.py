@@ -46,7 +46,7 @@ class TaskFiles:
             if not text or kept.body.get("text") == text or is_newer:
                 continue
             try:
-                self._store.put(replace(kept, body={"text": text, "host": self._host, "token": token}))
+                self._store.put(kept._replace(body={"text": text, "host": self._host, "token": token}))
             except Stale:
                 log.warning("artifact.raced", extra={"task_id": task_id, "file": name})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import cast
 
 from fleet.errors import HintPart, Next
@@ -70,4 +69,6 @@ def shell_hint(part: HintPart) -> str:
 
 
 def _quoted(word: str) -> str:
+    import shlex
+
     return '"…"' if word == "…" else shlex.quote(word)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ENDED = ("completed", "completed_no_changes", "blocked", "failed", "killed")
 LIVE = ("running", "waiting", "unknown")
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _NO_DIFF = {"files": 0, "added": 0, "removed": 0}
 _NOTHING: Mapping[str, Any] = {}
 STATES = ("queued", "preparing", *LIVE, "settling", *ENDED)
@@ -108,9 +107,8 @@ class RunLine(Shape):
         """Read a run straight from its record, in which what has its default value is missing."""
         body: dict[str, Any] = dict(record.body.items())  # to ask a body for each field would cost more
         get = body.get
-        usage: Mapping[str, Any] = get("usage", _NOTHING)
-        tokens = {name: usage.get(name, 0) for name in _TOKENS}
-        tokens |= {"total_tokens": sum(tokens.values()), "cost_usd": usage.get("cost_usd")}
+        used: Callable[..., Any] = get("usage", _NOTHING).get
+        tokens = used("input_tokens", 0), used("output_tokens", 0), used("cached_tokens", 0)
         return cls.of_complete(
             {
                 "id": body["id"],
@@ -128,7 +126,15 @@ class RunLine(Shape):
                 "workspace": get("workspace") or None,
                 "workspace_state": get("workspace_state", "none"),
                 "started_at": get("started_at") or None,
-                "usage": UsageCount.of_complete(tokens),
+                "usage": UsageCount.of_complete(
+                    {
+                        "input_tokens": tokens[0],
+                        "output_tokens": tokens[1],
+                        "cached_tokens": tokens[2],
+                        "total_tokens": sum(tokens),
+                        "cost_usd": used("cost_usd"),
+                    }
+                ),
                 "diff": DiffCount.of_complete(_NO_DIFF | get("diff", _NOTHING)),
                 "said": get("said", ""),
                 "held": get("held") or None,

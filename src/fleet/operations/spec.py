@@ -103,10 +103,10 @@ class Shape(Declared):
         return cls(**computed)
 
     @classmethod
-    def of_complete(cls, values: Mapping[str, Any]) -> Self:
-        """Make one from values that are known to be complete, in a third of the time."""
+    def of_complete(cls, values: dict[str, Any]) -> Self:
+        """Make one that takes over values that are known to be complete, in a quarter of the time."""
         made = cls.__new__(cls)
-        vars(made).update(values)
+        made.__dict__ = values
         return made
 
     def to_json(self, spell: Callable[[Next], Json] | None = None) -> dict[str, Json]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fleet.domain.event import Json
+if TYPE_CHECKING:
+    from fleet.domain.event import Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NamedTuple):
     """A document under a kind and a key, with the fields it can be found by.
 
     `version` is opaque, and of one write alone; "" stands for "not stored yet". What was stored may be
@@ -20,7 +20,7 @@ class Record:
     kind: str
     key: str
     body: Mapping[str, Json]
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: Mapping[str, str] = MappingProxyType({})
     version: str = ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from types import NoneType
@@ -116,7 +116,7 @@ class Collection(Generic[Item]):
             if new == old and not events:
                 return old
             try:
-                written = replace(self._record_of(new), version=record.version)
+                written = self._record_of(new)._replace(version=record.version)
                 stored = self._store.put(written, stream=stream, events=events, expect=expect)
             except Stale as lost:
                 if lost.kind == STREAM:

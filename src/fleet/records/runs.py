@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from fleet.domain.event import Event, EventKind, Json
 from fleet.domain.ids import RunId
@@ -63,7 +62,7 @@ class Runs(Collection[Run]):
         key = branch_key(run.project, run.branch)
         held = self._store.get(BRANCH, key) or Record(kind=BRANCH, key=key, body={})
         if held.body.get("run") != run.id:
-            self._store.put(replace(held, body={"run": run.id, "at": time.time()}))
+            self._store.put(held._replace(body={"run": run.id, "at": time.time()}))
 
     def change(
         self,

@@ -182,7 +182,7 @@ class QueueState:
             return _decode_hold(record) if record else seen
         moved = seen.with_wait(wait)
         with contextlib.suppress(Stale):  # the next look sees what it is by now
-            self._store.put(replace(record, body=_encode_hold(moved)))
+            self._store.put(record._replace(body=_encode_hold(moved)))
         return moved
 
     def hold(self, hold: Hold) -> None:
@@ -206,7 +206,8 @@ class QueueState:
         if record is None:
             return
         with contextlib.suppress(Stale):  # it was released or changed meanwhile: then it is told anew
-            self._store.put(replace(record, body=_encode_hold(replace(_decode_hold(record), is_told=True))))
+            told = replace(_decode_hold(record), is_told=True)
+            self._store.put(record._replace(body=_encode_hold(told)))
 
     def release(self, coder: str) -> bool:
         while True:
@@ -243,7 +244,7 @@ class QueueState:
     def is_first_edit_since(self, seen: Record) -> bool:
         """Say that a dependency was added; tell whether no other was since `seen` was read."""
         try:
-            self._store.put(replace(seen, body={"at": time.time()}))
+            self._store.put(seen._replace(body={"at": time.time()}))
         except Stale:
             rewrite(self._store, STATE, GRAPH, lambda _: {"at": time.time()})
             return False

@@ -6,13 +6,14 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
-from typing import Any, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
-from fleet.domain.event import Json
 from fleet.errors import InvalidInput, StoreUnusable
 from fleet.ports.store import Record
+
+if TYPE_CHECKING:
+    from fleet.domain.event import Json
 
 # ASCII only: an agent may print half of a surrogate pair, which UTF-8 cannot carry but an escape can.
 _encoder = json.JSONEncoder(separators=(",", ":"))
@@ -84,7 +85,7 @@ class TextStore(ABC):
         check_names(record.kind, record.key, *record.fields, *([stream] if events else ()))
         check_values(*record.fields.values())
         # Random, not counted: the version of a removed record never comes round again.
-        stored = replace(record, version=os.urandom(8).hex())
+        stored = record._replace(version=os.urandom(8).hex())
         self._put(record, stored.version, stream, [encode(event) for event in events], expect)
         return stored
 

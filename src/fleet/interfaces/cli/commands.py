@@ -70,7 +70,7 @@ def command(
         _print(view, output, follow_ups, as_json=as_json)
         return exit_code(output)
 
-    return click.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
+    return common.Command(name or meta.verb, params=params, callback=run, help=_help(operation))
 
 
 def diverted(
@@ -127,7 +127,7 @@ def by_hand(
             return run(Session(fleet), request, **own)
 
     params = [*_parameters(operation), *others]
-    return click.Command(name or operation.meta.verb, params=params, callback=call, help=_help(operation))
+    return common.Command(name or operation.meta.verb, params=params, callback=call, help=_help(operation))
 
 
 def said(tell: Callable[[Any], str]) -> View:
@@ -166,7 +166,7 @@ def wait_command(
     noun = operation.meta.noun
     help_ = f"Wait until a {noun} has ended, or needs a person.\n\n{cleandoc(codes)}".strip()
     help_ += f"\n\n\b\nExample:\n  fleet {noun} wait {example}"
-    made = click.Command("wait", params=_parameters(operation), callback=run, help=help_)
+    made = common.Command("wait", params=_parameters(operation), callback=run, help=help_)
     return common.json_option(common.timeout_option(made))
 
 

@@ -20,6 +20,24 @@ if TYPE_CHECKING:
     from fleet.services.fleet import Fleet
 
 
+class Command(click.Command):
+    """A command whose --help is not put through gettext, which takes longer than reading the arguments."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        if self._help_option is None:
+            names = self.get_help_option_names(ctx)
+            option = flag(*names, "_help", help="Show this message and exit.")
+            option.is_eager, option.expose_value, option.callback = True, False, _show_help
+            self._help_option = option
+        return self._help_option
+
+
+def _show_help(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
 def flag(*names: str, help: str) -> click.Option:
     return click.Option(names, is_flag=True, help=help)
 

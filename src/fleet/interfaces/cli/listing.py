@@ -93,8 +93,8 @@ def _table(runs: Sequence[RunLine], width: int | None) -> list[str]:
 
 
 def _state(run: RunLine) -> str:
-    marks = [word for word, is_so in (("held", run.held), ("removed", run.is_removed)) if is_so]
-    return f"{run.state} ({', '.join(marks)})" if marks else run.state
+    held, removed = " (held)" if run.held else "", " (removed)" if run.is_removed else ""
+    return f"{run.state}{held}{removed}"
 
 
 def _totals(runs: Sequence[RunLine]) -> str:

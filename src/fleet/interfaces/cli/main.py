@@ -12,6 +12,7 @@ import click
 
 from fleet.errors import FleetError, InvalidInput
 from fleet.interfaces.cli import render
+from fleet.interfaces.cli.common import Command
 from fleet.work.registry import KINDS, module_of
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 ALIASES = {"l": "list", "ls": "list"}
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Command, click.Group):
     """A group that knows its commands by name, and loads the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
