@@ -109,7 +109,7 @@ race = cli.NounGroup(
     help="""Have several attempts made, and the best chosen by evidence.
 
     Alone it is `race list`. `fleet race N -p … --gate CMD` starts one.""",
-    example='fleet race 3 -p "Fix the login bug" --gate "make test" --wait',
+    example='fleet race 3 -p "Fix the login bug" --gate "pytest tests/test_login.py" --wait',
     commands=(
         cli.command(ops.StartRace, _STARTED, waits=SHOWN),
         cli.wait_command(

@@ -167,7 +167,7 @@ class StartRace(
     WorkStart,
     op="race.start",
     examples=(
-        'fleet race 3 -p "Fix the login bug" --gate "make test"',
+        'fleet race 3 -p "Fix the login bug" --gate "pytest tests/test_login.py"',
         'fleet race 4 --prompt-file task.md --gate "pytest -q" --coders claude,codex --judge gemini --wait',
     ),
 ):

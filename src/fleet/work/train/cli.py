@@ -181,7 +181,10 @@ train = cli.NounGroup(
     Alone it is `train list`. `fleet merge` starts one.""",
     example="fleet train show m-1a2b3c4d5e",
     commands=(
-        cli.command(ops.ListTrains, cli.list_view("train", _TABLE, start='fleet merge BRANCH --gate "…"')),
+        cli.command(
+            ops.ListTrains,
+            cli.list_view("train", _TABLE, start='fleet merge BRANCH --gate "…" --update-checkout'),
+        ),
         cli.command(ops.ShowTrain, SHOWN),
         cli.wait_command(
             ops.ShowTrain,

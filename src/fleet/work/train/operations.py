@@ -226,7 +226,7 @@ class StartMerge(
     is_destructive=True,
     reaches_out=True,
     examples=(
-        'fleet merge fix-auth docs --gate "make test" --wait',
+        'fleet merge fix-auth docs --gate "make test" --update-checkout --wait',
         "fleet merge --batch 3k9x2m1p --into develop --pr",
     ),
 ):
