@@ -200,7 +200,7 @@ class QueueService:
         return None if may_fall_back else holds.get(coder)
 
     def hold_on(self, names: Collection[str]) -> Hold | None:
-        """Return what holds back one of the tasks, or a part of one of the things, until a person says so."""
+        """Return the pause that one of the tasks, or a part of the work, waits for until a person ends it."""
         if all(hold.until for hold in self.holds()):
             return None
         states = (TaskState.OPEN, TaskState.IN_PROGRESS)
