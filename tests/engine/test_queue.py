@@ -181,7 +181,7 @@ def test_a_supervisor_that_cannot_come_up_is_told_with_its_reason(system: System
 
 def test_ending_well_without_closing_is_asked_about_once_and_then_needs_a_person(system: System) -> None:
     task = until(system, wish_turns(system, "Talk", [{"say": "hm"}]), is_blocked)
-    assert "closed nothing" in task.reason
+    assert "without closing the task" in task.reason
     (run,) = system.all_runs()
     assert run.turn == 2, "asked once more, in the same session, and never again"
 
@@ -253,9 +253,9 @@ def test_a_gate_that_says_no_is_told_to_the_agent_and_asked_again(system: System
     task = until(system, task_id, is_closed)
     (run,) = system.all_runs()
     assert run.result
-    assert run.result.tests == "all of 1 gates said yes"
+    assert run.result.tests == "1 of 1 gates passed"
     assert (run.turn, task.failures) == (2, 1)
-    assert "all of 1 gates said yes" in system.fleet("task", task_id, "log").stdout
+    assert "1 of 1 gates passed" in system.fleet("task", task_id, "log").stdout
 
 
 def test_limits_hold_back_what_there_is_no_room_for(system: System, tmp_path: Path) -> None:
@@ -769,7 +769,7 @@ def test_a_reopened_task_is_not_closed_by_its_old_plan(system: System) -> None:
     until(system, task_id, is_closed)
     system.fleet("task", "edit", task_id, "-d", scenario({"say": "hm, where was I?"}))
     system.fleet("task", "reopen", task_id)
-    assert "ended well twice and closed nothing" in until(system, task_id, is_blocked).reason
+    assert "the agent finished twice without closing the task" in until(system, task_id, is_blocked).reason
 
 
 def test_a_gate_says_no_to_a_coder_that_begins_anew_each_time_and_it_ends(

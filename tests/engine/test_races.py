@@ -367,7 +367,7 @@ def test_two_that_contradict_each_other_are_left_to_a_person(track: Track) -> No
         {"prices.py": OVERFITTED}, {"prices.py": CORRECT, "tests/test_more.py": MORE_TESTS}, times=1
     )
     assert (detail.race.end, detail.race.winner) == (End.TIE, None)
-    assert "tests of candidate 2 say no to candidate 1" in detail.race.reason
+    assert "candidate 1 fails the tests of candidate 2" in detail.race.reason
 
 
 # winners that fix nothing

@@ -191,7 +191,7 @@ def test_a_target_that_is_red_itself_halts_the_train_until_a_person_has_looked(d
     branch_off(desk.repository, "one", {"one": "1"})
     before = git(desk.repository, "rev-parse", "main")
     done = desk.fleet("merge", "one", "--gate", "test -e fixed", "--wait", code=5)
-    assert "the gates say no to main itself" in done.stdout
+    assert "the gates fail on main itself" in done.stdout
     assert git(desk.repository, "rev-parse", "main") == before
     fix = branch_off(desk.repository, "fix", {"fixed": "yes"})
     git(desk.repository, "branch", "-f", "main", fix)

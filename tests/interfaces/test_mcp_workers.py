@@ -206,7 +206,7 @@ def test_health_tells_of_a_held_coder_that_only_another_project_knows(system: Sy
     finally:
         store.close()
     steps = talk.call("healthcheck")["next_steps"]
-    assert "mine is paused: it crashed; mend that, then `resume_queue`" in steps
+    assert "mine is paused: it crashed; fix that, then `resume_queue`" in steps
 
 
 # what it is called

@@ -122,7 +122,7 @@ def listed_as(system: System, name: str, state: str) -> str:
 def test_a_workflow_that_fails_ends_with_1_and_names_the_stage(shared: System) -> None:
     file = write(shared.home, "bad.json", {"name": "no", "kind": "gate", "gates": ["exit 3"]})
     told = shared.fleet("workflow", "run", file, "--wait", code=1)
-    assert "failed: stage 'no' failed: `exit 3` said no" in told.stdout
+    assert "failed: stage 'no': `exit 3` failed" in told.stdout
     assert shared.json("workflow", "list", "--all")[0]["state"] == "failed"
 
 
@@ -473,9 +473,9 @@ def test_logs_tell_what_a_gate_said(shared: System) -> None:
     ended = shared.json("workflow", "run", file, "--wait", code=1)
     first, second = shared.json("workflow", "logs", ended["id"], "check")
     assert (first["kind"], first["branch"], first["by"]) == ("gate", "", "fleet")
-    assert first["text"].startswith("`echo first` said yes (exit code 0, ")
+    assert first["text"].startswith("`echo first` passed (exit code 0, ")
     assert first["text"].endswith("first")
-    assert "said no (exit code 7, " in second["text"]
+    assert "failed (exit code 7, " in second["text"]
     shown = shared.fleet("workflow", "logs", ended["id"]).stdout
     assert "    one\n    two " in shown
     assert WICKED not in shown
@@ -498,7 +498,7 @@ def test_logs_tell_of_every_try_and_round_of_a_stage(shared: System, tmp_path: P
     assert {(one["try"], one["round"]) for one in tries} == {(1, 1), (2, 1)}
     assert len({one["branch"] for one in tries}) == 4, "each part in each try"
     shown = shared.fleet("workflow", "logs", name, "check").stdout
-    assert re.fullmatch(r"check, try 1 of 2\n.* said no .*\ncheck, try 2 of 2\n.* said yes .*\n", shown)
+    assert re.fullmatch(r"check, try 1 of 2\n.* failed .*\ncheck, try 2 of 2\n.* passed .*\n", shown)
     whole = shared.fleet("workflow", "logs", name).stdout.splitlines()
     assert [line for line in whole if line.startswith("again")] == ["again, round 1", "again, round 2"]
 

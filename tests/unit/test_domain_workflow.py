@@ -83,7 +83,7 @@ def test_a_failed_stage_fails_the_workflow_and_cancels_what_is_under_way() -> No
     work = started(work, 1, (), 1.0)
     ended = concluded(run_stage(work, 0, BAD), 9.0)
     assert ended.state is WorkflowState.FAILED
-    assert ended.reason == "stage 'a' failed: broken"
+    assert ended.reason == "stage 'a': broken"
     assert states(ended) == ["failed", "cancelled", "cancelled"]
 
 

@@ -307,11 +307,11 @@ class Settings:
     tasks_context_pct = Setting(
         PERCENT, 90, "a task is handed over to a fresh agent at this part of its context; 0: never"
     )
-    tasks_gate_seconds = Setting(SECONDS, 1800, "a gate says no when it takes longer")
+    tasks_gate_seconds = Setting(SECONDS, 1800, "a gate that takes longer fails")
     tasks_push_to = Setting(TEXT, "", "remote that a task's work is pushed to, for other hosts to go on from")
     race_lint = Setting(TEXT, "", "a command that orders candidates of a race that behave the same")
     race_protect = Setting(
-        LIST, (), "paths that candidates of a race are tried with as they were; a pattern with ! sets free"
+        LIST, (), "extra paths that are restored before the gates of a race run; prefix ! to exempt"
     )
     merge_into = Setting(TEXT, "", "branch that is merged into; empty: main, or else master")
     merge_gates = Setting(LIST, (), "shell commands that must succeed on merged work before it lands")

@@ -15,7 +15,7 @@ If it is done, close it now: run `fleet task close {id} --reason "<one line: wha
 If you cannot go on without a person, ask: run `fleet ask "<your question>"`.
 Otherwise go on with it now."""
 
-GATE_SAID_NO = """Your work was checked, and a gate said no:
+GATE_SAID_NO = """Your work was checked, and a gate failed:
 
 {said}
 
@@ -121,7 +121,7 @@ def decide(task: Task, ending: Ending, patience: Patience) -> Decision:
 def _ask_again(task: Task, ending: Ending) -> Decision:
     if task.was_asked_again:
         before = f", and before that: {task.reason}" if task.reason else ""
-        why = f"it ended well twice and closed nothing; look at its branch {task.branch}{before}"
+        why = f"the agent finished twice without closing the task; look at its branch {task.branch}{before}"
         return Decision(step=Step.BLOCK, reason=why)
     prompt = ASK_AGAIN.format(id=task.id, plan=ending.plan)
     asked = Decision(step=Step.PROMPT, prompt=prompt, reason=task.reason, is_second_asking=True)

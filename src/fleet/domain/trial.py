@@ -76,7 +76,7 @@ class Trial:
         """Put what a command said into words; one that was cut off with the trial has said nothing."""
         if answer.code is None and not self.is_wanted:
             return "was cut off"
-        return "said yes" if answer.is_yes else "said no"
+        return "passed" if answer.is_yes else "failed"
 
     def rounds(self, command: str) -> tuple[Answer, ...]:
         return tuple(answer for answer in self.answers if answer.command == command)

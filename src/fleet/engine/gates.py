@@ -62,8 +62,8 @@ async def ask_gates(context: EngineContext, run: Run, job: int) -> Gates:
         said = await _end_gate(context, folder)
         if process.code != 0:
             refusal = f"`{command}` ended with exit code {process.code}\n{said}"
-            return Gates(summary=f"gate {number} of {len(commands)} said no", refusal=refusal)
-    return Gates(summary=f"all of {len(commands)} gates said yes" if commands else "")
+            return Gates(summary=f"gate {number} of {len(commands)} failed", refusal=refusal)
+    return Gates(summary=f"{len(commands)} of {len(commands)} gates passed" if commands else "")
 
 
 async def _start_gate(

@@ -72,7 +72,9 @@ class StartRuns(InRepository, access="start"):
         default_text="tmux on a terminal without --wait, else headless",
     )
     role: str = choice(
-        ("doer", "reviewer"), "A reviewer can read and run nothing that writes.", default="doer"
+        ("doer", "reviewer"),
+        "A reviewer can read files, and run only commands that write nothing.",
+        default="doer",
     )
     quick: bool = flag("Skip the project's setup commands.", default=False)
     skip_permissions: bool = flag("Never ask for permission.", default=False)

@@ -23,7 +23,7 @@ from fleet.services.clients import STATUS_LINE, Format, Piece
 
 _ANOTHER = "there is another of that name; rename or remove it, and install again"
 _CHANGED = "it was changed since; for fleet's own remove it, and install again"
-_LEFT_OUT = "see to it, or name other clients with --client"
+_LEFT_OUT = "fix that, or name other clients with --client"
 _EDITS: Mapping[Format, Any] = {
     Format.JSON: jsonc,
     Format.TOML: toml_edits,
@@ -280,7 +280,7 @@ def _named(file: str, format_: Format) -> Generator[None]:
     except InvalidInput as problem:
         raise InvalidInput(
             f"{file} cannot be read as {format_.upper()}: {problem.message}",
-            hint=f"{problem.hint or 'mend it'}, or name other clients with --client; nothing was changed",
+            hint=f"{problem.hint or 'fix it'}, or name other clients with --client; nothing was changed",
         ) from problem
 
 

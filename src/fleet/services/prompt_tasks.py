@@ -89,7 +89,7 @@ class PromptTaskService:
         """Check everything, then record a prompt task and its task; what is empty comes from the settings."""
         check_text(name, prompt, base, effort, profile, *labels, *flags)
         if not prompt.strip() or not name.strip():
-            raise InvalidInput("an errand needs a name and a prompt")
+            raise InvalidInput("a worker needs a name and a prompt")
         facts = self._fleet.coder(coder or self._fleet.settings.coder_default).facts
         require_binary(facts)
         self.check_flags(coder, flags)
@@ -239,7 +239,7 @@ class PromptTaskService:
         told = f"{hold.coder} is paused: {hold.reason}"
         if hold.until:
             return f"{told}; it goes on by itself, or now with `fleet resume {hold.coder}`"
-        remedy = "mend that"
+        remedy = "fix that"
         with suppress(FleetError):  # the coder may be a project's own, seen from elsewhere
             facts = self._fleet.coder(hold.coder).facts
             if facts.login_hint or facts.login_variables:

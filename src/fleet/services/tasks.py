@@ -227,7 +227,7 @@ class TaskService:
             under_way = replace(wanted, state=TaskState.IN_PROGRESS, turn=run.prompts, prompt=prompt)
             return replace(under_way, reason="", question="")
 
-        asked_for = self._tasks.update_noted(task.id, asked, "close wanted", reason, by="its agent")
+        asked_for = self._tasks.update_noted(task.id, asked, "close requested", reason, by="its agent")
         if was_blocked:
             self._questions.withdraw(task.id)
         return asked_for

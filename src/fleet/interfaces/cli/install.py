@@ -74,7 +74,7 @@ def install(
     if advice := maker.advice_on_path(Scope(scope), skills):
         render.say(f"warning: {advice}")
     if not dry_run and any(change.is_made for change in done):
-        render.say("start your client anew; `fleet uninstall` takes it all out again")
+        render.say("restart your client; `fleet uninstall` takes it all out again")
 
 
 @click.command()

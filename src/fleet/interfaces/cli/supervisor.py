@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.option("--background", is_flag=True, help="Start one that stops by itself when idle.")
 @click.option("--status", is_flag=True, help="Tell whether one works (exit code 7 if not).")
 @click.option("--drain", is_flag=True, help="Start no more tasks, and stop when those under way have ended.")
-@click.option("--stop", is_flag=True, help="Stop it; agents run on, and the next command starts it anew.")
+@click.option(
+    "--stop", is_flag=True, help="Stop it; agents run on, and the next command that needs it starts it again."
+)
 @json_option
 def run(background: bool, status: bool, drain: bool, stop: bool, as_json: bool) -> int:
     """Run, start, stop or ask about the supervisor.
@@ -72,7 +74,7 @@ def _tell_status(operation: type[Operation], *, as_json: bool) -> int:
         kind = "background" if status.is_background else "foreground"
         word = "draining, up" if status.is_draining else "up" if status.is_ready else "coming up"
         since = ""
-        if status.since:  # it has signed
+        if status.since and status.is_ready:
             began = render.date(status.since)
             since = f" for {render.age_since(status.since)} (since {began})"
         render.out(f"{word}{since}, pid {status.pid}, {kind}, fleet {status.version}")

@@ -60,7 +60,7 @@ This is review {round} of at most {bound}. The work begins after commit {base} a
 Judge whether the work does what was asked for, and does it well. Say for each finding where it is, what is
 wrong, and how you know: quote the code, or tell the input and what comes out. Severities:
 - blocker: it must not be merged so: it is wrong, loses data, opens a hole, or does not do what was asked for
-- major: it must be mended, yet it would do for a day
+- major: it must be fixed, yet it would do for a day
 - minor: it should be better
 - nit: a matter of taste
 {later}

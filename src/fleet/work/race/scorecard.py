@@ -211,7 +211,7 @@ def judge_gate(
         case Say.FLAKY if before is Say.FLAKY:
             return gate(Say.AS_BEFORE, "it is flaky on the base, too")
         case Say.FLAKY:
-            return gate(now, "it said yes as well as no to the same commit")
+            return gate(now, "it passed and failed on the same commit")
         case _ if before in (Say.YES, Say.EMPTY):
             return gate(now)
         case _:
@@ -238,7 +238,7 @@ def _beside_base(
     old = _told_by_all([failing_tests(answer.said) for answer in base])
     new = _told_by_all([failing_tests(answer.said) for answer in tried])
     if not (old and new):
-        why = "it says no to the base, too, and not to which tests"
+        why = "it fails on the base, too, and does not name the tests"
         return gate(Say.NO) if is_needed else gate(Say.AS_BEFORE, why)
     failed_always, fail_now = old[0].intersection(*old), new[0].union(*new)
     if broken := sorted(fail_now.difference(*old)):
@@ -287,11 +287,11 @@ def _standing(gates: Sequence[Gate], base: Sequence[Gate]) -> tuple[CandidateSta
     against = [gate for gate in gates if gate.say.is_against]
     for gate in against:
         if gate.say is not Say.FLAKY:
-            return CandidateStatus.FAILED, f"`{gate.command}`: {gate.reason or 'it said no'}"
+            return CandidateStatus.FAILED, f"`{gate.command}`: {gate.reason or 'it failed'}"
     if against:
         return CandidateStatus.FLAKY, f"`{against[0].command}`: {against[0].reason}"
     if any(gate.say is Say.NO for gate in base) and not any(gate.is_better for gate in gates):
-        return CandidateStatus.FAILED, "nothing that the gates say no to got better"
+        return CandidateStatus.FAILED, "no gate that fails on the base got better"
     return CandidateStatus.GOOD, ""
 
 
@@ -430,7 +430,7 @@ def _dispute(best: Sequence[Score]) -> str:
     for row in sorted(best, key=lambda one: one.number):
         for suite in row.suites:
             if suite.say is Say.NO and suite.author in numbers:
-                says = f"tests of candidate {suite.author} say no to candidate {row.number}"
+                says = f"candidate {row.number} fails the tests of candidate {suite.author}"
                 return f"{says}, and no majority says who is right"
     return ""
 

@@ -10,7 +10,7 @@ from fleet.work.sprint.model import CHECK_COMMAND, CONTROL_FILES, PLAN, RETRIES,
 PLANNING = """Write a plan for the task below into the file PLAN.md, commit it, and change nothing else.
 
 Explore the code first. Draft the plan; put what is most uncertain into the first phase, so that it fails
-early if it fails; then read your draft as its harshest critic would, and mend it. The plan has this form, and
+early if it fails; then read your draft as its harshest critic would, and fix it. The plan has this form, and
 `{check}` must find nothing wrong with it:
 
     # Plan: <what it is about>

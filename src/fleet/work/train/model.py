@@ -28,7 +28,7 @@ IN_THE_WAY = """Your branch {branch} cannot be merged into {target}: both change
 Merge {target} into your branch (run `git merge {target}`), settle the conflicts so that both changes keep
 their meaning, run the tests, and commit. Then end your turn; do not push, and do not touch {target}."""
 
-SPOILS = """Your branch {branch} was merged into {target} to be tested, and the tests said no:
+SPOILS = """Your branch {branch} was merged into {target} to be tested, and the tests failed:
 
 {said}
 
@@ -285,7 +285,7 @@ def heard(train: Train, commit: str, *, is_yes: bool, said: str = "") -> Train:
         return replace(train, good=count) if is_yes else replace(train, bad=count)
     if is_yes:
         return replace(train, is_base_good=True)
-    return train.halt(f"the gates say no to {train.target} itself ({commit[:12]}): {said}")
+    return train.halt(f"the gates fail on {train.target} itself ({commit[:12]}): {said}")
 
 
 def to_land(train: Train) -> int:
@@ -331,7 +331,7 @@ def spoiled(train: Train, said: str, *, has_agent: bool) -> Train:
     """Return the train without the car that turned it red, which is sent back with what the gates said."""
     car, link = train.car(train.stack[0].branch), train.stack[0]
     prompt = SPOILS.format(branch=car.branch, target=train.target, said=said)
-    blamed = replace(car, tip=link.tip, files=(), reason=f"the gates say no: {said}", prompt=prompt)
+    blamed = replace(car, tip=link.tip, files=(), reason=f"the gates fail: {said}", prompt=prompt)
     rest = train.with_car(_sent_back(blamed, has_agent=has_agent))
     return replace(rest, stack=(), good=0, bad=0)  # the base was good, and is remembered as such
 
@@ -341,7 +341,7 @@ def _sent_back_for_conflict(train: Train, car: Car, joint: Joint, seen: Look) ->
     more = len(joint.files) - len(named)
     files = ", ".join(named) + (f" and {more} more" if more else "")
     prompt = IN_THE_WAY.format(branch=car.branch, target=train.target, files=files)
-    reason = joint.reason or f"it is in the way of {train.target}: {files}"
+    reason = joint.reason or f"conflicts with {train.target} in {files}"
     # An agent is asked about files only; what has no history in common is a person's mistake.
     has_agent = seen.has_agent and bool(joint.files)
     blamed = replace(car, tip=seen.tip, files=joint.files, reason=reason, prompt=prompt)
@@ -352,7 +352,7 @@ def _sent_back(car: Car, *, has_agent: bool) -> Car:
     if not has_agent:
         return replace(car, state=CarState.REFUSED, prompt="")
     if car.returns >= LAST_RETURN:
-        reason = f"it was sent back {car.returns} times, and again {car.reason}"
+        reason = f"sent back {car.returns} times, and again: {car.reason}"
         return replace(car, state=CarState.REFUSED, reason=reason, prompt="")
     return replace(car, state=CarState.SENT_BACK, returns=car.returns + 1, asked=0, task=None)
 

@@ -278,7 +278,7 @@ class TrainReconciler(Reconciler[Train]):
     def _hear_task(self, train: Train, car: Car, task_id: TaskId) -> Car:
         task = self._tasks.get(task_id)
         if task.state is TaskState.BLOCKED and not task.question:
-            return trains.given_up(car, f"task {task_id} could not mend it: {task.reason}")
+            return trains.given_up(car, f"task {task_id} could not fix it: {task.reason}")
         return self._come_again(train, car, task.branch) if task.state is TaskState.CLOSED else car
 
     def _come_again(self, train: Train, car: Car, branch: str) -> Car:

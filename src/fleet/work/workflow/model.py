@@ -434,8 +434,8 @@ def concluded(workflow: Workflow, now: float) -> Workflow:
     if workflow.is_cancelled:
         state, reason = WorkflowState.CANCELLED, ""
     elif fatal:
-        why = workflow.progress[fatal[0]].reason
-        state, reason = WorkflowState.FAILED, f"stage {names[0]!r} failed: {why}"
+        why = workflow.progress[fatal[0]].reason.removeprefix("failed: ")  # its state says so
+        state, reason = WorkflowState.FAILED, f"stage {names[0]!r}: {why}"
     elif all(progress.is_settled for progress in workflow.progress):
         told = f"without {', '.join(names)}, which failed" if failed else ""
         state, reason = WorkflowState.SUCCEEDED, told
