@@ -305,6 +305,20 @@ def repaired(file: Path) -> Salvaged:
     return salvaged
 
 
+def test_repairs_in_the_same_second_keep_a_damaged_file_each(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.strftime", lambda form: "20260101T000000")
+    kept: dict[str, bytes] = {}
+    for _ in range(3):
+        write_and_crash(file)
+        half(file)
+        damaged = file.read_bytes()
+        kept[repaired(file).aside] = damaged
+    assert {name: Path(name).read_bytes() for name in kept} == kept
+    assert len(kept) == 3
+
+
 def test_a_repair_carries_over_what_can_be_read_and_keeps_the_damaged_files(file: Path) -> None:
     write_and_crash(file)
     half(file)

@@ -54,7 +54,7 @@ def is_repairable(problem: StoreUnusable) -> bool:
 @contextlib.contextmanager
 def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStore, Salvaged]]:
     """Give a new store with what can be read of the old one; it takes the old one's place at the end."""
-    aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    aside = _free_name(file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"))
     draft = file.with_name(f"{file.name}.repairing")
     repaired = file.with_name(f"{file.name}.repaired")
     if repaired.exists():  # we were killed in the middle of the switch: the old files may be aside already
@@ -85,6 +85,15 @@ def rebuilding(file: Path, problem: StoreUnusable) -> Generator[tuple[SqliteStor
     _force(file.parent)
     _switch(file, repaired, aside)
     generation.write(generation.beside(str(file)), known + 1)
+
+
+def _free_name(wanted: Path) -> Path:
+    """Return a name that no file has: what an earlier repair kept is not overwritten."""
+    name, number = wanted, 1
+    while any(Path(f"{name}{suffix}").exists() for suffix in ("", "-wal")):
+        number += 1
+        name = wanted.with_name(f"{wanted.name}-{number}")
+    return name
 
 
 def _carry_over(file: Path, draft: Path) -> tuple[int, int]:
@@ -186,7 +195,7 @@ def _switch(file: Path, repaired: Path, aside: Path) -> None:
     """Keep the damaged files under other names, and put the new one in their place."""
     for suffix in ("", "-wal"):
         path, kept = Path(f"{file}{suffix}"), Path(f"{aside}{suffix}")
-        if path.exists() and not kept.exists():
+        if path.exists():
             try:
                 os.link(path, kept)
             except OSError:  # where a file can have no second name, a copy
