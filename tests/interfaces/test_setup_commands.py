@@ -111,6 +111,24 @@ def test_validate_warns_of_credential_files_that_are_missing(system: System) -> 
     assert ".env.nowhere" in done.stderr
 
 
+def test_what_init_writes_is_valid_without_a_warning(system: System) -> None:
+    system.fleet("init", "--yes")
+    assert ".env" in (system.repository / ".fleet" / "config.toml").read_text()
+    assert "warning" not in system.fleet("config", "validate").stderr
+
+
+@pytest.mark.parametrize("key", ["fallback", "max_concurrent"])
+def test_no_setting_of_a_coder_that_there_is_not_is_set_or_valid(system: System, key: str) -> None:
+    value = {"fallback": "codex", "max_concurrent": "2"}[key]
+    refused = system.fleet("config", "set", f"coders.nope.{key}", value, "--user", code=2)
+    assert "there is no coder 'nope'" in refused.stderr
+    file = system.home / "config.toml"
+    file.write_text(
+        f"[ui]\nlog_lines = 9\n\n[coders.nope]\n{key} = {value if value.isdigit() else repr(value)}\n"
+    )
+    assert f"error: {file}:5: there is no coder 'nope'" in system.fleet("config", "validate", code=2).stderr
+
+
 @pytest.mark.parametrize("key", ["coder.default", "coders.claude.fallback"])
 def test_a_coder_that_there_is_not_is_neither_set_nor_valid(system: System, key: str) -> None:
     system.env["FLEET_CODER_DEFAULT"] = ""

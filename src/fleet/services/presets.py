@@ -16,6 +16,8 @@ _SIGNS: Mapping[str, ProjectType] = {
     "requirements.txt": "python",
     "setup.py": "python",
 }
+# Of credential files: those that are copied if there is one, and that a project need not have.
+USUAL_FILES = (".env", ".env.local", "config/master.key")
 _EXAMPLES = (".example", ".sample", ".template", ".dist")
 # The first lock file that is there tells the tool.
 _NODE_COMMANDS: Mapping[str, str] = {

@@ -15,7 +15,7 @@ from fleet.config.settings import CODER_SETTINGS, SETTINGS, Value, find_setting
 from fleet.domain.event import Json
 from fleet.errors import Argument, BadConfig, Conflict, InvalidInput, NotFound
 from fleet.services.fleet import Fleet
-from fleet.services.presets import PROJECT_TYPES, ProjectType, detect_type, preset_for
+from fleet.services.presets import PROJECT_TYPES, USUAL_FILES, ProjectType, detect_type, preset_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +67,7 @@ class ConfigService:
         if setting and setting.is_of_home and not for_user:
             hint = ("add ", Argument("config.set", "user"), " to set it for all projects")
             raise InvalidInput(f"{key} holds for all projects", hint=hint)
-        is_fallback = key.startswith("coders.") and key.endswith(".fallback")
-        if value and (is_fallback or key == "coder.default"):
-            known = self._fleet.coder_names()
-            if value not in known:
-                hint = f"choose one of {', '.join(known)}, or define [coders.{value}] first"
-                raise InvalidInput(f"there is no coder {value!r}", hint=hint)
+        self._check_coders(key, value, is_common=setting is not None)
         file = self.file(for_user=for_user)
         set_value(file, key, value)
         if self._fleet.link.is_open():
@@ -81,6 +76,18 @@ class ConfigService:
             self._fleet.link.wake()
         return file
 
+    def _check_coders(self, key: str, value: str, *, is_common: bool) -> None:
+        """Raise `InvalidInput` if a setting that every coder has names a coder that there is not."""
+        section, *rest = key.split(".", 2)
+        named = [rest[0]] if section == "coders" and is_common else []
+        if key == "coder.default" or (named and rest[-1] == "fallback"):
+            named.append(value)
+        known = self._fleet.coder_names() if any(named) else ()
+        for name in filter(None, named):
+            if name not in known:
+                hint = f"choose one of {', '.join(known)}, or define [coders.{name}] first"
+                raise InvalidInput(f"there is no coder {name!r}", hint=hint)
+
     def validate(self) -> list[str]:
         """Check the files; return warnings. Raises `BadConfig`."""
         settings = self._fleet.strict_settings
@@ -88,7 +95,9 @@ class ConfigService:
             try:
                 self._fleet.coder(name, settings)
             except NotFound as error:
-                raise BadConfig(settings.origin("coder.default"), error.message) from error
+                said = [f"coders.{name}.{key}" for key in settings.coder_table(name)]
+                where = "coder.default" if name == settings.coder_default or not said else said[0]
+                raise BadConfig(settings.origin(where), error.message) from error
         known = self._fleet.coder_names(settings)
         for name in settings.coder_names():
             fallback, key = settings.coder_fallback(name), f"coders.{name}.fallback"
@@ -97,7 +106,7 @@ class ConfigService:
         return [
             f"setup.credential_files names {file!r}, which is not in {self._fleet.project}"
             for file in settings.setup_credential_files
-            if self._fleet.project and not (self._fleet.project / file).exists()
+            if self._fleet.project and file not in USUAL_FILES and not (self._fleet.project / file).exists()
         ]
 
 
