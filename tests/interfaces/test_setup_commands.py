@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -263,4 +265,14 @@ def test_a_kept_demo_can_be_looked_at(system: System, tmp_path: Path) -> None:
     system.env["FLEET_HOME"] = export[1]
     assert stat.S_IMODE(Path(export[1]).stat().st_mode) == 0o700
     assert system.json("list", cwd=Path(export[2]))[0]["branch"] == "plant-roses"
+    (listing,) = re.findall(r"^  (.*) list$", done.stdout, re.MULTILINE)
+    shown = subprocess.run(
+        f"{listing} list --json",
+        shell=True,
+        cwd=export[2],
+        env=os.environ | system.env,
+        capture_output=True,
+        check=False,
+    )
+    assert shown.returncode == 0, "the commands can be called as they are printed"
     assert system.fleet("run", "--status", code=7)

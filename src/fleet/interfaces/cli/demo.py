@@ -55,19 +55,30 @@ def _play(folder: Path, agents: int, *, is_kept: bool) -> int:
         demo.clean_up()
     _show(demo)
     if is_kept:
-        branch = demo.runs[0].branch
+        branch, fleet = demo.runs[0].branch, _command()
         commands = (
             f"export FLEET_HOME={folder / 'home'}; cd {folder / 'garden'}",
-            "fleet list",
-            f"fleet result {branch}",
-            f"fleet logs {branch}",
-            f"fleet diff {branch}",
-            f'fleet prompt {branch} "plant some more" --wait',
-            f"fleet kill {branch} --force && fleet undo {branch}",
-            f"fleet run --stop; unset FLEET_HOME; rm -rf {folder}",
+            f"{fleet} list",
+            f"{fleet} result {branch}",
+            f"{fleet} logs {branch}",
+            f"{fleet} diff {branch}",
+            f'{fleet} prompt {branch} "plant some more" --wait',
+            f"{fleet} kill {branch} --force && {fleet} undo {branch}",
+            f"{fleet} run --stop; unset FLEET_HOME; rm -rf {folder}",
         )
         render.out_lines(["", "look around:", *(f"  {command}" for command in commands)])
     return 0 if all(fact.holds for fact in demo.facts) else 1
+
+
+def _command() -> str:
+    """Return how to call fleet from another folder: as it was started, where it is not on the PATH."""
+    import shlex
+    import shutil
+
+    if shutil.which("fleet"):
+        return "fleet"
+    program = Path(sys.argv[0]).resolve()
+    return shlex.join([sys.executable, "-m", "fleet"] if program.suffix == ".py" else [str(program)])
 
 
 def _show(demo: Demo) -> None:
